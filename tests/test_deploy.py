@@ -14,7 +14,7 @@ import pytest
 import yaml
 from helpers import run_command
 
-from practicum.serve.app import MOST_BODY
+from practicum.serve.proxy import MOST_BODY
 from practicum.serve.server import DRAIN, NOTICE
 from practicum.serve.spans import PATIENCE
 

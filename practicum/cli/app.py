@@ -25,7 +25,7 @@ PANELS: dict[str, dict[str, str]] = {
         "demo": "demo:demo", "tasks": "tasks:tasks", "advise": "advise:advise", "methods": "methods:methods",
         "plugins": "plugins:plugins",
         "learn": "learn:learn", "resume": "learn:resume", "run": "run:run", "serve": "serve:serve", "key": "key:app",
-        "feedback": "feedback:feedback", "mcp": "mcp:mcp",
+        "space": "space:app", "mcp": "mcp:mcp",
     },
     "Look at a run": {
         "show": "show:show", "view": "view:view", "diff": "context:diff", "monitor": "monitor:monitor",

@@ -8,6 +8,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from typer import Option
 
@@ -15,7 +16,7 @@ from practicum.core.errors import PracticumError, UsageError
 from practicum.store.spaces import require_space_name
 
 if TYPE_CHECKING:
-    from practicum.serve.mcp_stdio import HttpCaller
+    from practicum.serve.transport import Transport
 
 
 class AgentRole(StrEnum):
@@ -39,8 +40,8 @@ def mcp(
 ) -> None:
     """Be the memory of an agent: Claude Code, Cursor or any client of MCP starts this, and learns across sessions.
 
-    It speaks the protocol on standard input and output. Its tools: recall, remember, correct, report_outcome, playbook,
-    forget, history, and with --role review also review.
+    It speaks the protocol on standard input and output. Its tools: recall, remember, report, playbook, history, remove,
+    and with --role review also those that decide what is learned.
     """
     if (store is None) == (service is None):
         raise UsageError("settings.missing", "give --store FOLDER, or --service URL of a running practicum serve")
@@ -48,7 +49,8 @@ def mcp(
         raise UsageError("settings.unused", "--learner is for a store: a service has its own")
     if store is not None and key_env is not None:
         raise UsageError("settings.unused", "--key-env is for a service: a store has no keys")
-    from practicum.serve.mcp_stdio import ServiceCaller, StoreCaller, run
+    from practicum.serve.mcp_stdio import run
+    from practicum.serve.transport import ServiceTransport, StoreTransport
 
     # They are loaded after the client is answered.
     if missing := [name for name in ("aiohttp", "mcp", "uvicorn") if find_spec(name) is None]:
@@ -64,9 +66,10 @@ def mcp(
 
         require_model_name(learner)
     roles = frozenset(role)
-    caller: HttpCaller
+    transport: Transport
+    session = f"mcp-{uuid4().hex}"
     if service is not None:
-        caller = ServiceCaller(service, roles, space, _key(key_env))
+        transport = ServiceTransport(service, space, _key(key_env), roles=roles, agent=session)
     elif store is not None and "://" in store:
         raise UsageError(
             "store.unsupported", "--store is a folder: for a database, start practicum serve, and give --service URL"
@@ -74,7 +77,7 @@ def mcp(
     else:
         # Agents start commands without a shell, which would have expanded ~.
         store = str(Path(store or "").expanduser().absolute())
-        caller = StoreCaller(Path(store), roles, space or "default", learner)
+        transport = StoreTransport(Path(store), space or "default", learner, roles=roles, agent=session)
     if json_:
         given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
         arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]
@@ -85,7 +88,7 @@ def mcp(
 
         Printer(True).result({"mcpServers": {"practicum": started}})
         return
-    run(caller, _failed)
+    run(transport, _failed)
 
 
 def _failed(error: PracticumError) -> None:

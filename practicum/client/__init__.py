@@ -5,7 +5,7 @@ from practicum import client
 with client.open("http://127.0.0.1:8700", space="support") as space:   # or a folder: no service is needed
     llm = space.wrap(OpenAI())
     answer = llm.chat.completions.create(model=..., messages=...)
-    space.feedback_sync(client.interaction(), target="the right answer")
+    space.report_sync(client.interaction(), target="the right answer")
 """
 
 from practicum.client.blocks import ReportFields, SessionBlock, TaskBlock, interaction

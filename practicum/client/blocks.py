@@ -6,13 +6,15 @@ Model calls of wrapped clients inside a block carry its session and user, also t
 from __future__ import annotations
 
 import asyncio
-import json
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from practicum.client.link import Link, Wait, drive
 from practicum.core.errors import PracticumError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from practicum.serve.answers import Reported
 
 LATE = 1.0
 """Seconds that a task waits for its context; then it goes on without."""
@@ -32,14 +34,13 @@ class ReportFields(TypedDict, total=False):
     answer: str | None
 
 
-def body_of(said: ReportFields, **about: str | None) -> bytes:
-    """The body of feedback. Raises UsageError that says what is wrong with it."""
-    from practicum.session.outcomes import read_report
+def require_report(fields: ReportFields) -> None:
+    """Raises UsageError for fields that make no report."""
+    from practicum.core.forms import read_form
+    from practicum.session.outcomes import Report
 
-    given = {name: value for name, value in {**about, **said}.items() if value is not None}
-    body = json.dumps(given, default=str).encode()
-    read_report(body)
-    return body
+    given = {name: value for name, value in fields.items() if value is not None}
+    read_form(Report, {**given, "session": "-"})
 
 
 _block: ContextVar[_Block | None] = ContextVar("practicum_block", default=None)
@@ -67,13 +68,13 @@ def interaction() -> str | None:
 
 
 class _Block:
-    """`outcome` is what became of the report: its interaction, status and score; None if there was none to store."""
+    """`outcome` is the answer to the report; None if there was none to store."""
 
     def __init__(self, link: Link, session: str | None, user: str | None) -> None:
         self._outer = outer = block()
         self.session: str | None = checked("session", session or (outer.session if outer else None))
         self.user: str | None = checked("user", user or (outer.user if outer else None))
-        self.outcome: dict[str, Any] | None = None
+        self.outcome: Reported | None = None
         self.last: str | None = None
         self._link = link
         self._said: ReportFields = {}
@@ -81,7 +82,7 @@ class _Block:
     def report(self, **said: Unpack[ReportFields]) -> None:
         """Say what came of it. It is sent when the block ends, and then on the disk. Where the block has a user, it is
         that user's word. Raises UsageError for what is no report."""
-        body_of(said, session="-")
+        require_report(said)
         self._said.update(said)
 
     async def _begin(self, wait: Wait) -> Self:
@@ -95,15 +96,15 @@ class _Block:
         if not self._said:
             return
         try:
-            self.outcome = await wait(self._link.feedback(self._body(), self.user))
+            self.outcome = await wait(self._link.perform("report", self._reported(), user=self.user))
         except PracticumError as error:
             if isinstance(error, UsageError) and not failing:
                 raise
             # An answer that a user waits for does not fail because of a report, nor does a report hide an error.
             self._link.warn("reports that were dropped", error)
 
-    def _body(self) -> bytes:
-        return body_of(self._said, session=self.session)
+    def _reported(self) -> dict[str, Any]:
+        return {**self._said, "session": self.session}
 
     def __enter__(self) -> Self:
         return drive(self._begin(self._link.run_blocking))
@@ -144,14 +145,15 @@ class TaskBlock(_Block):
 
     async def _begin(self, wait: Wait) -> Self:
         try:
-            shown = await wait(asyncio.wait_for(self._link.context(self.input, self.session, self.user), LATE))
+            recalling = self._link.perform("recall", {"input": self.input}, session=self.session, user=self.user)
+            shown = await wait(asyncio.wait_for(recalling, LATE))
         except UsageError:
             raise
         except Exception as error:
             self._link.warn("tasks without what was learned", error)
         else:
-            self.context, self.interaction, self.version = shown["text"], shown["interaction"], shown["version"]
-            self.entries, self.corrections = [(id, near) for id, near in shown["entries"]], shown["corrections"]
+            self.context, self.interaction, self.version = shown.text, shown.interaction, shown.version
+            self.entries, self.corrections = [*shown.entries], shown.corrections
         await super()._begin(wait)
         if self.interaction is not None:
             remember(self.interaction)
@@ -164,12 +166,12 @@ class TaskBlock(_Block):
             self._said = {"answer": str(self.answer)[:MOST_TEXT], **self._said}
         await super()._end(wait, failing)
 
-    def _body(self) -> bytes:
+    def _reported(self) -> dict[str, Any]:
         if self.interaction is None:
             raise StoreError(
                 "service.unreachable", "the task has no interaction, because the service was away when it began"
             )
-        return body_of(self._said, interaction=self.interaction)
+        return {**self._said, "interaction": self.interaction}
 
 
 def checked(what: str, name: str | None) -> str | None:

@@ -1,7 +1,8 @@
 """The link from a program to a space: a thread with an event loop of its own, for programs with and without one.
 
-`ServiceLink` and `StoreLink` are the two kinds. What is written once as a coroutine serves both kinds of programs: it
-waits by a function that it is given, and where that function blocks, the coroutine ends without a pause.
+Operations go over a transport. `ServiceLink` and `StoreLink` differ in how they carry the requests of a wrapped client.
+A coroutine that is written once serves both kinds of programs: it waits by a function that it is given, and where that
+function blocks, the coroutine ends without a pause.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import StoreError
+from practicum.serve.transport import Transport
+
+if TYPE_CHECKING:
+    from practicum.serve.answers import Answer
+    from practicum.serve.api import Operation
 
 T = TypeVar("T")
 
@@ -32,7 +38,8 @@ logger = logging.getLogger("practicum.client")
 class Link(ABC):
     """An open link. `counts` counts what failed and was no reason to stop the user's agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
         self.counts: Counter[str] = Counter()
         self._closed = False
         self._loop = asyncio.new_event_loop()
@@ -44,23 +51,17 @@ class Link(ABC):
             self._end()
             raise
 
-    @abstractmethod
-    async def _open(self) -> None: ...
+    async def _open(self) -> None:
+        await self.transport.__aenter__()
 
-    @abstractmethod
-    async def _close(self) -> None: ...
+    async def _close(self) -> None:
+        await self.transport.__aexit__()
 
-    @abstractmethod
-    async def context(self, query: str, session: str | None, user: str | None) -> dict[str, Any]:
-        """What a task is shown, and the interaction that begins."""
-
-    @abstractmethod
-    async def feedback(self, body: bytes, user: str | None) -> dict[str, Any]:
-        """Send feedback; it is on the disk when this returns."""
-
-    @abstractmethod
-    async def interactions(self, filters: dict[str, Any]) -> list[dict[str, Any]]:
-        """The newest interactions that pass these filters: session, user, since, limit."""
+    async def perform(
+        self, name: str, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+    ) -> Answer:
+        """The answer of an operation. Raises PracticumError."""
+        return await self.transport.perform(operations()[name], given, session=session, user=user)
 
     @abstractmethod
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
@@ -111,6 +112,13 @@ class Link(ABC):
             work.close()
             raise StoreError("space.closed", "this space is closed: open it again with practicum.client.open")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+
+def operations() -> Mapping[str, Operation]:
+    """The table of operations, which is loaded when it is first needed."""
+    from practicum.serve.operations import OPERATIONS
+
+    return OPERATIONS
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:

@@ -1,39 +1,26 @@
-"""An open space: what a program asks it and tells it."""
+"""An open space, in a program that has an agent."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from practicum.client import http
-from practicum.client.blocks import ReportFields, SessionBlock, TaskBlock, body_of, checked
+from practicum.client.blocks import SessionBlock, TaskBlock
 from practicum.client.link import Link
 from practicum.client.local import StoreLink
+from practicum.client.methods import OperationMethods
 from practicum.client.remote import ServiceLink
 from practicum.core.errors import UsageError
 from practicum.models.keys import ADDRESSES
+from practicum.serve.transport import ServiceTransport, StoreTransport
 
 if TYPE_CHECKING:
     import httpx2
 
 C = TypeVar("C")
-
-
-class Filters(TypedDict, total=False):
-    """Which interactions are listed: of a session, of a user, answered since a time (seconds since 1970, or a text such
-    as 2026-11-27T10:00:00Z), and how many at most (20; up to 200)."""
-
-    session: str | None
-    user: str | None
-    since: float | str | None
-    limit: int
-
-
-def given(filters: Filters) -> dict[str, Any]:
-    """The filters that have a value."""
-    return {name: value for name, value in filters.items() if value is not None}
 
 
 def open(
@@ -58,17 +45,20 @@ def open(
                 raise UsageError(
                     "settings.unused", f"`{name}` is for a store: a service has its own (practicum serve --{option})"
                 )
-        return SpaceClient(ServiceLink(where, space, key, pass_key))
+        return SpaceClient(ServiceLink(ServiceTransport(where, space, key, pass_key=pass_key), pass_key=pass_key))
+    from practicum.session.outcomes import Trusted
+
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
             f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)",
         )
-    return SpaceClient(StoreLink(Path(where), space or "default", learner, trust_users, trust_tools))
+    trusted = Trusted(users=trust_users, tools=trust_tools)
+    return SpaceClient(StoreLink(StoreTransport(Path(where), space or "default", learner, trusted)))
 
 
-class SpaceClient:
-    """An open space. `async with` or `with` closes it at the end."""
+class SpaceClient(OperationMethods):
+    """An open space. `async with` or `with` closes it at the end. Each operation is a method (see `methods`)."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -85,38 +75,6 @@ class SpaceClient:
     def session(self, session: str, *, user: str | None = None) -> SessionBlock:
         """A session, for `async with` or `with`: all calls of wrapped clients inside belong to it."""
         return SessionBlock(self._link, session, user)
-
-    async def feedback(
-        self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
-        **said: Unpack[ReportFields],
-    ) -> dict[str, Any]:  # fmt: skip
-        """Say what came of an interaction, or of a session; it is on the disk when this returns. With a `user`, it is
-        that user's word, which waits for review. The interaction may also be the id of the provider's response.
-
-        Raises UsageError for what is no feedback, or about nothing known, and StoreError if it cannot be stored.
-        """
-        body = body_of(said, interaction=interaction, session=session)
-        return await self._link.wait(self._link.feedback(body, checked("user", user)))
-
-    def feedback_sync(
-        self, interaction: str | None = None, *, session: str | None = None, user: str | None = None,
-        **said: Unpack[ReportFields],
-    ) -> dict[str, Any]:  # fmt: skip
-        """`feedback` for programs without an event loop."""
-        body = body_of(said, interaction=interaction, session=session)
-        return self._link.run(self._link.feedback(body, checked("user", user)))
-
-    async def interactions(self, **filters: Unpack[Filters]) -> list[dict[str, Any]]:
-        """The last interactions, the newest first: id, at (seconds since 1970), session, session_from, user, status,
-        question, answer and version of each. A key needs the role review.
-
-        Raises UsageError for a filter that is wrong, and StoreError if they cannot be read.
-        """
-        return await self._link.wait(self._link.interactions(given(filters)))
-
-    def interactions_sync(self, **filters: Unpack[Filters]) -> list[dict[str, Any]]:
-        """`interactions` for programs without an event loop."""
-        return self._link.run(self._link.interactions(given(filters)))
 
     def wrap(self, sdk_client: C) -> C:
         """A copy of a client of OpenAI or Anthropic, sync or async, whose requests are shown what was learned. Whatever

@@ -7,20 +7,21 @@ everything; those in the store (`practicum key`) have roles, may expire, and are
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
+from itsdangerous import TimestampSigner
+from limits import RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import SlidingWindowCounterRateLimiter
 from sqlalchemy import select
 
 from practicum.core.errors import PracticumError, UsageError
-from practicum.serve.answers import KeyTold
 from practicum.store import schema
 from practicum.store.database import Database
 from practicum.store.scope import Scope, Transaction
@@ -29,9 +30,8 @@ from practicum.store.spaces import find_space, remove_space, require_space_name,
 logger = logging.getLogger("practicum.serve")
 
 Role = Literal["ask", "report", "review", "admin"]
-"""What a key may do. ask: send requests to the model, and read the playbook. report: say what came of them, and
-remember. review: see interactions and decide what is learned. admin: everything, also keys, spaces and the data of
-users."""
+"""What a key may do. ask: send requests to the model, and read the playbook. report: report outcomes, and remember.
+review: see interactions and decide what is learned. admin: everything, also keys, spaces and the data of users."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -50,9 +50,6 @@ LONGEST_NAME = 200
 
 WRONG_A_MINUTE = 60
 """Wrong keys that an address may send a minute."""
-
-CLIENTS = 10_000
-"""Keys, or addresses, whose requests are counted at a time."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Grant:
         """The roles, in order."""
         return [role for role in ROLES if role in self.roles]
 
-    def as_json(self) -> KeyTold:
+    def as_json(self) -> dict[str, Any]:
         """Plain values, without the digest."""
         return {
             "name": self.name, "space": self.space, "roles": self.named,
@@ -123,24 +120,19 @@ def require_key_of(id: str, grant: Grant) -> None:
         )
 
 
-class Limiter:
-    """Requests a minute of each client. A client that was silent may send a minute's requests at once, unless they are
-    limited too."""
+class Rates:
+    """How often clients may ask: at most so many requests in any `seconds`."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._windows = SlidingWindowCounterRateLimiter(MemoryStorage())
 
-    def take(self, client: str, a_minute: int, what: str, at_once: int | None = None) -> None:
-        """Count a request, of which so many may come at once. Raises TooMany."""
-        now, most = time.monotonic(), float(at_once or a_minute)
-        left, at = self._left.pop(client, (most, now))
-        left = min(left + (now - at) * a_minute / 60, most)
-        self._left[client] = (max(left - 1, 0.0) if left >= 1 else left, now)
-        if len(self._left) > CLIENTS:
-            self._left.popitem(last=False)
-        if left < 1:
-            after = (1 - left) * 60 / a_minute
-            raise TooMany("request.too_many", f"{what}: {a_minute:,} a minute are allowed; wait {after:.1f} s", after)
+    def take(self, client: str, most: int, what: str, seconds: int = 60) -> None:
+        """Count a request. Raises TooMany."""
+        rate = RateLimitItemPerSecond(most, seconds)
+        if not self._windows.hit(rate, client):
+            after = max(self._windows.get_window_stats(rate, client).reset_time - time.time(), 0.1)
+            allowed = f"{most:,} in {seconds} s are allowed"
+            raise TooMany("request.too_many", f"{what}: {allowed}; wait {after:.1f} s", after)
 
 
 def digest_of(secret: str) -> str:
@@ -177,7 +169,7 @@ class Keys:
         self._stale = False
         self._asked = float("-inf")
         self.late = LATE
-        self._sent, self._wrong = Limiter(), Limiter()
+        self._sent, self._wrong = Rates(), Rates()
         self._secret = secrets.token_urlsafe(32)
         self.required = bool(given)
         """Whether requests need a key. Once they do, they do until the process ends."""
@@ -275,11 +267,16 @@ class Keys:
         await asyncio.wrap_future(self._database.do(lambda at: at.run(at.delete(t).where(gone))))
 
     def form_token(self, cookie: str) -> str:
-        """What forms of a page carry, so that no page of another site can send them (CSRF)."""
-        return hmac.new((cookie if self.required else self._secret).encode(), b"form", "sha256").hexdigest()
+        """The token in the forms of a page, so that no page of another site can send them (CSRF)."""
+        return self._signer(cookie).sign("form").decode()
 
     def is_form_token(self, cookie: str, token: str) -> bool:
-        return hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
+        """Whether a token was made for the forms of this cookie, and not too long ago."""
+        return self._signer(cookie).validate(token, max_age=int(SIGNED_IN))
+
+    def _signer(self, cookie: str) -> TimestampSigner:
+        # The cookie is the secret, so that all nodes know the tokens.
+        return TimestampSigner(cookie if self.required else self._secret, salt="practicum form")
 
 
 # Keys in the store

@@ -1,37 +1,95 @@
-"""What the service tells, as programs read it: the types of its answers, from which the OpenAPI document is made."""
+"""The answers of operations, as programs read them, each with its text for people and for agents."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
 
-# pydantic takes TypedDict from there before Python 3.12.
-from typing_extensions import TypedDict
+from pydantic import BaseModel, ConfigDict
 
 from practicum.core.trust import Trust
+from practicum.core.views import behind
+from practicum.core.words import one_line, quantity
+from practicum.serve.access import Role
 from practicum.session.outcomes import Effect
 
+MOST_LISTED = 20
+"""Rollouts and alarms that the text of a history has, of each kind."""
 
-class Reported(TypedDict):
-    """What a report did: `status` is kept (the first one), changed, repeated (nothing new) or outranked (the operator
-    said otherwise); `correction` says whether a correction holds."""
+
+class Answer(BaseModel):
+    """The answer of an operation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without fields that have no value."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def as_text(self) -> str:
+        """The answer for people and for agents."""
+        return "\n".join(_lines(self.as_json()))
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    """One line for each value, and for each item of a list."""
+    lines = list[str]()
+    for name, value in values.items():
+        if isinstance(value, list) and value:
+            lines += [f"{name}:", *(f"- {_inline(item)}" for item in value)]
+        else:
+            lines.append(f"{name}: {_inline(value)}")
+    return lines
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_inline(inner)}" for name, inner in value.items() if inner not in (None, "", []))
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 1_000) or "none"
+
+
+class Reported(Answer):
+    """What a report did: `status` is kept (the first one), changed, repeated (nothing new) or outranked (the operator's
+    report holds); `correction` says whether a correction is in effect."""
 
     interaction: str
     status: Literal["kept", "changed", "repeated", "outranked"]
     score: float | None
     correction: Effect | None
 
+    def as_text(self) -> str:
+        done = {
+            "kept": "Reported", "changed": "Reported; it adds to an earlier report",
+            "repeated": "This was reported before", "outranked": "The operator reported otherwise, which holds",
+        }[self.status]  # fmt: skip
+        score = "" if self.score is None else f" (score {self.score:g})"
+        effect = {
+            None: "", "in effect": " The correction is in effect from the next request on.",
+            "waits for review": " The correction waits for review.",
+        }[self.correction]  # fmt: skip
+        return f"{done}{score}.{effect}"
 
-class ShownText(TypedDict):
-    """What a request is shown: `entries` were looked up, with their similarities, and so were `corrections`."""
+
+class ShownText(Answer):
+    """What a request is shown: `entries` were retrieved, with their similarities, and so were `corrections`."""
 
     interaction: str
     version: int
     text: str
-    entries: list[list[str | float]]
+    entries: list[tuple[str, float]]
     corrections: list[int]
 
+    def as_text(self) -> str:
+        lines = [self.text or "Nothing is known about this yet.", ""]
+        if self.corrections:
+            # In the order in which they are shown.
+            lines.append(f"Ids of these notes and corrections: {', '.join(f'c{n}' for n in self.corrections)}.")
+        lines.append(f"Interaction: {self.interaction}. Give it to `report` when the outcome is known.")
+        return "\n".join(lines)
 
-class InteractionTold(TypedDict):
+
+class InteractionRow(Answer):
     """An interaction: `at` is when its answer ended, in seconds since 1970. `session_from` says what named the session:
     a header or a field of the request, `history` (it repeats an answer of the session) or `opening` (it began one).
     `status` is that of the answer, and `version` was shown."""
@@ -47,21 +105,33 @@ class InteractionTold(TypedDict):
     version: int
 
 
-class Interactions(TypedDict):
+class Interactions(Answer):
     """Interactions of a space, the newest first."""
 
     space: str
-    interactions: list[InteractionTold]
+    interactions: list[InteractionRow]
+
+    def as_text(self) -> str:
+        lines = [
+            f"- {one.id}: {one_line(one.question, 200)}\n  answered: {one_line(one.answer, 200) or '(no text)'}"
+            for one in self.interactions
+        ]
+        return "\n".join(lines) or "No interactions."
 
 
-class Noted(TypedDict):
+class Noted(Answer):
     """A note that is kept."""
 
     id: str
     note: Effect
 
+    def as_text(self) -> str:
+        if self.note == "in effect":
+            return f"Kept as {self.id}: later requests are shown it. `remove` takes it back."
+        return f"Kept as {self.id}; it waits for review before others are shown it."
 
-class PlaybookEntry(TypedDict):
+
+class PlaybookEntry(Answer):
     """An entry of the playbook. `changed` is the version that changed it last."""
 
     id: str
@@ -73,7 +143,7 @@ class PlaybookEntry(TypedDict):
     trust: Trust
 
 
-class PlaybookPage(TypedDict):
+class PlaybookPage(Answer):
     """Entries of the live version, of `total` that match, and the names of all its sections."""
 
     space: str
@@ -82,8 +152,14 @@ class PlaybookPage(TypedDict):
     entries: list[PlaybookEntry]
     sections: list[str]
 
+    def as_text(self) -> str:
+        if not self.entries:
+            return f"No entries here: there are {self.total:,}." if self.total else "There are no entries."
+        lines = [behind(f"- [{one.id}] ({one_line(one.section)})", one.text) for one in self.entries]
+        return "\n".join([f"{len(lines):,} of {self.total:,} entries, learned from earlier work:", *lines])
 
-class RolloutTold(TypedDict):
+
+class RolloutRow(Answer):
     """A rollout: `gate` and `test` are its evidence, `began` and `ended` are in seconds since 1970."""
 
     version: int
@@ -93,13 +169,13 @@ class RolloutTold(TypedDict):
     length: int
     alpha: float
     began: float
-    ended: NotRequired[float | None]
+    ended: float | None = None
     gate: dict[str, Any]
     reason: str
     test: dict[str, Any]
 
 
-class AlarmTold(TypedDict):
+class AlarmRow(Answer):
     """An alarm, at so many seconds since 1970."""
 
     at: float
@@ -107,7 +183,7 @@ class AlarmTold(TypedDict):
     text: str
 
 
-class Credit(TypedDict):
+class Credit(Answer):
     """The mean score of requests that were shown an entry or a version."""
 
     item: str
@@ -115,26 +191,35 @@ class Credit(TypedDict):
     mean: float
 
 
-class Erasure(TypedDict):
+class Erasure(Answer):
     """A removal of a user's data: when it began and ended (s since 1970), and its state: `removed` (the user's rows),
-    `forgotten` (what was learned from them, too) or `done` (no byte is left in the files). Whose it was is not kept."""
+    `forgotten` (what was learned from them, too) or `done` (no byte is left in the files). The user is not kept."""
 
     began: float
     ended: float | None
     state: Literal["removed", "forgotten", "done"]
 
 
-class SpaceHistory(TypedDict):
-    """What became of versions, and removals of users' data, the newest first."""
+class SpaceHistory(Answer):
+    """The rollouts of versions and their results, alarms, and removals of users' data, the newest first."""
 
     space: str
-    rollouts: list[RolloutTold]
-    alarms: list[AlarmTold]
+    rollouts: list[RolloutRow]
+    alarms: list[AlarmRow]
     credits: list[Credit]
     erasures: list[Erasure]
 
+    def as_text(self) -> str:
+        tried = [
+            f"- version {one.version} (from {one.base}): {', '.join(filter(None, (one.state, one.reason)))}"
+            for one in self.rollouts[:MOST_LISTED]
+        ]
+        alarms = [f"- {alarm.kind}: {one_line(alarm.text, 300)}" for alarm in self.alarms[:MOST_LISTED]]
+        lines = ["Versions that were tried, the newest first:", *(tried or ["- none yet"])]
+        return "\n".join([*lines, "Alarms, the newest first:", *(alarms or ["- none"])])
 
-class StoredCorrection(TypedDict):
+
+class StoredCorrection(Answer):
     """A correction: `query` is the text of the request of an interaction, and `question` what it asks. A note has its
     text as `comment`, as `query` what it is about, and the `user` whose note it is."""
 
@@ -148,8 +233,16 @@ class StoredCorrection(TypedDict):
     note: bool
     user: str | None
 
+    def as_text(self) -> str:
+        if self.note:
+            about = f" about {one_line(self.query, 200)}" if self.query else ""
+            return f"- {self.id} note{about}: {one_line(self.comment, 1_000)}"
+        parts = [f"right answer: {one_line(self.target, 1_000)}"] if self.target else []
+        parts += [f"what was wrong: {one_line(self.comment, 1_000)}"] if self.comment else []
+        return f"- {self.id} correction of {one_line(self.question, 300)!r}: {'; '.join(parts)}"
 
-class CorrectionList(TypedDict):
+
+class CorrectionList(Answer):
     """Corrections and notes in a state, of `total` that are in it."""
 
     space: str
@@ -157,8 +250,14 @@ class CorrectionList(TypedDict):
     total: int
     corrections: list[StoredCorrection]
 
+    def as_text(self) -> str:
+        lines = [f"{len(self.corrections):,} of {self.total:,} corrections and notes ({self.state}):"]
+        return (
+            "\n".join([*lines, *(one.as_text() for one in self.corrections)]) if self.total else f"None {self.state}."
+        )
 
-class WaitingEdits(TypedDict):
+
+class WaitingEdits(Answer):
     """Edits of the playbook that wait for review together; `problem` says why they cannot be approved any more."""
 
     id: str
@@ -174,61 +273,93 @@ class WaitingEdits(TypedDict):
     flags: list[dict[str, Any]]
     problem: str | None
 
+    def as_text(self) -> str:
+        edits = json.dumps(self.edits, ensure_ascii=False)
+        return f"- {self.id} edits: {edits}" + (f" ({self.problem})" if self.problem else "")
 
-class Waiting(TypedDict):
-    """What waits for review: of `total` corrections and notes the oldest."""
+
+class Waiting(Answer):
+    """What waits for review: the oldest of `total` corrections and notes, and edits of the playbook."""
 
     space: str
     total: int
     corrections: list[StoredCorrection]
     edits: list[WaitingEdits]
 
+    def as_text(self) -> str:
+        lines = [one.as_text() for one in (*self.corrections, *self.edits)]
+        if more := self.total - len(self.corrections):
+            lines.append(f"{quantity(more, 'correction')} and notes more wait: decide about these first.")
+        return "\n".join(["Waiting for review:", *lines]) if lines else "Nothing waits for review."
 
-class Decided(TypedDict):
+
+class Decided(Answer):
     """What was decided; `version` is what an approval of edits made."""
 
     id: str
     state: str
     version: int | None
 
+    def as_text(self) -> str:
+        return f"{self.id} is {self.state}{'' if self.version is None else f', as version {self.version}'}."
 
-class Edited(TypedDict):
+
+class Edited(Answer):
     """The entry that was changed, and the version with the change."""
 
     id: str
     version: int
 
+    def as_text(self) -> str:
+        return f"{self.id} is changed in version {self.version}."
 
-class LiveVersion(TypedDict):
+
+class Removed(Answer):
+    """What was removed: an entry, with the version without it, or a correction or a note."""
+
+    id: str
+    version: int | None
+
+    def as_text(self) -> str:
+        return f"{self.id} is removed: no request is shown it any more."
+
+
+class LiveVersion(Answer):
     """The version that is live."""
 
     version: int
 
+    def as_text(self) -> str:
+        return f"Version {self.version} is live."
 
-class LearningStart(TypedDict):
+
+class LearningStart(Answer):
     """When a round of learning begins."""
 
     space: str
     learning: str
 
+    def as_text(self) -> str:
+        return f"A round of learning {self.learning}."
 
-class KeyTold(TypedDict):
+
+class KeyRow(Answer):
     """A key, without the key itself. `expires` is in seconds since 1970."""
 
     name: str
     space: str
-    roles: list[Literal["ask", "report", "review", "admin"]]
+    roles: list[Role]
     expires: float | None
     a_minute: int | None
 
 
-class KeysTold(TypedDict):
+class KeyList(Answer):
     """The keys in the store."""
 
-    keys: list[KeyTold]
+    keys: list[KeyRow]
 
 
-class NewKeyTold(TypedDict):
+class NewKeyMade(Answer):
     """A new key."""
 
     name: str
@@ -236,40 +367,43 @@ class NewKeyTold(TypedDict):
     key: str
 
 
-class KeyGone(TypedDict):
+class KeyRemoved(Answer):
     """The key that was removed."""
 
     name: str
     space: str
 
 
-class Spaces(TypedDict):
+class Spaces(Answer):
     """The names of the spaces."""
 
     spaces: list[str]
 
 
-class SpaceTold(TypedDict):
-    """A space that is there."""
+class SpaceMade(Answer):
+    """A space that exists."""
 
     name: str
 
 
-class SpaceGone(TypedDict):
-    """The space that was deleted, with so many rows."""
+class SpaceRemoved(Answer):
+    """The space that was deleted, with the number of its rows."""
 
     name: str
     rows: int
 
 
-class UserData(TypedDict):
-    """One user's data. `what` of each item says what it is: an interaction, an outcome, a correction, an entry, ..."""
+class UserData(Answer):
+    """One user's data. `what` of each item names its kind: an interaction, an outcome, a correction, an entry, ..."""
 
     user: str
     items: list[dict[str, Any]]
 
+    def as_text(self) -> str:
+        return "\n".join(json.dumps(item, ensure_ascii=False) for item in self.items)
 
-class ForgottenUser(TypedDict):
+
+class ForgottenUser(Answer):
     """How much was removed of a user. `again` counts the outcomes of sessions with others that will be learned from
     again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0. `state` says that no
     stage is left to do: a removal that is not finished is an error (507)."""
@@ -288,8 +422,8 @@ class ForgottenUser(TypedDict):
     state: Literal["done"]
 
 
-class SpaceHealth(TypedDict):
-    """An open space: its live version, and what is going on."""
+class SpaceHealth(Answer):
+    """An open space: its live version, and the version that is tried."""
 
     version: int
     entries: int
@@ -298,27 +432,27 @@ class SpaceHealth(TypedDict):
     candidate: int | None
 
 
-class Health(TypedDict):
-    """How the service is; without a key for all spaces, `status` alone."""
+class Health(Answer):
+    """How the service is; without a key for all spaces, `status` alone. `late` counts rows that were dropped because
+    their space had been deleted."""
 
     status: Literal["ok"]
-    seconds: NotRequired[float]
-    spaces: NotRequired[dict[str, SpaceHealth]]
-    counts: NotRequired[dict[str, int]]
-    unwritten: NotRequired[int]
-    lost: NotRequired[int]
-    late: NotRequired[int]
-    """Rows that were dropped because their space had been deleted."""
-    learning: NotRequired[str]
+    seconds: float | None = None
+    spaces: dict[str, SpaceHealth] | None = None
+    counts: dict[str, int] | None = None
+    unwritten: int | None = None
+    lost: int | None = None
+    late: int | None = None
+    learning: str | None = None
 
 
-class Ready(TypedDict):
+class Ready(Answer):
     """Whether the service can serve: `ready`, or why it cannot."""
 
     status: str
 
 
-class ErrorText(TypedDict):
+class ErrorText(Answer):
     """What is wrong. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values that a caller
     needs to react; `param` names the field of the request that is wrong."""
 
@@ -329,8 +463,8 @@ class ErrorText(TypedDict):
     fields: dict[str, Any]
 
 
-class Error(TypedDict):
-    """An error, in the form of OpenAI's protocols. That of /v1/messages has a `type` beside it."""
+class Error(Answer):
+    """An error, in the form of OpenAI's protocols. That of /v1/messages also has a `type`."""
 
     error: ErrorText
-    type: NotRequired[Literal["error"]]
+    type: Literal["error"] | None = None

@@ -13,8 +13,9 @@ from urllib.parse import parse_qs
 
 from practicum.serve.access import Grant, TooMany
 from practicum.serve.admission import RequestRefused
-from practicum.serve.operations import MOST
+from practicum.serve.api import MOST_BODY
 from practicum.serve.protocols import UpstreamAnswer
+from practicum.serve.replies import RETRY
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,9 +24,6 @@ Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 
 MOST_HELD = 2**30
 """Bytes of the requests and answers that are in memory at a time. Further ones have to wait, or pass unread."""
-
-RETRY = 2
-"""Seconds after which a client may try again what could not be written because the database is away."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 
@@ -65,6 +63,8 @@ class ServedCall:
     """That was answered; 0: nothing yet."""
     added: float | None = None
     """Seconds that practicum took before a request went to the upstream."""
+    route: str = "other"
+    """What is asked for: the name of an operation or of a protocol, or one of a few words."""
     grant: Grant | None = None
     space: str = ""
     interaction: str | None = None
@@ -129,7 +129,7 @@ class ServedCall:
     async def given(self) -> bytes | dict[str, Any]:
         """What an operation is given."""
         if self.method != "GET":
-            return await self.body(MOST)
+            return await self.body(MOST_BODY)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if twice := [name for name, values in query.items() if len(values) > 1]:
             raise RequestRefused("request.malformed", f"the query has {twice[0]!r:.80} more than once")

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Update
 from practicum.core.errors import RunBusy, UsageError
-from practicum.serve.answers import Decided, Edited, SpaceGone
+from practicum.serve.answers import Decided, Edited, LiveVersion, SpaceRemoved
 from practicum.serve.reporting import decide_correction
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
@@ -91,7 +90,7 @@ async def edit_entry(
                 raise UsageError("edit.refused", outcome.refused[0].reason)
             if not outcome.applied:
                 raise UsageError("edit.empty", f"this changes nothing of {id}")
-            return {"id": outcome.applied[0].id, "version": outcome.context.version}
+            return Edited(id=outcome.applied[0].id, version=outcome.context.version)
 
         return await to_the_end(write)
 
@@ -118,7 +117,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
     if not approved:
         async with _writing(service, space) as store:
             await to_the_end(lambda: reviews.reject(store, _waiting(store, id), reason or "rejected"))
-        return {"id": id, "state": REJECTED, "version": None}
+        return Decided(id=id, state=REJECTED, version=None)
     async with _changing(service, space) as store:
 
         def approve() -> int:
@@ -131,19 +130,19 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
                 store.change(lambda at: show_at_once(at, version, BY_REVIEW))
             return version
 
-        return {"id": id, "state": APPROVED, "version": await to_the_end(approve)}
+        return Decided(id=id, state=APPROVED, version=await to_the_end(approve))
 
 
-async def decide_rollout(service: Service, name: str, number: int, promoted: bool) -> dict[str, Any]:
+async def decide_rollout(service: Service, name: str, version: int, promoted: bool) -> LiveVersion:
     """Make the version live that a rollout tries, or take it back. Raises Conflict if that was decided before."""
     space = await service.spaces.opened(name)
     await service.refresh(space)
     async with space.counting:
         rollout = space.rollout
-        if rollout is None or rollout.number != number:
+        if rollout is None or rollout.version != version:
             raise Conflict("rollout.decided", f"it was decided before: version {space.live} is live")
         await service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, "by hand"))
-    return {"version": space.live}
+    return LiveVersion(version=space.live)
 
 
 def _waiting(store: Store, id: str) -> list[reviews.Review]:
@@ -156,7 +155,7 @@ def _waiting(store: Store, id: str) -> list[reviews.Review]:
     return [one]
 
 
-async def remove_space(service: Service, name: str) -> SpaceGone:
+async def remove_space(service: Service, name: str) -> SpaceRemoved:
     """Delete a space with all that was asked, reported and learned in it, and its keys. Raises UnknownSpace if there is
     none, and Conflict if the service was started with it, or while it learns."""
     if name in service.settings.spaces:
@@ -167,7 +166,7 @@ async def remove_space(service: Service, name: str) -> SpaceGone:
     return await asyncio.shield(_remove_space(service, name))
 
 
-async def _remove_space(service: Service, name: str) -> SpaceGone:
+async def _remove_space(service: Service, name: str) -> SpaceRemoved:
     backend = service.database.backend
     async with service.making, AsyncExitStack() as stack:
         # In threads, since it waits for other nodes.
@@ -179,4 +178,4 @@ async def _remove_space(service: Service, name: str) -> SpaceGone:
             stack.enter_context(service.deleting(space))
             removed = await to_the_end(store.remove)
             await space.close()
-    return {"name": name, "rows": removed}
+    return SpaceRemoved(name=name, rows=removed)

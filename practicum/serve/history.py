@@ -19,12 +19,15 @@ async def space_history(space: ServedSpace, most: int = 50) -> answers.SpaceHist
         for table, order in ((r, r.c.number), (a, a.c.number), (c, c.c.scored), (e, e.c.number))
     ]
     rollouts, alarms, credits, erasures = [await asyncio.to_thread(space.store.rows, query) for query in queries]
-    told: list[Any] = [{"version": x.version, "base": x.base, "state": x.state, **json.loads(x.data)} for x in rollouts]
-    for one in told:
-        del one["centroids"]
-    return {
-        "space": space.name, "rollouts": told,
-        "alarms": [{"at": x.at, "kind": x.kind, "text": x.text} for x in alarms],
-        "credits": [{"item": x.item, "scored": x.scored, "mean": x.total / max(x.scored, 1)} for x in credits],
-        "erasures": [{"began": x.began, "ended": x.ended, "state": x.state} for x in erasures],
-    }  # fmt: skip
+    rows: list[dict[str, Any]] = [
+        {"version": row.version, "base": row.base, "state": row.state, **json.loads(row.data)} for row in rollouts
+    ]
+    for row in rows:
+        del row["centroids"]
+    return answers.SpaceHistory(
+        space=space.name,
+        rollouts=[answers.RolloutRow(**row) for row in rows],
+        alarms=[answers.AlarmRow(at=x.at, kind=x.kind, text=x.text) for x in alarms],
+        credits=[answers.Credit(item=x.item, scored=x.scored, mean=x.total / max(x.scored, 1)) for x in credits],
+        erasures=[answers.Erasure(began=x.began, ended=x.ended, state=x.state) for x in erasures],
+    )

@@ -13,7 +13,7 @@ from practicum.store.scope import Transaction
 
 def list_interactions(
     at: Transaction, session: str | None, user: str | None, since: float | None, limit: int
-) -> list[answers.InteractionTold]:
+) -> list[answers.InteractionRow]:
     """The newest interactions of a space: of a session, of a user, answered since a time (seconds since 1970). Those
     in which a client asked for a title are left out."""
     t = schema.interactions
@@ -30,9 +30,9 @@ def list_interactions(
         found = found.where(t.c.at >= since, t.c.number >= first.scalar_subquery())
     rows = [(row, json.loads(row.data)) for row in at.rows(found.order_by(t.c.number.desc()).limit(limit))]
     return [
-        {
-            "id": row.id, "at": row.at, "session": row.session, "session_from": data["session_from"], "user": row.user,
-            "status": data["status"], "question": data["question"], "answer": data["answer"], "version": row.version,
-        }
+        answers.InteractionRow(
+            id=row.id, at=row.at, session=row.session, session_from=data["session_from"], user=row.user,
+            status=data["status"], question=data["question"], answer=data["answer"], version=row.version,
+        )
         for row, data in rows
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The service of a folder, for other processes of the same user: its operations, at a socket in the folder.
 
 One process has a store open. Others, such as the memory of an agent in each window of an editor, ask that one. Whoever
-can reach the socket can read the folder, so there are no keys: each request says in which roles it is made.
+can reach the socket can read the folder, so there are no keys: each request names the roles in which it is made.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import uvicorn
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
 from practicum.core.errors import PracticumError, StoreError
-from practicum.serve.access import Forbidden, Grant, Keys
+from practicum.serve.access import Grant, Keys
 from practicum.serve.admission import RequestRefused, require_clear
-from practicum.serve.app import AGENT, status_of
-from practicum.serve.call import Receive, Send, ServedCall
-from practicum.serve.operations import OPERATIONS, At, perform
+from practicum.serve.api import Asked
+from practicum.serve.call import ServedCall
+from practicum.serve.http import AGENT, CALL, operation_routes
+from practicum.serve.replies import status_of
 from practicum.serve.service import Service
 from practicum.store.spaces import UnknownSpace
 
@@ -30,44 +32,51 @@ SOCKET = "socket"
 """The socket in the folder of a store."""
 
 ROLES = b"x-practicum-roles"
-"""The header of a request that says in which roles it is made, with commas between them."""
+"""The header of a request that names the roles in which it is made, with commas between them."""
 
 DRAIN = 5
 """Seconds that requests in flight get at the end."""
 
 
 class Local:
-    """The operations of a service as an ASGI application. A space that a request names is made if there is none."""
+    """The operations of a service for the processes of its user. A space that a request names is made if there is
+    none."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._keys = service, Keys({}, service.database)
         self._making = asyncio.Lock()
+        self._router = Router(operation_routes(self._asked), redirect_slashes=False, default=_unknown)
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = ServedCall(scope, receive, send, self._service.spaces.endings)
         try:
             require_clear(scope)
-            await self._answer(call)
+            await self._router({**scope, CALL: call}, receive, send)
         except PracticumError as error:
             status, headers = status_of(error)
             await call.answer(status, {"error": error.body()}, *headers)
 
-    async def _answer(self, call: ServedCall) -> None:
-        if (operation := OPERATIONS.get((call.method, call.path))) is None:
-            raise RequestRefused("request.unknown_path", f"there is nothing at {call.path:.200}")
-        roles = (call.header(ROLES) or "").split(",")
-        grant = Grant("this agent", "", frozenset(roles), "")
-        if not grant.may(operation.role):
-            raise Forbidden("key.forbidden", f"this takes the role {operation.role}", role=operation.role)
+    async def _asked(self, call: ServedCall) -> Asked:
         space = call.header(b"x-practicum-space") or self._service.settings.spaces[0]
+        session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+        roles = (call.header(ROLES) or "").split(",")
+        return await self.asked(roles, space, session, user, screened=call.header(AGENT) is not None)
+
+    async def asked(
+        self, roles: Iterable[str], space: str, session: str | None, user: str | None, *, screened: bool
+    ) -> Asked:  # fmt: skip
+        """Who asks, in these roles, and where."""
         async with self._making:
             try:
                 await self._service.spaces.opened(space)
             except UnknownSpace:
                 await self._service.add_space(space)
-        session, screened = call.header(b"x-practicum-session"), call.header(AGENT) is not None
-        at = At(self._service, self._keys, grant, space, call.endings, session, screened=screened)
-        await call.answer(operation.status, await perform(operation, at, await call.given()))
+        grant, endings = Grant("this program", "", frozenset(roles), ""), self._service.spaces.endings
+        return Asked(self._service, self._keys, grant, space, endings, session, user, screened)
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    raise RequestRefused("request.unknown_path", f"there is nothing at {scope['path']:.200}")
 
 
 class _EmbeddedServer(uvicorn.Server):
@@ -79,19 +88,19 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(service: Service, folder: Path) -> AsyncIterator[None]:
+async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
     """A block in which other processes of this user can ask the service, which has the store in `folder` open. Raises
     StoreError if there can be no socket."""
-    path = folder / SOCKET
+    path, local = folder / SOCKET, Local(service)
     sock = _bound(path)
     config = uvicorn.Config(
-        Local(service), lifespan="off", access_log=False, log_config=None, server_header=False, date_header=False,
+        local, lifespan="off", access_log=False, log_config=None, server_header=False, date_header=False,
         timeout_graceful_shutdown=DRAIN,
     )  # fmt: skip
     server = _EmbeddedServer(config)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     try:
-        yield
+        yield local
     finally:
         # While the store is locked: the next one makes a socket of its own.
         path.unlink(missing_ok=True)
@@ -100,10 +109,10 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[None]:
 
 
 def _bound(path: Path) -> socket.socket:
-    """A socket at a path that this user alone can reach; one that somebody left there is replaced."""
+    """A socket at a path that this user alone can reach; one that an ended process left there is replaced."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # First in a folder that nobody else can enter, since a socket has no mode before it is bound.
+        # First in a folder that no other user can enter, since a socket has no mode before it is bound.
         with TemporaryDirectory(prefix=".", dir=path.parent) as private:
             made = os.path.join(private, "s")
             sock.bind(made)

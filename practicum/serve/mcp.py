@@ -1,17 +1,16 @@
-"""The server of the Model Context Protocol: the tools of `serve.tools`, and the playbook as resources.
+"""The server of the Model Context Protocol: the operations as tools, and the playbook as resources.
 
-Who calls, and how an operation of the service is reached, is a `ToolCaller`: `mcp_http` has the service in its process,
-`mcp_stdio` asks another one.
+It is the `Server` of the `mcp` package. Its `MCPServer` lists the same tools to every caller, words its own errors, and
+sets up the log of the process; here the tools follow from the roles, and errors have the codes of every other face.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from mcp.server.lowlevel import Server
+from mcp.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -26,78 +25,63 @@ from mcp_types import (
     ResourceTemplate,
     TextContent,
     TextResourceContents,
+    Tool,
 )
-from mcp_types import Tool as Listed
-from pydantic import ValidationError
 
 from practicum.core.errors import PracticumError, UsageError, error_body
 from practicum.core.views import behind
-from practicum.core.words import fault, one_line, wrong_field
+from practicum.core.words import one_line
+from practicum.serve.answers import Answer, PlaybookPage
+from practicum.serve.api import Operation
 from practicum.serve.mcp_opening import INSTRUCTIONS, NAME, VERSION
-from practicum.serve.tools import (
-    PAGE,
-    PLAYBOOK,
-    TEMPLATES,
-    TOOLS,
-    Route,
-    Tool,
-    allowed,
-    listing,
-    may,
-    resource_listing,
-)
+from practicum.serve.operations import OPERATIONS
+from practicum.serve.tools import PLAYBOOK, TEMPLATES, allowed, listing, may, resource_listing
+
+PAGE = 200
+"""Entries of the playbook that are read at a time."""
 
 MOST_ENTRIES = 2_000
 """Entries of the playbook that the resource has at most."""
 
 
-MOST_ARGUMENTS = 100
-"""Arguments of the call of a tool, at most. Naming each of many as wrong would hold up other requests."""
-
-
 class ToolCaller(Protocol):
-    """Somebody who calls tools, in some roles."""
+    """Who calls tools, in some roles."""
 
     @property
     def roles(self) -> Collection[str]:
         """What the caller may do."""
 
-    async def ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What an operation tells. Raises PracticumError."""
+    async def perform(self, operation: Operation, given: Mapping[str, Any]) -> Answer:
+        """The answer of an operation. Raises PracticumError."""
 
 
 def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
-    """The server. `caller_of` says who calls, by the context of a request."""
+    """The server. `caller_of` finds out who calls, by the context of a request."""
 
     async def list_tools(ctx: Any, params: object) -> ListToolsResult:
-        caller = caller_of(ctx)
-        return ListToolsResult(tools=[_listed(tool) for tool in allowed(caller.roles)])
+        tools = allowed(caller_of(ctx).roles)
+        return ListToolsResult(tools=[Tool.model_validate(listing(tool)) for tool in tools])
 
     async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
-        if (tool := TOOLS.get(params.name)) is None:
-            raise _refusal("request.malformed", f"there is no tool {params.name!r:.80}: there are {', '.join(TOOLS)}")
+        if (operation := OPERATIONS.get(params.name)) is None:
+            names = ", ".join(OPERATIONS)
+            raise _refusal("request.malformed", f"there is no tool {params.name!r:.80}: there are {names}")
+        # What a model gives as null it leaves out.
+        given = {name: value for name, value in (params.arguments or {}).items() if value is not None}
         try:
             caller = caller_of(ctx)
-            if not may(caller.roles, tool.role):
-                have = ", ".join(sorted(caller.roles))
-                raise UsageError(
-                    "key.forbidden",
-                    f"the tool {tool.name} takes the role {tool.role}, and you have {have}",
-                    role=tool.role,
-                )
-            told = await caller.ask(*_read(tool, params.arguments or {}).asked())
-            content, wrong = tool.text(told), False
+            _require_role(operation, caller)
+            answer = await caller.perform(operation, given)
+            text, content, wrong = answer.as_text(), answer.as_json(), False
         except PracticumError as error:
-            content, told, wrong = str(error), {"error": error.body()}, True
-        return CallToolResult(
-            content=[TextContent(type="text", text=content)], structured_content=told, is_error=wrong
-        )  # fmt: skip
+            text, content, wrong = str(error), {"error": error.body()}, True
+        return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content, is_error=wrong)
 
     async def list_resources(ctx: Any, params: object) -> ListResourcesResult:
         caller = caller_of(ctx)
         if not may(caller.roles, "ask"):
             return ListResourcesResult(resources=[])
-        sections = (await _told(caller, {"limit": 1}))["sections"]
+        sections = (await _page(caller, limit=1)).sections
         return ListResourcesResult(resources=[*map(Resource.model_validate, resource_listing(sections))])
 
     async def list_templates(ctx: Any, params: object) -> ListResourceTemplatesResult:
@@ -113,7 +97,7 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
-    # No tool takes anything from headers, so none are compared with its schema.
+    # No tool takes values from headers, so none are compared with its schema.
     return Server(
         NAME, version=VERSION, instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,
@@ -121,59 +105,50 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
     )  # fmt: skip
 
 
+def _require_role(operation: Operation, caller: ToolCaller) -> None:
+    """Raises UsageError for a tool that is not for the caller, which may have fewer roles than its key."""
+    if not may(caller.roles, operation.role):
+        have = ", ".join(sorted(caller.roles))
+        raise UsageError(
+            "key.forbidden",
+            f"the tool {operation.name} takes the role {operation.role}, and you have {have}",
+            role=operation.role,
+        )
+
+
 def _refusal(code: str, message: str) -> MCPError:
     """An error of the protocol, with its code in `data`."""
     return MCPError(INVALID_PARAMS, message, error_body(code, message))
 
 
-def _read(tool: type[Tool], arguments: Mapping[str, Any]) -> Tool:
-    """What a tool is given. What a model gives as null it leaves out. Raises UsageError that says what is wrong."""
-    if len(arguments) > MOST_ARGUMENTS:
-        raise UsageError(
-            "request.malformed", f"{tool.name} was called with {len(arguments):,} arguments, more than {MOST_ARGUMENTS}"
-        )
-    try:
-        return tool.model_validate({name: value for name, value in arguments.items() if value is not None})
-    except ValidationError as error:
-        fields = ", ".join(tool.model_fields) or "nothing"
-        raise UsageError(
-            "request.malformed",
-            one_line(f"{tool.name} was called wrongly: {fault(error, model=tool)}; it takes {fields}", 400),
-            param=wrong_field(error),
-        ) from None
-
-
-@cache
-def _listed(tool: type[Tool]) -> Listed:
-    return Listed.model_validate(listing(tool))
-
-
 # The playbook as a resource
 
 
-async def _told(caller: ToolCaller, given: Mapping[str, Any]) -> dict[str, Any]:
+async def _page(caller: ToolCaller, **given: Any) -> PlaybookPage:
     try:
-        return await caller.ask(("GET", "/v1/playbook"), given)
+        answer = await caller.perform(OPERATIONS["playbook"], given)
     except PracticumError as error:
         raise MCPError(INVALID_PARAMS, str(error), error.body()) from error
+    assert isinstance(answer, PlaybookPage)
+    return answer
 
 
 async def _playbook(caller: ToolCaller, section: str) -> str:
     """The playbook, or a section of it, as markdown."""
-    told = await _told(caller, {"section": section, "limit": PAGE})
-    if section and section not in told["sections"]:
+    page = await _page(caller, section=section, limit=PAGE)
+    if section and section not in page.sections:
         raise MCPError(INVALID_PARAMS, f"the playbook has no section {section!r:.200}")
-    entries, total = told["entries"], told["total"]
-    while len(entries) < min(total, MOST_ENTRIES):
-        more = (await _told(caller, {"section": section, "skip": len(entries), "limit": PAGE}))["entries"]
+    entries = [*page.entries]
+    while len(entries) < min(page.total, MOST_ENTRIES):
+        more = (await _page(caller, section=section, skip=len(entries), limit=PAGE)).entries
         if not more:
             break
         entries += more
     by_section = dict[str, list[str]]()
     for entry in entries:
-        by_section.setdefault(entry["section"], []).append(behind(f"- [{entry['id']}]", entry["text"]))
-    parts = [f"# Playbook of {told['space']}, version {told['version']}"]
+        by_section.setdefault(entry.section, []).append(behind(f"- [{entry.id}]", entry.text))
+    parts = [f"# Playbook of {page.space}, version {page.version}"]
     parts += [f"## {one_line(name)}\n\n" + "\n".join(lines) for name, lines in sorted(by_section.items())]
-    if total > len(entries):
-        parts.append(f"{total - len(entries):,} older entries are left out: the tool `playbook` finds them.")
+    if page.total > len(entries):
+        parts.append(f"{page.total - len(entries):,} older entries are left out: the tool `playbook` finds them.")
     return "\n\n".join(parts if entries else [*parts, "It has no entries yet."])

@@ -7,46 +7,43 @@ refused before it is read, so that agents cannot take the processor from the req
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Collection, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from practicum.serve.access import Limiter
+from practicum.serve.access import Rates
 from practicum.serve.admission import RequestRefused
+from practicum.serve.answers import Answer
+from practicum.serve.api import MOST_BODY, Asked, Operation, perform
 from practicum.serve.call import ServedCall
-from practicum.serve.operations import MOST, OPERATIONS, At, perform
-from practicum.serve.tools import Route
 
-A_MINUTE, AT_ONCE = 3_000, 100
-"""Requests that each key may send to /mcp a minute, and at once. One takes 3 to 4 ms of the processor."""
+MOST_SENT, SECONDS = 100, 2
+"""Requests that each key may send to /mcp in so many seconds. One takes 3 to 4 ms of the processor."""
 
-_AT = "practicum.at"
+_ASKED = "practicum.asked"
 
 
 @dataclass(frozen=True)
 class Inside:
     """A caller whose service is in this process."""
 
-    at: At
+    asked: Asked
 
     @property
     def roles(self) -> Collection[str]:
-        return self.at.grant.roles
+        return self.asked.grant.roles
 
-    async def ask(self, route: Route, given: Mapping[str, Any]) -> dict[str, Any]:
-        # Read as from outside, so that the same is refused in the same words.
-        asked = dict(given) if route[0] == "GET" else json.dumps(given).encode()
-        return await perform(OPERATIONS[route], self.at, asked)
+    async def perform(self, operation: Operation, given: Mapping[str, Any]) -> Answer:
+        return await perform(operation, self.asked, given)
 
 
 class Agents:
     """What answers agents. Use `running` around it. It is loaded when the first one asks, which takes half a second."""
 
     def __init__(self) -> None:
-        self._sent = Limiter()
+        self._sent = Rates()
         self._loading, self._ends = asyncio.Lock(), asyncio.Event()
         self._manager: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -78,12 +75,12 @@ class Agents:
                 self._manager = manager
         return self._manager
 
-    async def answer(self, call: ServedCall, at: At) -> None:
+    async def answer(self, call: ServedCall, asked: Asked) -> None:
         """Answer a request. Raises RequestRefused, or TooMany."""
-        counts = at.service.counts
+        counts = asked.service.counts
         counts["MCP requests"] += 1
-        limit = f"too many requests to /mcp of {at.grant.name}"
-        self._sent.take(at.grant.digest, A_MINUTE, limit, AT_ONCE)
+        limit = f"too many requests to /mcp of {asked.grant.name}"
+        self._sent.take(asked.grant.digest, MOST_SENT, limit, SECONDS)
         if call.method == "DELETE":
             # The end of a session, of which nothing is kept.
             await call.begin(204, [])
@@ -93,7 +90,7 @@ class Agents:
             raise RequestRefused(
                 "request.wrong_verb", "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE")
             )
-        body: bytes | None = await call.body(MOST)
+        body: bytes | None = await call.body(MOST_BODY)
         # The first request of a client, which then repeats the name; newer protocols know no sessions.
         first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))
 
@@ -113,7 +110,7 @@ class Agents:
             await call.send(message)
 
         manager = self._manager or await self._started()
-        await manager.handle_request({**call.scope, _AT: at}, receive, send)
+        await manager.handle_request({**call.scope, _ASKED: asked}, receive, send)
 
 
 def _load() -> Any:
@@ -121,5 +118,5 @@ def _load() -> Any:
 
     from practicum.serve.mcp import make_server
 
-    server = make_server(lambda ctx: Inside(ctx.request.scope[_AT]))
+    server = make_server(lambda ctx: Inside(ctx.request.scope[_ASKED]))
     return StreamableHTTPSessionManager(server, json_response=True, stateless=True)

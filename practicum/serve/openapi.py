@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
-from inspect import cleandoc
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from practicum.serve import answers
-from practicum.serve.operations import OPERATIONS, ServiceOperation
+from practicum.serve.answers import Answer
+from practicum.serve.api import Operation
+from practicum.serve.operations import OPERATIONS
 from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
@@ -49,22 +50,18 @@ SEEN = {
 }
 
 
-@cache
 def document() -> dict[str, Any]:
     """The document, as plain values."""
     paths: dict[str, dict[str, Any]] = {path: {"post": _passed(path)} for path in PROTOCOLS}
-    types = [
-        *((operation.told, "serialization") for operation in OPERATIONS.values()),
-        *((operation.asked, "validation") for operation in OPERATIONS.values()),
-        *((told, "serialization") for told in (answers.Health, answers.Ready, answers.Error)),
+    own: list[type[Answer]] = [answers.Health, answers.Ready, answers.Error]
+    given: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        *((operation.answer, "serialization") for operation in OPERATIONS.values()),
+        *((operation.form, "validation") for operation in OPERATIONS.values()),
+        *((answer, "serialization") for answer in own),
     ]
-    made, shared = TypeAdapter.json_schemas(
-        [(str(kind), mode, TypeAdapter(kind)) for kind, mode in dict.fromkeys(types)],  # type: ignore[misc]
-        ref_template="#/components/schemas/{model}",
-    )
-    schemas = {kind: schema for (kind, _), schema in made.items()}
-    for (method, path), operation in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _described(operation, schemas, shared["$defs"])
+    _, shared = models_json_schema([*dict.fromkeys(given)], ref_template="#/components/schemas/{model}")
+    for operation in OPERATIONS.values():
+        paths.setdefault(operation.path, {})[operation.verb.lower()] = _described(operation, shared["$defs"])
     ready = {
         "200": _answered("It can serve.", _ref("Ready")),
         "503": _answered("It cannot, and why.", _ref("Ready")),
@@ -100,29 +97,29 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
     return {"description": text, "content": {kind: {"schema": schema}}}
 
 
-def _described(operation: ServiceOperation, schemas: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     """An operation: a form is the query of a GET, and the body otherwise."""
-    about = cleandoc(operation.do.__doc__ or "")
-    form, asked = operation.asked, schemas[str(operation.asked)]
-    fields = shared[form.__name__]
+    form, whole = operation.form.__name__, ", for all spaces" if operation.whole else ""
+    fields = schemas[form]
     described: dict[str, Any] = {
         "operationId": operation.name,
-        "description": f"{about}\n\nThe role of its key: {operation.role}{', for all spaces' * operation.whole}.",
+        "summary": operation.summary,
+        "description": f"{operation.about}\n\nThe role of its key: {operation.role}{whole}.",
         "security": _security(operation.role),
         "parameters": [_ref(name, "parameters") for name in HEADERS],
         "responses": {
-            str(operation.status): _answered("Done.", schemas[str(operation.told)]),
+            str(operation.status): _answered("Done.", _ref(operation.answer.__name__)),
             **{status: _ref(status, "responses") for status in ERRORS},
         },
     }
-    if operation.method == "GET":
+    if operation.verb == "GET":
         described["parameters"] += [
             {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}
             for name, schema in fields["properties"].items()
         ]
     else:
         needed = bool(fields.get("required"))
-        described["requestBody"] = {"required": needed, "content": {"application/json": {"schema": asked}}}
+        described["requestBody"] = {"required": needed, "content": {"application/json": {"schema": _ref(form)}}}
     return described
 
 

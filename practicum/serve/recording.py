@@ -123,7 +123,7 @@ class Recorder:
     ) -> answers.Interactions:
         """The newest interactions of a space, those included that wait to be written."""
         read = partial(list_interactions, session=session, user=user, since=since, limit=limit)
-        return {"space": space.name, "interactions": await asyncio.wrap_future(space.store.do(read))}
+        return answers.Interactions(space=space.name, interactions=await asyncio.wrap_future(space.store.do(read)))
 
     def remember_response(self, name: str, id: str) -> None:
         """Remember that a request of the space of this name got the response with this id, which no interaction has: it

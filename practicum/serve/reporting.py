@@ -10,9 +10,7 @@ from practicum.serve import answers
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
 from practicum.session.correcting import HELD_OUT, LIVE, Corrector, find_correction, listed
-from practicum.session.corrections import (
-    Correction,
-)
+from practicum.session.corrections import Correction
 from practicum.session.outcomes import Report
 from practicum.store.reviews import REJECTED
 
@@ -42,9 +40,9 @@ async def report(
         space.scored += 1
         space.scores += outcome.score
         await service.rollouts.count_scores(space)
-    return {
-        "interaction": known.id, "status": outcome.status, "score": outcome.score, "correction": outcome.correction,
-    }  # fmt: skip
+    return answers.Reported(
+        interaction=known.id, status=outcome.status, score=outcome.score, correction=outcome.correction
+    )  # fmt: skip
 
 
 async def note(
@@ -57,7 +55,7 @@ async def note(
     async with space.lock:
         new, becomes = await _corrector(service, space).note(text, about, user, screened=screened)
     service.counts["notes"] += 1
-    return {"id": new.id, "note": becomes}
+    return answers.Noted(id=new.id, note=becomes)
 
 
 def _corrector(service: Service, space: ServedSpace) -> Corrector:
@@ -77,7 +75,7 @@ async def decide_correction(
     async with space.lock:
         await space.read_corrections()
         await _corrector(service, space).decide(number, approved, reason)
-    return {"id": f"c{number}", "state": LIVE if approved else REJECTED, "version": None}
+    return answers.Decided(id=f"c{number}", state=LIVE if approved else REJECTED, version=None)
 
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
@@ -96,12 +94,12 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
     space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)
-    found: list[answers.StoredCorrection] = [
-        {
-            "id": one.id, "interaction": one.interaction, "user": one.user, "query": one.query,
-            "question": space.question({"query": one.query, "question": one.question}), "target": one.target,
-            "comment": one.comment, "trust": one.trust, "note": one.note,
-        }
+    found = [
+        answers.StoredCorrection(
+            id=one.id, interaction=one.interaction, user=one.user, query=one.query,
+            question=space.question({"query": one.query, "question": one.question}), target=one.target,
+            comment=one.comment, trust=one.trust, note=one.note,
+        )
         for one in some
     ]  # fmt: skip
-    return {"space": name, "state": state, "total": total, "corrections": found}
+    return answers.CorrectionList(space=name, state=state, total=total, corrections=found)

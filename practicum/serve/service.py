@@ -293,10 +293,10 @@ class Service:
         turns = [turn for one in shown.learned.values() for turn in one.turns]
         solved = "\n".join(framed([exchanges(turns)], space.nonce)) if turns else ""
         text = "\n\n".join(filter(None, [shown.fixed, *notes, solved]))
-        return {
-            "interaction": id, "version": shown.version, "text": text,
-            "entries": [[*pair] for pair in shown.entries], "corrections": [*shown.corrections],
-        }  # fmt: skip
+        return answers.ShownText(
+            interaction=id, version=shown.version, text=text, entries=[*shown.entries],
+            corrections=[*shown.corrections],
+        )  # fmt: skip
 
     def wait_to_learn(self, space: ServedSpace) -> None:
         """Count an outcome that can be learned from."""
@@ -366,16 +366,14 @@ class Service:
     def health(self) -> answers.Health:
         """How the service is."""
         writer = self.database.writer
-        spaces: dict[str, answers.SpaceHealth] = {
-            space.name: {
-                "version": space.live, "entries": len(space.context(space.live)), "corrections": len(space.corrections),
-                "waiting": space.waiting,
-                "candidate": None if space.rollout is None else space.rollout.version,
-            }
+        spaces = {
+            space.name: answers.SpaceHealth(
+                version=space.live, entries=len(space.context(space.live)), corrections=len(space.corrections),
+                waiting=space.waiting, candidate=None if space.rollout is None else space.rollout.version,
+            )
             for space in self.spaces.values()
         }  # fmt: skip
-        return {
-            "status": "ok", "seconds": round(time.monotonic() - self.began, 1), "spaces": spaces,
-            "counts": dict(self.counts), "unwritten": writer.unwritten, "lost": writer.lost, "late": writer.late,
-            "learning": self.learner.status,
-        }  # fmt: skip
+        return answers.Health(
+            status="ok", seconds=round(time.monotonic() - self.began, 1), spaces=spaces, counts=dict(self.counts),
+            unwritten=writer.unwritten, lost=writer.lost, late=writer.late, learning=self.learner.status,
+        )  # fmt: skip

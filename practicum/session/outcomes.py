@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import uuid4
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -31,13 +30,13 @@ from sqlalchemy import func, select
 
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
+from practicum.core.forms import Form, form_error
 from practicum.core.scores import rounded
 from practicum.core.thoughts import split_thoughts
 from practicum.core.trust import Trust, least
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
 from practicum.core.visible import not_blank
-from practicum.core.words import one_line, wrong_field
 from practicum.engine.attempts import TRACE
 from practicum.store import schema
 from practicum.store.database import Store
@@ -69,23 +68,28 @@ _Id = Annotated[str, Field(min_length=1, max_length=20_000)]
 _Text = Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)]
 
 
-class Report(BaseModel):
-    """A report on an interaction: the body of `POST /v1/feedback`.
-
-    `interaction` is the id that came with the answer, or that of the upstream's response; `session` means its last
-    interaction and, for the score, all of them. `score` is in [0, 1], `target` the right answer, `comment` what was
-    wrong in words, `label` a word such as thumbs_up. An `answer` is given for what was answered elsewhere.
-    """
+class Report(Form):
+    """The outcome of an interaction, or of a session."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+    INVALID: ClassVar[str] = "outcome.invalid"
+    WRONG: ClassVar[str] = "this is no report"
 
-    interaction: _Id | None = None
-    session: _Id | None = None
-    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = None
-    target: _Text | None = None
-    comment: _Text | None = None
-    label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = None
-    answer: _Text | None = None
+    interaction: _Id | None = Field(
+        None, description="The id of the interaction or of the provider's response; or last."
+    )
+    session: _Id | None = Field(None, description="In place of it: its last interaction; the score is for all of them.")
+    score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
+        None, description="From 0 (wrong) to 1 (right), or true or false."
+    )
+    target: _Text | None = Field(None, description="The right answer, or what should have been done.")
+    comment: _Text | None = Field(None, description="What was wrong, in words.")
+    label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = Field(
+        None, description="A word such as thumbs_up or thumbs_down."
+    )
+    answer: _Text | None = Field(
+        None, description="What was answered or done, in short, where practicum has not seen it."
+    )
 
     @field_validator("answer")
     @classmethod
@@ -109,26 +113,6 @@ class Report(BaseModel):
         elif (label := (self.label or "").strip().lower()) in GOOD | BAD:
             found["score"] = float(label in GOOD)
         return found
-
-
-def read_report(body: bytes) -> Report:
-    """Read the body of a report. Raises UsageError that says what is wrong with it."""
-    try:
-        return Report.model_validate_json(body)
-    except ValidationError as error:
-        raise _invalid(error) from error
-
-
-def _invalid(error: ValidationError) -> UsageError:
-    first = error.errors()[0]
-    name, said = str(first["loc"][0]) if first["loc"] else "", first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        said = f"there is no field {name!r}: there are {', '.join(Report.model_fields)}"
-    elif name == "score":
-        said = "`score` must be a number from 0 to 1, true or false"
-    elif name:
-        said = f"`{name}`: {said[0].lower()}{said[1:]}"
-    return UsageError("outcome.invalid", one_line(f"this is no report: {said}", 300), param=wrong_field(error))
 
 
 class _Anything:
@@ -170,7 +154,7 @@ def report_of(
     try:
         return Report.model_validate({"interaction": interaction, **given}), beside
     except ValidationError as error:
-        raise _invalid(error) from error
+        raise form_error(Report, error) from error
 
 
 def new_id() -> str:

@@ -292,16 +292,16 @@ async def test_streams_pass_a_proxy_word_by_word_and_end_with_the_client(name: s
 
 async def work(client: Client) -> None:
     """A session that corrects an answer, and recalls what was right."""
-    assert {"recall", "correct", "remember"} <= {tool.name for tool in (await client.list_tools()).tools}
-    recalled = await client.call_tool("recall", {"task": "Which team handles lost cards?"})
+    assert {"recall", "report", "remember"} <= {tool.name for tool in (await client.list_tools()).tools}
+    recalled = await client.call_tool("recall", {"input": "Which team handles lost cards?"})
     assert recalled.structured_content is not None
     given = {
         "interaction": recalled.structured_content["interaction"],
         "answer": "red",
-        "right_answer": "the blue team",
+        "target": "the blue team",
     }
-    assert not (await client.call_tool("correct", given)).is_error
-    again = await client.call_tool("recall", {"task": "Which team handles lost cards?"})
+    assert not (await client.call_tool("report", given)).is_error
+    again = await client.call_tool("recall", {"input": "Which team handles lost cards?"})
     assert again.structured_content is not None
     assert "the blue team" in again.structured_content["text"]
 

@@ -36,10 +36,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from refusals import refused
 from serving import Served, asynchronous, served, until
 
-from practicum.serve import access, mcp_stdio
+from practicum.serve import access, mcp_stdio, transport
+from practicum.serve.answers import PlaybookPage
 from practicum.serve.mcp import make_server
 from practicum.serve.mcp_opening import HANDSHAKE, STATELESS, Opening
-from practicum.serve.mcp_stdio import StoreCaller
+from practicum.serve.operations import OPERATIONS
+from practicum.serve.transport import StoreTransport
 
 ROOT = Path(__file__).parents[2]
 QUESTION, RIGHT, NOTE = "Which team handles lost cards?", "the blue team", "Lost cards are never refunded."
@@ -94,16 +96,16 @@ async def key_for(at: Served, *roles: access.Role, space: str = "") -> str:
 @asynchronous
 async def test_a_model_that_gives_the_right_answer_as_its_own_corrects_all_the_same(tmp_path: Path) -> None:
     async with served(tmp_path) as at, agent(at) as client:
-        shown = await told(client, "recall", task=QUESTION)
-        given = {"interaction": shown["interaction"], "right_answer": RIGHT, "answer": f"{RIGHT.upper()}."}
-        assert (await told(client, "correct", **given))["correction"] == "in effect"
-        assert RIGHT in (await told(client, "recall", task=QUESTION))["text"]
+        shown = await told(client, "recall", input=QUESTION)
+        given = {"interaction": shown["interaction"], "target": RIGHT, "answer": f"{RIGHT.upper()}."}
+        assert (await told(client, "report", **given))["correction"] == "in effect"
+        assert RIGHT in (await told(client, "recall", input=QUESTION))["text"]
 
 
 @asynchronous
 async def test_an_error_of_a_tool_has_its_code_and_an_error_of_the_protocol_too(tmp_path: Path) -> None:
     async with served(tmp_path) as at, agent(at) as client:
-        result = await call(client, "forget", id="e5")
+        result = await call(client, "remove", id="e5")
         assert result.is_error
         assert result.structured_content is not None
         error = result.structured_content["error"]
@@ -128,7 +130,7 @@ async def test_a_client_that_leaves_in_the_middle_holds_up_nobody(tmp_path: Path
         await until(lambda: at.service.counts["clients that left"] >= 10)
         assert (await at.ask(QUESTION)).status == 200
         async with agent(at) as client:
-            await told(client, "recall", task=QUESTION)
+            await told(client, "recall", input=QUESTION)
 
 
 @pytest.mark.parametrize("calls", [200, pytest.param(2_000, marks=pytest.mark.slow)])
@@ -148,7 +150,7 @@ async def test_too_many_calls_are_refused_and_the_proxy_answers_meanwhile(calls:
             flood = asyncio.gather(*(one() for _ in range(calls)))
             answered = [(await at.ask(QUESTION, {"authorization": f"Bearer {KEY}"})).status for _ in range(20)]
             async with agent(at, others) as client:
-                await told(client, "recall", task=QUESTION)
+                await told(client, "recall", input=QUESTION)
             statuses = await flood
         assert answered == [200] * 20
         assert set(statuses) == {200, 429}
@@ -159,21 +161,14 @@ async def test_too_many_calls_are_refused_and_the_proxy_answers_meanwhile(calls:
 # A store that several share
 
 
-def shared(store: Path, roles: Sequence[str] = EVERYTHING, space: str = "default") -> StoreCaller:
-    return StoreCaller(store, frozenset(roles), space, None)
-
-
-RECALL, REMEMBER = ("POST", "/v1/context"), ("POST", "/v1/notes")
-
-
 @asynchronous
 async def test_a_store_that_somebody_has_and_who_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_stdio, "PATIENCE", 0.3)
-    async with served(tmp_path), shared(tmp_path) as one:
+    monkeypatch.setattr(transport, "PATIENCE", 0.3)
+    async with served(tmp_path), StoreTransport(tmp_path) as one:
         with refused("store.busy"):
-            await one.ask(RECALL, {"input": NOTE})
+            await one.perform(OPERATIONS["recall"], {"input": NOTE})
 
 
 # As a process
@@ -216,10 +211,10 @@ def hello(process: subprocess.Popen[bytes]) -> Any:
 
 
 def remember(process: subprocess.Popen[bytes], number: int) -> str:
-    note = {"note": f"Fact number {number} is {number * number}.", "about": f"fact {number}"}
+    note = {"text": f"Fact number {number} is {number * number}.", "about": f"fact {number}"}
     result = say(process, number, "tools/call", name="remember", arguments=note)
     assert not result["isError"], result
-    return note["note"]
+    return note["text"]
 
 
 @pytest.mark.slow
@@ -240,7 +235,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_owner_is_killed(tmp_path
         processes.append(third := started("--store", store))
         hello(third)
         for number, note in enumerate(notes):
-            found = say(third, number, "tools/call", name="recall", arguments={"task": note})
+            found = say(third, number, "tools/call", name="recall", arguments={"input": note})
             assert note in found["content"][0]["text"]
     finally:
         for process in processes:
@@ -269,16 +264,16 @@ async def test_an_agent_of_pydantic_ai_has_it_as_its_memory(kind: str, tmp_path:
 
         def uses(tool: str, **given: Any) -> Callable[[str], ModelResponse]:
             def says(seen: str) -> ModelResponse:
-                about = {"interaction": re.findall(r"i[0-9a-f]{13}-\w+", seen)[-1]} if tool == "correct" else {}
+                about = {"interaction": re.findall(r"i[0-9a-f]{13}-\w+", seen)[-1]} if tool == "report" else {}
                 return ModelResponse([ToolCallPart(tool, given | about)])
 
             return says
 
         first = agent_with(
-            uses("recall", task=QUESTION), uses("correct", right_answer=RIGHT),
-            uses("remember", note=NOTE, about="lost cards"), lambda seen: ModelResponse([TextPart("done")]),
+            uses("recall", input=QUESTION), uses("report", target=RIGHT),
+            uses("remember", text=NOTE, about="lost cards"), lambda seen: ModelResponse([TextPart("done")]),
         )  # fmt: skip
-        second = agent_with(uses("recall", task=QUESTION), lambda seen: ModelResponse([TextPart(seen)]))
+        second = agent_with(uses("recall", input=QUESTION), lambda seen: ModelResponse([TextPart(seen)]))
         for one in (first, second):
             async with one:
                 answer = (await one.run(QUESTION)).output
@@ -337,8 +332,8 @@ class Empty:
     def __init__(self, roles: Sequence[str]) -> None:
         self.roles = roles
 
-    async def ask(self, route: object, given: object) -> dict[str, Any]:
-        return {"sections": []}
+    async def perform(self, operation: object, given: object) -> PlaybookPage:
+        return PlaybookPage(space="default", version=0, total=0, entries=[], sections=[])
 
 
 @pytest.mark.parametrize("roles", [EVERYTHING, ("ask",), ("report",)], ids=str)

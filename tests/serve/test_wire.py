@@ -243,9 +243,9 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
     body = json.dumps({"model": "sim", **ASKED[CHAT]}).encode()
     exporters = needs("opentelemetry.sdk.trace.export.in_memory_span_exporter", "otel")
     async with served(tmp_path, spans=Spans(exporters.InMemorySpanExporter())) as at:
-        for place in ("read_request", "is_housekeeping", "Span"):
+        for place in ("proxy.read_request", "relay.is_housekeeping", "proxy.Span"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"practicum.serve.app.{place}", broken)
+                patch.setattr(f"practicum.serve.{place}", broken)
                 for stream in (False, True):
                     for _ in range(2):
                         headers = {"x-practicum-session": "s"}

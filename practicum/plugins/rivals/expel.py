@@ -113,7 +113,7 @@ def _retries(attempt: Attempt) -> list[Attempt]:
     return [replace(attempt, trace=t, feedback=f) for t, f in made if t is not None and f is not None]
 
 
-class Operation(Output):
+class RuleOperation(Output):
     """What is done about one insight."""
 
     op: Literal["AGREE", "REMOVE", "EDIT", "ADD"]
@@ -124,7 +124,7 @@ class Operation(Output):
 class Operations(Output):
     """What is done about insights after some attempts."""
 
-    operations: Annotated[list[Operation], MaxItems(4)]
+    operations: Annotated[list[RuleOperation], MaxItems(4)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class VotedInsights:
         # The insights of the calls before this one were read too.
         return tried.delta + traced(made, group, now) + waiting
 
-    def _edits(self, said: Operation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
+    def _edits(self, said: RuleOperation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
         id, text = said.id.strip(" []()#"), clean(said.text)
         if said.op == "ADD":
             return [Add(INSIGHTS, text, helpful=FIRST_VOTES)] if text else []
@@ -198,7 +198,7 @@ ADD: something that no insight says yet; give its text."""
 
 
 def _example(told: str, insights: str, attempt: str, **said: str) -> Turn:
-    decided = Operations(operations=[Operation.model_validate(said)])
+    decided = Operations(operations=[RuleOperation.model_validate(said)])
     return Turn(f"# The insights\n{insights}\n\n{told}\n\n# Attempt 1\n{attempt}", decided.model_dump_json())
 
 

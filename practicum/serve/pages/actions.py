@@ -15,11 +15,10 @@ from starlette.responses import Response
 
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.words import sentence
-from practicum.serve import editing
 from practicum.serve.access import Forbidden
-from practicum.serve.app import status_of
 from practicum.serve.pages import views
 from practicum.serve.pages.visit import Visit
+from practicum.serve.replies import status_of
 from practicum.session.outcomes import Conflict
 
 Page = Callable[[Visit, str, int], Awaitable[Response]]
@@ -47,19 +46,17 @@ def _whole(visit: Visit, name: str) -> int | None:
 async def add_space(visit: Visit) -> Response:
     """Make a space."""
     name = visit.form.get("name", "").strip()
-    doing = visit.perform("POST", "/v1/spaces", name=name)
+    doing = visit.perform("add_space", name=name)
     return await _or_again(visit, views.spaces, doing, f"/s/{quote(name)}")
 
 
 async def decide_canary(visit: Visit) -> Response:
     """Make the version live that is being tried, or take it back."""
-    promoted = visit.form.get("decision") == "live"
-    given = _whole(visit, "number")
-    if given is None or visit.form.get("decision") not in ("live", "back"):
+    version, decision = _whole(visit, "version"), visit.form.get("decision")
+    if version is None or decision not in ("live", "back"):
         raise UsageError("request.malformed", "choose: make it live, or take it back")
-    await editing.decide_rollout(visit.service, visit.space, given, promoted)
-    what = f"version {_whole(visit, 'version') or ''}".strip()
-    return visit.to(visit.url, did="live" if promoted else "back", what=what)
+    await visit.perform("decide_rollout", version=version, decision=decision)
+    return visit.to(visit.url, did=decision, what=f"version {version}")
 
 
 async def go_back(visit: Visit) -> Response:
@@ -70,20 +67,20 @@ async def go_back(visit: Visit) -> Response:
         raise UsageError("request.malformed", "give the number of a version")
     if seen != space.live:
         raise Conflict("rollout.decided", f"version {space.live} has become live since: look at the page again")
-    await visit.perform("POST", "/v1/rollback", version=version)
+    await visit.perform("rollback", version=version)
     return visit.to(visit.url, did="live", what=f"version {version}")
 
 
 async def learn(visit: Visit) -> Response:
     """Begin a round of learning."""
-    await visit.perform("POST", "/v1/learn")
+    await visit.perform("learn")
     return visit.to(visit.url, did="learning", what="a round of learning")
 
 
 async def add_entry(visit: Visit) -> Response:
     """Add an entry to the playbook."""
     form = visit.form
-    doing = visit.perform("POST", "/v1/playbook", text=form.get("text", ""), section=form.get("section", "").strip())
+    doing = visit.perform("edit", text=form.get("text", ""), section=form.get("section", "").strip())
     return await _or_again(visit, views.playbook, doing, f"{visit.url}/playbook", did="added", what="the entry")
 
 
@@ -91,10 +88,10 @@ async def change_entry(visit: Visit) -> Response:
     """Change an entry of the playbook, or remove it."""
     form, id, seen = visit.form, str(visit.request.path_params["entry"]), _whole(visit, "seen")
     if form.get("do") == "remove":
-        doing = visit.perform("POST", "/v1/remove", id=id, seen=seen)
+        doing = visit.perform("remove", id=id, seen=seen)
     else:
         section = form.get("section", "").strip() or None
-        doing = visit.perform("POST", "/v1/playbook", id=id, text=form.get("text"), section=section, seen=seen)
+        doing = visit.perform("edit", id=id, text=form.get("text"), section=section, seen=seen)
     did = "removed" if form.get("do") == "remove" else "edited"
     return await _or_again(visit, views.entry, doing, f"{visit.url}/playbook/{id}", did=did, what=id)
 
@@ -103,7 +100,7 @@ async def decide(visit: Visit) -> Response:
     """Approve what waits for review, or reject it. A part of a page is answered with the decision alone."""
     form = visit.form
     id, decision, reason = form.get("id", ""), form.get("decision", ""), form.get("reason", "").strip()
-    doing = visit.perform("POST", "/v1/review", id=id, decision=decision, reason=reason)
+    doing = visit.perform("decide", id=id, decision=decision, reason=reason)
     if not visit.partial:
         return await _or_again(visit, views.review, doing, f"{visit.url}/review", did=decision, what=id)
     told: dict[str, Any] = {}
@@ -123,7 +120,7 @@ async def correct(visit: Visit) -> Response:
     form, id = visit.form, str(visit.request.path_params["interaction"])
     said: dict[str, Any] = {name: form[name].strip() for name in ("target", "comment") if form.get(name, "").strip()}
     score = {"right": 1.0, "wrong": 0.0}.get(form.get("score", ""))
-    doing = visit.perform("POST", "/v1/feedback", interaction=id, score=score, **said)
+    doing = visit.perform("report", interaction=id, score=score, **said)
     return await _or_again(
         visit, views.interaction, doing, f"{visit.url}/interactions/{id}", did="reported", what="the report"
     )
@@ -132,12 +129,12 @@ async def correct(visit: Visit) -> Response:
 async def note(visit: Visit) -> Response:
     """Keep a note."""
     form = visit.form
-    doing = visit.perform("POST", "/v1/notes", text=form.get("text", ""), about=form.get("about", ""))
+    doing = visit.perform("remember", text=form.get("text", ""), about=form.get("about", ""))
     return await _or_again(visit, views.corrections, doing, f"{visit.url}/corrections", did="noted", what="the note")
 
 
 async def withdraw(visit: Visit) -> Response:
     """Let a correction or a note hold no more."""
     id = visit.form.get("id", "")
-    doing = visit.perform("POST", "/v1/remove", id=id)
+    doing = visit.perform("remove", id=id)
     return await _or_again(visit, views.corrections, doing, f"{visit.url}/corrections", did="withdrawn", what=id)

@@ -27,10 +27,10 @@ from practicum.core.look import asset, environment
 from practicum.core.words import one_line, sentence
 from practicum.models.keys import is_loopback
 from practicum.serve.access import SIGNED_IN, Forbidden, Keys, TooMany, Wrong
-from practicum.serve.app import error_answer, status_of
 from practicum.serve.pages import actions, views
 from practicum.serve.pages.reads import ID
 from practicum.serve.pages.visit import Visit, is_partial
+from practicum.serve.replies import error_answer, status_of
 from practicum.serve.service import Service
 
 logger = logging.getLogger("practicum.serve")

@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
+from practicum.core.forms import read_form
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
 from practicum.engine.door import said
-from practicum.serve.operations import OPERATIONS, find_entries, read_form
+from practicum.serve.operations import Listing, find_entries
 from practicum.serve.pages import reads
 from practicum.serve.pages.reads import Course, Sums
 from practicum.serve.pages.visit import Visit
@@ -215,8 +216,8 @@ async def playbook(visit: Visit, failed: str = "", status: int = 200) -> Respons
     q, section, page = visit.asked("q", 2_000), visit.asked("section"), page_number(visit)
     context = space.context(space.live)
     asked = read_form(
-        OPERATIONS["GET", "/v1/playbook"].asked,
-        {"q": q, "section": section, "skip": (page - 1) * reads.ROWS, "limit": reads.ROWS},
+        Listing,
+        {"search": q, "section": section, "skip": (page - 1) * reads.ROWS, "limit": reads.ROWS},
     )
     entries, total = await find_entries(space.reader.retriever, context, asked)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from practicum.serve.access import Forbidden, Grant, Keys
-from practicum.serve.operations import OPERATIONS, At, perform
+from practicum.serve.access import Grant, Keys
+from practicum.serve.api import Asked, perform
+from practicum.serve.operations import OPERATIONS
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
 from practicum.session.review import count_pending
@@ -81,19 +82,13 @@ class Visit:
             values["waits"] = await self.run(count_pending, self.known.store) if self.known else 0
         return await self.site.page(template, self, status, **values)
 
-    async def perform(self, method: str, path: str, **given: Any) -> dict[str, Any]:
-        """Do an operation of the service as who is signed in. Who may review may also say what came of an interaction,
-        and keep notes. Raises what it raises."""
-        operation = OPERATIONS[method, path]
-        if operation.role == "admin" and not self.grant.may("admin"):
-            raise Forbidden(
-                "key.forbidden",
-                f"this takes a key with the role admin; {self.grant.name} has {', '.join(self.grant.named)}",
-            )
-        if operation.whole and self.grant.space:
-            raise Forbidden("key.forbidden", f"this is about all spaces, and your key is for {self.grant.space}")
-        at = At(self.service, self.site.keys, self.grant, self.space, self.endings)
-        return await perform(operation, at, {name: value for name, value in given.items() if value is not None})
+    async def perform(self, operation: str, /, **given: Any) -> dict[str, Any]:
+        """Do an operation of the service in the name of the person who is signed in. Someone who may review may also
+        report outcomes, and keep notes. Raises what it raises."""
+        grant = replace(self.grant, roles=self.grant.roles | {"ask", "report"})
+        asked = Asked(self.service, self.site.keys, grant, self.space, self.endings)
+        given = {name: value for name, value in given.items() if value is not None}
+        return (await perform(OPERATIONS[operation], asked, given)).as_json()
 
     def to(self, path: str, **query: Any) -> Response:
         """Show another page after a form was sent."""

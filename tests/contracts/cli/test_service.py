@@ -161,13 +161,13 @@ def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> Non
             json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n",
             request(2, "tools/list", {}),
             request(3, "tools/call", {"name": "remember", "arguments": {"note": "The till closes at six."}}),
-            request(4, "tools/call", {"name": "recall", "arguments": {"task": "When does the till close?"}}),
+            request(4, "tools/call", {"name": "recall", "arguments": {"input": "When does the till close?"}}),
         ):
             stdin.write(text)
             stdin.flush()
             if '"id"' in text:
                 answers.append(json.loads(process.line()))
-        assert {tool["name"] for tool in answers[1]["result"]["tools"]} >= {"recall", "remember", "correct"}
+        assert {tool["name"] for tool in answers[1]["result"]["tools"]} >= {"recall", "remember", "report"}
         assert "The till closes at six." in json.dumps(answers[3])
         done = process.end()  # the end of standard input
         assert done.code == 0

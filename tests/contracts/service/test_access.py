@@ -48,6 +48,7 @@ ROUTES: dict[Route, str] = {
     ("POST", "/v1/review"): "review",
     ("POST", "/v1/playbook"): "review",
     ("POST", "/v1/rollback"): "review",
+    ("POST", "/v1/rollout"): "review",
     ("POST", "/v1/learn"): "review",
     ("GET", "/v1/user"): "admin",
     ("DELETE", "/v1/user"): "admin",
@@ -150,8 +151,7 @@ def test_a_key_may_send_its_number_of_requests_a_minute(path: str, keyed: Servic
     assert [reply.status for reply in replies] == [200, 200, 200, 429]
     refused(replies[-1], "request.too_many")
     assert (replies[-1].json.get("type") == "error") == (path == MESSAGES)
-    # One of three a minute is free again after 20 seconds.
-    assert 1 <= int(replies[-1].headers["retry-after"]) <= 20
+    assert 1 <= int(replies[-1].headers["retry-after"]) <= 60
     assert not replies[-1].received
 
 
@@ -356,7 +356,7 @@ def test_each_operation_answers_as_the_document_says(document: Document, locked:
     user, name = locked.as_user("u"), unique("more")
     send("POST", "/v1/playbook", {"text": "Cards go to the blue team.", "section": "rules"})
     send("POST", "/v1/playbook", {"id": "e0", "text": "Lost cards go to the blue team.", "seen": 1})
-    assert send("GET", "/v1/playbook", query="?q=cards&section=rules&skip=0&limit=5")["entries"][0]["id"] == "e0"
+    assert send("GET", "/v1/playbook", query="?search=cards&section=rules&skip=0&limit=5")["entries"][0]["id"] == "e0"
     assert send("POST", "/v1/context", {"input": QUESTION})["interaction"]
     send("POST", "/v1/notes", {"text": "Ask for the number.", "about": "cards"})
     send("POST", "/v1/notes", {"text": "Cards are free.", "about": "cards"}, client=user)
@@ -372,6 +372,7 @@ def test_each_operation_answers_as_the_document_says(document: Document, locked:
     version = send("POST", "/v1/review", {"id": edits["id"], "decision": "approve"})["version"]
     until(lambda: locked.health()["candidate"] == version)
     send("GET", "/health")
+    send("POST", "/v1/rollout", {"version": version, "decision": "back"})
     send("POST", "/v1/rollback", {})
     assert send("GET", "/v1/history")["rollouts"][0]["state"] == "taken back"
     send("POST", "/v1/remove", {"id": "e0"})
@@ -437,7 +438,7 @@ ODD: list[tuple[str, str, bytes | None, dict[str, str], str]] = [
     ("POST", "/v1/playbook", b'{"id": "e0", "text": "x", "seen": -1}', {}, "request.malformed"),
     ("GET", "/v1/playbook?limit=" + "9" * 5_000, None, {}, "request.malformed"),
     ("GET", "/v1/playbook?" + "&".join(f"a{n}" for n in range(2_000)), None, {}, "request.malformed"),
-    ("GET", "/v1/playbook?q=%ff%ED%A0%80&limit=5", None, {}, ""),
+    ("GET", "/v1/playbook?search=%ff%ED%A0%80&limit=5", None, {}, ""),
     ("POST", "/v1/keys", '{"name": "a\u202eb", "roles": ["ask"]}'.encode(), {}, "key.invalid"),
     ("POST", "/v1/keys", b'{"name": "a", "roles": []}', {}, "request.malformed"),
     ("POST", "/v1/spaces", b'{"name": ".."}', {}, "request.malformed"),

@@ -101,8 +101,8 @@ def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.Space
         assert ask(space, model, question) == UNKNOWN
         id = client.interaction()
         assert id is not None
-        told = space.feedback_sync(id, target=f"Team {topic}.")
-        assert (told["interaction"], told["score"], told["correction"]) == (id, 0.0, "in effect")
+        reported = space.report_sync(id, target=f"Team {topic}.")
+        assert (reported.interaction, reported.score, reported.correction) == (id, 0.0, "in effect")
         assert ask(space, model, question) == f"Team {topic}."
         assert client.interaction() not in (None, id)
     # Neither practicum's key nor its headers reach the provider.
@@ -122,8 +122,8 @@ def test_an_async_client_is_wrapped_too(space: client.SpaceClient, model: Model)
             last = client.interaction()
             session.report(comment=f"Team {topic}.")
         assert session.outcome is not None
-        assert (session.outcome["interaction"], session.outcome["correction"]) == (last, "waits for review")
-        return str((await space.feedback(session=topic, score=0.5))["interaction"])
+        assert (session.outcome.interaction, session.outcome.correction) == (last, "waits for review")
+        return (await space.report(session=topic, score=0.5)).interaction
 
     assert asyncio.run(run())
 
@@ -167,7 +167,8 @@ def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(s
         task.answer = "by post"
         task.report(target="in the shop", comment="it is too large")
         assert task.outcome is None
-    assert task.outcome == {
+    assert task.outcome is not None
+    assert task.outcome.as_json() == {
         "interaction": task.interaction, "status": "kept", "score": 0.0, "correction": "in effect"
     }  # fmt: skip
     with begun(space, question) as again:
@@ -182,7 +183,7 @@ def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(
     assert silent.outcome is None
     with begun(space, "What is the capital of Chad?") as task:
         task.answer = "N'Djamena"
-    assert space.feedback_sync(task.interaction, target="N'Djamena")["score"] == 1.0
+    assert space.report_sync(task.interaction, target="N'Djamena").score == 1.0
 
 
 def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.SpaceClient) -> None:
@@ -190,14 +191,14 @@ def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.Spac
         task.report(label="thumbs_down")
         raise ZeroDivisionError
     assert task.outcome is not None
-    assert task.outcome["score"] == 0.0
+    assert task.outcome.score == 0.0
 
 
 def test_a_task_inside_a_session_is_of_the_session(space: client.SpaceClient) -> None:
     name = unique("ticket")
     with space.session(name), begun(space, "Where is the station?") as task:
         pass
-    assert space.feedback_sync(session=name, score=1.0)["interaction"] == task.interaction
+    assert space.report_sync(session=name, score=1.0).interaction == task.interaction
 
 
 def test_what_a_user_says_in_a_task_waits(space: client.SpaceClient) -> None:
@@ -205,7 +206,7 @@ def test_what_a_user_says_in_a_task_waits(space: client.SpaceClient) -> None:
     with begun(space, question, user="anna") as task:
         task.report(target=RIGHT)
     assert task.outcome is not None
-    assert task.outcome["correction"] == "waits for review"
+    assert task.outcome.correction == "waits for review"
     with begun(space, question) as again:
         assert RIGHT not in again.context
 
@@ -215,11 +216,11 @@ def test_a_program_lists_the_last_interactions(space: client.SpaceClient) -> Non
     for session in (f"{name}-1", f"{name}-2", f"{name}-2"):
         with begun(space, "Who handles topic 1?", session=session):
             pass
-    one, two = space.interactions_sync(session=f"{name}-2")
-    assert one["at"] >= two["at"]
-    assert (one["session"], one["question"]) == (f"{name}-2", "Who handles topic 1?")
-    assert space.interactions_sync(limit=1) == [one]
-    assert space.interactions_sync(since=one["at"] + 60) == []
+    one, two = space.interactions_sync(session=f"{name}-2").interactions
+    assert one.at >= two.at
+    assert (one.session, one.question) == (f"{name}-2", "Who handles topic 1?")
+    assert space.interactions_sync(limit=1).interactions == [one]
+    assert space.interactions_sync(since=one.at + 60).interactions == []
 
 
 WRONG: dict[str, Any] = {
@@ -235,12 +236,12 @@ def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.
     assert refusal.value.code == "outcome.invalid"
     assert task.outcome is None
     with pytest.raises(UsageError):
-        space.feedback_sync(task.interaction, **WRONG[case])
+        space.report_sync(task.interaction, **WRONG[case])
 
 
 def test_feedback_about_nothing_known_is_refused(space: client.SpaceClient) -> None:
     with pytest.raises(UsageError) as refusal:
-        space.feedback_sync("nobody", score=1.0)
+        space.report_sync("nobody", score=1.0)
     assert refusal.value.code == "interaction.unknown"
     with pytest.raises(UsageError) as refusal, space.session("none") as session:
         session.report(score=1.0)
@@ -252,7 +253,7 @@ def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Spa
     with pytest.raises(UsageError):
         space.session(name)
     with pytest.raises(UsageError):
-        space.feedback_sync("x", user=name, score=1.0)
+        space.report_sync("x", user=name, score=1.0)
     with pytest.raises(UsageError):
         space.task(" ")
 
@@ -279,7 +280,7 @@ def test_an_agent_goes_on_while_the_service_is_away(away: str, model: Model) -> 
             task.report(score=1.0)
         assert (task.context, task.interaction, task.outcome) == ("", None, None)
         with pytest.raises(PracticumError) as failure:
-            space.feedback_sync("some", score=1.0)
+            space.report_sync("some", score=1.0)
         assert failure.value.code == "service.unreachable"
         with space.wrap(sdk(model)) as llm:
             assert llm.chat.completions.create(**chat("x")).choices[0].message.content == UNKNOWN
@@ -341,7 +342,7 @@ def test_a_closed_space_takes_nothing_and_wrapped_clients_go_on(tmp_path: Path, 
         space.close_sync()
         assert llm.chat.completions.create(**chat("x")).choices[0].message.content == UNKNOWN
     with pytest.raises(PracticumError) as refusal:
-        space.feedback_sync("some", score=1.0)
+        space.report_sync("some", score=1.0)
     assert refusal.value.code == "space.closed"
 
 
@@ -365,7 +366,7 @@ with client.open(sys.argv[1]).task("Which team?") as t:
         env=environment(), check=True,
     )  # fmt: skip
     with client.open(tmp_path / "store") as space:
-        assert space.feedback_sync(ended.stdout.strip(), score=1.0)["status"] == "kept"
+        assert space.report_sync(ended.stdout.strip(), score=1.0).status == "kept"
 
 
 def test_a_client_of_http_by_hand_sees_the_ids(plain: Service) -> None:

@@ -31,14 +31,17 @@ from service_kit import (
 NOTE = "Lost cards are never refunded."
 
 TOOLS = {
-    "recall": "ask", "playbook": "ask", "history": "ask", "remember": "report", "correct": "report",
-    "report_outcome": "report", "forget": "report", "review": "review",
+    "recall": "ask", "playbook": "ask", "history": "ask", "remember": "report", "report": "report",
+    "remove": "report", "interactions": "review", "corrections": "review", "review": "review", "decide": "review",
+    "edit": "review", "rollback": "review", "decide_rollout": "review", "learn": "review", "keys": "admin",
+    "add_key": "admin", "remove_key": "admin", "export_user": "admin", "forget_user": "admin", "spaces": "admin",
+    "add_space": "admin", "remove_space": "admin",
 }  # fmt: skip
 """Each tool with the role that it takes."""
 
 GIVEN = {
-    "recall": {"task": QUESTION}, "remember": {"note": NOTE}, "correct": {"interaction": "i1", "right_answer": "x"},
-    "report_outcome": {"interaction": "i1", "score": 1}, "forget": {"id": "c1"},
+    "recall": {"input": QUESTION}, "remember": {"text": NOTE}, "report": {"interaction": "i1", "target": "x"},
+    "remove": {"id": "c1"},
 }  # fmt: skip
 """What a tool must be given."""
 
@@ -76,16 +79,16 @@ def test_the_next_session_knows_what_this_one_learned(plain: Service) -> None:
     space = new_space(plain.client)
     with over_http(space) as first:
         assert "recall" in first.instructions
-        shown = first.do("recall", task=QUESTION)
+        shown = first.do("recall", input=QUESTION)
         assert RIGHT not in shown.text
         id = shown.data["interaction"]
         assert id in shown.text
-        assert first.do("correct", interaction=id, right_answer=RIGHT, answer="red").data["correction"] == "in effect"
-        first.do("remember", note=NOTE, about="lost cards")
-        told = first.do("report_outcome", interaction=id, score=0, comment="the user said so")
+        assert first.do("report", interaction=id, target=RIGHT, answer="red").data["correction"] == "in effect"
+        first.do("remember", text=NOTE, about="lost cards")
+        told = first.do("report", interaction=id, score=0, comment="the user said so")
         assert (told.data["status"], told.data["score"]) == ("changed", 0.0)
     with over_stdio("--store", plain.store, "--space", space.space) as second:
-        recalled = second.do("recall", task=QUESTION)
+        recalled = second.do("recall", input=QUESTION)
         assert RIGHT in recalled.text
         assert NOTE in recalled.text
     # It is the same memory as that of the proxy.
@@ -94,19 +97,21 @@ def test_the_next_session_knows_what_this_one_learned(plain: Service) -> None:
 
 def test_the_tools_are_described_and_say_whether_they_change_anything(agent: Agent) -> None:
     tools = {tool.name: tool for tool in agent.tools()}
-    assert tools.keys() == TOOLS.keys()
+    assert TOOLS.keys() >= tools.keys() >= {name for name, role in TOOLS.items() if role != "admin"}
     for tool in tools.values():
         assert tool.description
         assert all(field["description"] for field in tool.input_schema["properties"].values())
     reading = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
-    assert reading == {"recall", "playbook", "history"}
+    assert reading - {"keys", "spaces", "export_user"} == {
+        "recall", "playbook", "history", "interactions", "corrections", "review"
+    }  # fmt: skip
 
 
 def test_recall_shows_the_playbook_notes_and_corrections_and_names_an_interaction(agent: Agent) -> None:
     word = unique("parcel")
-    id = agent.do("recall", task=f"Where does the {word} go?").data["interaction"]
-    agent.do("correct", interaction=id, right_answer=f"To the {word} desk.")
-    recalled = agent.do("recall", task=f"Where does the {word} go?")
+    id = agent.do("recall", input=f"Where does the {word} go?").data["interaction"]
+    agent.do("report", interaction=id, target=f"To the {word} desk.")
+    recalled = agent.do("recall", input=f"Where does the {word} go?")
     assert f"To the {word} desk." in recalled.text
     assert recalled.data["corrections"]
     assert f"c{recalled.data['corrections'][0]}" in recalled.text
@@ -114,36 +119,36 @@ def test_recall_shows_the_playbook_notes_and_corrections_and_names_an_interactio
 
 def test_remember_keeps_a_note_where_it_matters(agent: Agent) -> None:
     word = unique("zeppelin")
-    kept = agent.do("remember", note=f"A {word} lands at noon.", about=f"the {word}")
+    kept = agent.do("remember", text=f"A {word} lands at noon.", about=f"the {word}")
     assert kept.data["note"] == "in effect"
-    assert f"A {word} lands" in agent.do("recall", task=f"When does the {word} land?").text
-    assert f"A {word} lands" not in agent.do("recall", task="Draw a map of Peru").text
+    assert f"A {word} lands" in agent.do("recall", input=f"When does the {word} land?").text
+    assert f"A {word} lands" not in agent.do("recall", input="Draw a map of Peru").text
     # The same note replaces itself.
-    agent.do("remember", note=f"A {word} lands at noon.", about=f"the {word}")
-    assert agent.do("recall", task=f"When does the {word} land?").text.count("lands at noon") == 1
+    agent.do("remember", text=f"A {word} lands at noon.", about=f"the {word}")
+    assert agent.do("recall", input=f"When does the {word} land?").text.count("lands at noon") == 1
 
 
 def test_correct_holds_at_once_and_also_in_words(agent: Agent) -> None:
     word = unique("ticket")
-    id = agent.do("recall", task=f"Print the {word}").data["interaction"]
-    told = agent.do("correct", interaction=id, what_was_wrong=f"The {word} has two pages.")
+    id = agent.do("recall", input=f"Print the {word}").data["interaction"]
+    told = agent.do("report", interaction=id, comment=f"The {word} has two pages.")
     assert told.data["correction"] == "in effect"
-    assert f"The {word} has two pages." in agent.do("recall", task=f"Print the {word}").text
+    assert f"The {word} has two pages." in agent.do("recall", input=f"Print the {word}").text
 
 
 def test_report_outcome_takes_a_score(agent: Agent) -> None:
-    id = agent.do("recall", task="Something to score").data["interaction"]
-    assert agent.do("report_outcome", interaction=id, score=0.5).data["status"] == "kept"
-    assert agent.do("report_outcome", interaction=id, score=0.5).data["status"] == "repeated"
-    assert agent.do("report_outcome", interaction=id, score=1).data["status"] == "changed"
+    id = agent.do("recall", input="Something to score").data["interaction"]
+    assert agent.do("report", interaction=id, score=0.5).data["status"] == "kept"
+    assert agent.do("report", interaction=id, score=0.5).data["status"] == "repeated"
+    assert agent.do("report", interaction=id, score=1).data["status"] == "changed"
 
 
 def test_forget_takes_a_note_back(agent: Agent) -> None:
     word = unique("walrus")
-    id = agent.do("remember", note=f"The {word} sleeps.", about=f"the {word}").data["id"]
-    agent.do("forget", id=id)
-    assert "sleeps" not in agent.do("recall", task=f"What does the {word} do?").text
-    agent.refuses("forget", "review.decided", id=id)
+    id = agent.do("remember", text=f"The {word} sleeps.", about=f"the {word}").data["id"]
+    agent.do("remove", id=id)
+    assert "sleeps" not in agent.do("recall", input=f"What does the {word} do?").text
+    agent.refuses("remove", "review.decided", id=id)
 
 
 def test_history_names_versions_and_alarms(agent: Agent) -> None:
@@ -151,22 +156,22 @@ def test_history_names_versions_and_alarms(agent: Agent) -> None:
 
 
 def test_review_lists_approves_and_rejects(agent: Agent) -> None:
-    ids = [agent.do("remember", note=FLAGGED, about=unique("about")).data["id"] for _ in range(2)]
+    ids = [agent.do("remember", text=FLAGGED, about=unique("about")).data["id"] for _ in range(2)]
     listed = agent.do("review").data["corrections"]
     assert {*ids} <= {one["id"] for one in listed}
-    assert agent.do("review", decision="approve", id=ids[0]).data["state"] == "live"
-    assert agent.do("review", decision="reject", id=ids[1], reason="no").data["state"] == "rejected"
-    agent.refuses("review", "review.decided", decision="approve", id=ids[0])
+    assert agent.do("decide", decision="approve", id=ids[0]).data["state"] == "live"
+    assert agent.do("decide", decision="reject", id=ids[1], reason="no").data["state"] == "rejected"
+    agent.refuses("decide", "review.decided", decision="approve", id=ids[0])
 
 
 WRONG = {
     "an unknown field": ("recall", "request.malformed", {"question": QUESTION}),
-    "a blank task": ("recall", "request.malformed", {"task": " "}),
-    "nothing to correct": ("correct", "request.malformed", {"interaction": "i1"}),
-    "a score that is none": ("report_outcome", "request.malformed", {"interaction": "i1", "score": 7}),
-    "an interaction of nobody": ("report_outcome", "interaction.unknown", {"interaction": "i1", "score": 1}),
-    "an entry of nobody": ("forget", "entry.unknown", {"id": "e999"}),
-    "no id": ("forget", "request.malformed", {"id": "zzz"}),
+    "a blank task": ("recall", "request.malformed", {"input": " "}),
+    "nothing to report": ("report", "outcome.invalid", {"interaction": "i1"}),
+    "a score that is none": ("report", "outcome.invalid", {"interaction": "i1", "score": 7}),
+    "an interaction of nobody": ("report", "interaction.unknown", {"interaction": "i1", "score": 1}),
+    "an entry of nobody": ("remove", "entry.unknown", {"id": "e999"}),
+    "no id": ("remove", "request.malformed", {"id": "zzz"}),
     "too many arguments": ("recall", "request.malformed", {f"a{n}": 1 for n in range(101)}),
 }  # fmt: skip
 
@@ -235,45 +240,45 @@ def test_without_a_key_that_is_right_mcp_is_closed(locked: Client) -> None:
 
 def test_an_agent_forgets_notes_alone_and_a_reviewer_everything(locked: Client) -> None:
     with over_http(agent_key(locked, "ask", "report")) as agent:
-        id = agent.do("recall", task=QUESTION).data["interaction"]
-        agent.do("correct", interaction=id, right_answer=RIGHT)
-        note = agent.do("remember", note=NOTE, about="lost cards").data["id"]
-        agent.refuses("forget", "key.forbidden", id="c1")
-        agent.do("forget", id=note)
+        id = agent.do("recall", input=QUESTION).data["interaction"]
+        agent.do("report", interaction=id, target=RIGHT)
+        note = agent.do("remember", text=NOTE, about="lost cards").data["id"]
+        agent.refuses("remove", "key.forbidden", id="c1")
+        agent.do("remove", id=note)
     with over_http(locked) as reviewer:
-        reviewer.do("forget", id="c1")
-        assert RIGHT not in reviewer.do("recall", task=QUESTION).text
+        reviewer.do("remove", id="c1")
+        assert RIGHT not in reviewer.do("recall", input=QUESTION).text
 
 
 def test_what_was_noted_for_a_user_is_forgotten_by_that_user_alone(locked: Client) -> None:
     key = agent_key(locked, "ask", "report")
     with over_http(key.as_user("anna")) as anna, over_http(key) as agent:
-        id = anna.do("remember", note="Mine.").data["id"]
-        agent.refuses("forget", "key.forbidden", id=id)
-        anna.do("forget", id=id)
+        id = anna.do("remember", text="Mine.").data["id"]
+        agent.refuses("remove", "key.forbidden", id=id)
+        anna.do("remove", id=id)
 
 
 def test_what_an_agent_says_passes_the_filter_whatever_its_key_may_do(locked: Client) -> None:
     with over_http(locked) as agent:
-        kept = agent.do("remember", note=FLAGGED, about="lost cards")
+        kept = agent.do("remember", text=FLAGGED, about="lost cards")
         assert kept.data["note"] == "waits for review"
-        assert "evil.example" not in agent.do("recall", task=QUESTION).text
-        agent.do("review", decision="approve", id=kept.data["id"])
-        assert "evil.example" in agent.do("recall", task=QUESTION).text
+        assert "evil.example" not in agent.do("recall", input=QUESTION).text
+        agent.do("decide", decision="approve", id=kept.data["id"])
+        assert "evil.example" in agent.do("recall", input=QUESTION).text
 
 
 def test_a_space_of_the_header_knows_nothing_of_another(locked: Client, keyed: Service) -> None:
     with over_http(locked) as one, over_http(keyed.client.in_space("other")) as two:
         word = unique("secret")
-        one.do("remember", note=f"The {word}.", about=word)
-        assert word not in two.do("recall", task=f"What about the {word}?").data["text"]
+        one.do("remember", text=f"The {word}.", about=word)
+        assert word not in two.do("recall", input=f"What about the {word}?").data["text"]
 
 
 def test_a_connection_is_a_session_and_a_header_names_one(plain: Service) -> None:
     space = new_space(plain.client)
     for client in (space, space.in_session("mine")):
         with over_http(client) as agent:
-            agent.do("recall", task=QUESTION)
+            agent.do("recall", input=QUESTION)
     listed = until(lambda: len(found := space.get("/v1/interactions")["interactions"]) == 2 and found)
     assert listed[0]["session"] == "mine"
     assert listed[1]["session"] != "mine"
@@ -346,7 +351,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...])
 def test_practicum_mcp_asks_a_service_with_the_key_of_a_variable(locked: Client) -> None:
     made = agent_key(locked, "ask", "report").headers["authorization"].removeprefix("Bearer ")
     with over_stdio("--service", locked.url, "--key-env", "MY_KEY", MY_KEY=made) as agent:
-        agent.do("remember", note=NOTE, about="lost cards")
+        agent.do("remember", text=NOTE, about="lost cards")
     assert NOTE in locked.shown()
 
 
@@ -355,12 +360,12 @@ def test_several_windows_share_one_store_and_the_next_one_takes_it_over(tmp_path
     store = tmp_path / "memory"
     with over_stdio("--store", store) as second:
         with over_stdio("--store", store) as first:
-            first.do("remember", note=NOTE, about="lost cards")
+            first.do("remember", text=NOTE, about="lost cards")
             assert (store / "socket").stat().st_mode & 0o077 == 0
-            assert NOTE in second.do("recall", task=QUESTION).text
-        assert NOTE in second.do("recall", task=QUESTION).text
+            assert NOTE in second.do("recall", input=QUESTION).text
+        assert NOTE in second.do("recall", input=QUESTION).text
     with over_stdio("--store", store, "--space", "other") as third:
-        assert third.do("recall", task=QUESTION).data["text"] == ""
+        assert third.do("recall", input=QUESTION).data["text"] == ""
 
 
 def _message(id: int, method: str, **params: object) -> bytes:
@@ -390,14 +395,14 @@ def test_what_was_acknowledged_is_on_the_disk_when_the_process_is_killed(tmp_pat
     process, say = _window(tmp_path / "memory")
     try:
         for number in range(1, 6):
-            note = {"note": f"Fact {number} is {number * number}.", "about": f"fact {number}"}
+            note = {"text": f"Fact {number} is {number * number}.", "about": f"fact {number}"}
             assert not say(_message(number, "tools/call", name="remember", arguments=note))["result"]["isError"]  # type: ignore[index]
     finally:
         process.kill()
         process.communicate()
     with over_stdio("--store", tmp_path / "memory") as agent:
         for number in range(1, 6):
-            assert f"Fact {number} is {number * number}." in agent.do("recall", task=f"Fact {number}?").text
+            assert f"Fact {number} is {number * number}." in agent.do("recall", input=f"Fact {number}?").text
 
 
 @pytest.mark.slow
@@ -427,4 +432,4 @@ def test_a_store_that_cannot_be_opened_is_an_error_of_each_call_until_it_can_be(
         for _ in range(2):
             agent.refuses("recall", "store.unwritable", task=QUESTION)
         store.unlink()
-        agent.do("recall", task=QUESTION)
+        agent.do("recall", input=QUESTION)

@@ -54,11 +54,11 @@ def by_mcp(space: Client, service: Service) -> Report:
     def report(id: str, user: str | None, said: dict[str, Any]) -> tuple[str, Any]:
         with over_http(space if user is None else space.as_user(user)) as agent:
             if "target" in said:
-                told = agent.do("correct", interaction=id, right_answer=said["target"])
+                told = agent.do("report", interaction=id, target=said["target"])
             elif "score" in said:
-                told = agent.do("report_outcome", interaction=id, **said)
+                told = agent.do("report", interaction=id, **said)
             else:
-                told = agent.do("correct", interaction=id, what_was_wrong=said["comment"])
+                told = agent.do("report", interaction=id, comment=said["comment"])
         return told.data["status"], told.data["score"]
 
     return report
@@ -67,7 +67,7 @@ def by_mcp(space: Client, service: Service) -> Report:
 def by_command(space: Client, service: Service) -> Report:
     def report(id: str, user: str | None, said: dict[str, Any]) -> tuple[str, Any]:
         options = [word for name, value in said.items() for word in (f"--{name}", value)]
-        done = command("feedback", id, *options, "--url", space.url, "--space", space.space, "--json")
+        done = command("space", "report", space.url, id, *options, "--space", space.space, "--json")
         told = json.loads(done.stdout)
         return told["status"], told["score"]
 

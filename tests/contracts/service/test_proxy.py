@@ -377,12 +377,13 @@ def test_the_last_interactions_are_listed_the_newest_first_and_filtered(space: C
     assert (newest["question"], newest["answer"], newest["user"]) == ("question 3?", UNKNOWN, "u3")
 
 
-def test_practicum_feedback_reports_on_the_last_interaction(space: Client) -> None:
+def test_a_report_is_about_the_last_interaction_of_a_session_or_of_all(space: Client) -> None:
     space.in_session("17").ask()
-    space.in_session("18").ask("And loans?")
+    last = space.in_session("18").ask("And loans?").interaction
     until(lambda: len(space.get("/v1/interactions")["interactions"]) == 2)
-    where = ("--url", space.url, "--space", space.space)
-    done = command("feedback", "--last", "--session", 17, "--target", RIGHT, *where, "--json")
+    done = command("space", "report", space.url, "--session", 17, "--target", RIGHT, "--space", space.space, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["correction"] == "in effect"
     assert RIGHT in space.shown()
+    done = command("space", "report", space.url, "last", "--score", 1, "--space", space.space, "--json")
+    assert json.loads(done.stdout)["interaction"] == last

@@ -233,5 +233,5 @@ def test_the_playbook_is_listed_by_section_searched_and_read_in_parts(space: Cli
     assert [one["id"] for one in listed["entries"]] == ["e4", "e3"]
     assert [one["id"] for one in space.get("/v1/playbook", limit=2, skip=4)["entries"]] == ["e0"]
     assert {one["id"] for one in space.get("/v1/playbook", section="second")["entries"]} == {"e1", "e3"}
-    assert space.get("/v1/playbook", q="loans")["entries"][0]["id"] in ("e1", "e3")
+    assert space.get("/v1/playbook", search="loans")["entries"][0]["id"] in ("e1", "e3")
     assert {one["trust"] for one in listed["entries"]} == {"own"}

@@ -236,7 +236,7 @@ def test_a_line_of_the_log_is_one_event_and_holds_no_contents(model: Model, tmp_
         client = service.client.with_key("k" * 20)
         reply = client.as_user(secret).in_session(secret).ask(secret)
         client.report(reply, target=secret)
-        client.send("GET", f"/v1/playbook?q={secret}")
+        client.send("GET", f"/v1/playbook?search={secret}")
         client.send("POST", "/v1/notes", {"text": f"\x1b[31m{secret}\n"})
         service.stop()
         lines = [json.loads(line) for line in service.errors.read_text().splitlines() if line.startswith("{")]

@@ -243,7 +243,7 @@ def test_recall_is_the_context_of_a_request(teach: Teach, name: str) -> None:
     it, question = teach(name), QUESTIONS[0]
     through = added(it.space.send("POST", CHAT, {"messages": [{"role": "user", "content": question}]}), question)
     with over_http(it.space) as agent:
-        recalled = agent.do("recall", task=question)
+        recalled = agent.do("recall", input=question)
     assert recalled.data["text"] == "\n\n".join(through)
     assert recalled.text.startswith(recalled.data["text"])
 
@@ -255,7 +255,7 @@ def test_a_network_has_no_one_context_for_a_task(teach: Teach) -> None:
     reply = it.space.send("POST", "/v1/context", {"input": question})
     assert (reply.status, reply.json["error"]["code"]) == (400, "method.unsuitable")
     with over_http(it.space) as agent:
-        agent.refuses("recall", "method.unsuitable", task=question)
+        agent.refuses("recall", "method.unsuitable", input=question)
     # The proxy fails open.
     before = it.space.metric("practicum_unchanged_requests_total")
     raw = json.dumps({"model": "sim", "messages": [{"role": "user", "content": question}]}).encode()
@@ -383,7 +383,7 @@ def test_a_view_that_fails_is_an_error_for_who_asks_for_it(own: Client, word: st
     reply = own.send("POST", "/v1/context", {"input": f"Please {word}."})
     assert reply.json["error"]["code"] == "method.wrong_result"
     with over_http(own) as agent:
-        agent.refuses("recall", "method.wrong_result", task=f"Please {word}.")
+        agent.refuses("recall", "method.wrong_result", input=f"Please {word}.")
 
 
 def test_a_method_that_is_not_installed_lets_requests_go_on_unchanged(tmp_path: Path, service: Service) -> None:

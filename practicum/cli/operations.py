@@ -1,0 +1,123 @@
+"""The operations of a space as commands, made from their table: `practicum space NAME SPACE …`.
+
+SPACE is the address of a service, or the folder of a run or a store. The first field of an operation can be given by
+its position, the others are options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+from typer import Argument, Option
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
+from practicum.models.keys import ADDRESSES
+
+if TYPE_CHECKING:
+    from practicum.serve.answers import Answer
+    from practicum.serve.api import Operation
+    from practicum.serve.transport import Transport
+
+Where = Annotated[str, Argument(metavar="SPACE", help="The address of a service, or the folder of a run or a store.")]
+Space = Annotated[str | None, Option("--space", help="The space of a service or of a store (default: the first).")]
+Key = Annotated[str | None, Option("--key", envvar="PRACTICUM_KEY", help="The key of the service.")]
+User = Annotated[str | None, Option("--user", help="The end user in whose name it is done.")]
+
+
+def operation_commands() -> dict[str, tuple[Callable[..., None], str]]:
+    """The commands by name, each with a line on what it does."""
+    try:
+        from practicum.serve.operations import OPERATIONS
+    except ImportError as error:
+        from practicum.core.requirements import pip_install
+
+        raise UsageError("extra.missing", f"this needs: {pip_install('serve')} ({error})") from error
+    return {one.name.replace("_", "-"): (_command(one), one.summary) for one in OPERATIONS.values()}
+
+
+def _command(operation: Operation) -> Callable[..., None]:
+    fields = operation.form.model_fields
+    # The option --space names where it is asked for.
+    named = {name: field for name, field in fields.items() if name != "space"}
+
+    def run(
+        where: str, space: str | None, key: str | None, json_: bool, user: str | None = None, **given: Any
+    ) -> None:  # fmt: skip
+        if "user" in named:
+            given, user = {**given, "user": user}, None
+        if "space" in fields:
+            given["space"] = space
+        values = {name: value for name, value in given.items() if value is not None and value is not False}
+        answer = _performed(operation, _transport(where, space, key), values, user)
+        out = Printer(json_)
+        out.result(answer.as_json())
+        if not json_:
+            out.print(answer.as_text())
+
+    parameters = [Parameter("where", Parameter.KEYWORD_ONLY, annotation=Where)]
+    for number, (name, field) in enumerate(named.items()):
+        kind, needed = _type_of(field.annotation), field.is_required()
+        about = (field.description or "").strip()
+        if number == 0 and kind is not bool:
+            info: Any = Argument(metavar=name.upper(), help=about)
+        else:
+            info = Option(f"--{name.replace('_', '-')}", help=about)
+        annotation: Any = Annotated[kind if needed or kind is bool else kind | None, info]
+        default = Parameter.empty if needed else False if kind is bool else None
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    if "user" not in named and operation.role in ("ask", "report") and not operation.whole:
+        parameters.append(Parameter("user", Parameter.KEYWORD_ONLY, default=None, annotation=User))
+    shared = (("space", None, Space), ("key", None, Key), ("json_", False, opt.Json))
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind) for name, value, kind in shared
+    ]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = operation.name, operation.about
+    return run
+
+
+def _type_of(annotation: Any) -> Any:
+    """The type of an option for a field: the first one that is not None, without constraints."""
+    kind, given = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        return _type_of(given[0])
+    if kind in (Union, UnionType):
+        types = [_type_of(one) for one in given if one is not type(None)]
+        # A time can also be given as a text.
+        return str if len(types) > 1 and bool not in types else types[0]
+    if kind is list:
+        return list[str]
+    return str if kind is Literal and not all(isinstance(one, str) for one in given) else annotation
+
+
+def _transport(where: str, space: str | None, key: str | None) -> Transport:
+    """The way to a space. Raises UsageError if there is none."""
+    from practicum.serve.transport import ServiceTransport, StoreTransport
+    from practicum.store.folder import located
+
+    if where.startswith(ADDRESSES):
+        return ServiceTransport(where, space, key)
+    if key is not None:
+        raise UsageError("settings.unused", f"--key is for a service: {where} is a folder")
+    if "://" in where:
+        raise UsageError(
+            "store.unsupported", "this takes the folder of a store: for a database, give the address of its service"
+        )
+    folder, name = located(Path(where))
+    return StoreTransport(folder, space or name or "default")
+
+
+def _performed(operation: Operation, transport: Transport, given: Mapping[str, Any], user: str | None) -> Answer:
+    import asyncio
+
+    async def work() -> Answer:
+        async with transport:
+            return await transport.perform(operation, given, user=user)
+
+    return asyncio.run(work())

@@ -1,0 +1,148 @@
+"""Made from the table of operations by tests/serve/test_client_stub.py: do not edit."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from practicum.client.link import Link
+from practicum.serve import answers
+
+class OperationMethods:
+    _link: Link
+
+    async def recall(self, input: str, *, session: str | None = ..., user: str | None = ...) -> answers.ShownText:
+        """Recall what is known about a task. The answer is a text for the prompt, and the interaction that begins."""
+
+    def recall_sync(self, input: str, *, session: str | None = ..., user: str | None = ...) -> answers.ShownText:
+        """Recall what is known about a task. The answer is a text for the prompt, and the interaction that begins."""
+
+    async def report(self, interaction: str | None = ..., *, session: str | None = ..., score: float | bool | None = ..., target: str | None = ..., comment: str | None = ..., label: str | None = ..., answer: str | None = ..., user: str | None = ...) -> answers.Reported:
+        """Report the outcome of an interaction: a score, the right answer, or what was wrong. A right answer or a comment
+        is a correction, which later requests about the same are shown."""
+
+    def report_sync(self, interaction: str | None = ..., *, session: str | None = ..., score: float | bool | None = ..., target: str | None = ..., comment: str | None = ..., label: str | None = ..., answer: str | None = ..., user: str | None = ...) -> answers.Reported:
+        """Report the outcome of an interaction: a score, the right answer, or what was wrong. A right answer or a comment
+        is a correction, which later requests about the same are shown."""
+
+    async def remember(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
+        """Keep a note, which later requests about the same are shown. The same note again replaces the old one."""
+
+    def remember_sync(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
+        """Keep a note, which later requests about the same are shown. The same note again replaces the old one."""
+
+    async def interactions(self, session: str | None = ..., *, user: str | None = ..., since: float | datetime | str | None = ..., limit: int = ...) -> answers.Interactions:
+        """List the last interactions of the space, the newest first."""
+
+    def interactions_sync(self, session: str | None = ..., *, user: str | None = ..., since: float | datetime | str | None = ..., limit: int = ...) -> answers.Interactions:
+        """List the last interactions of the space, the newest first."""
+
+    async def playbook(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
+        """Search or list the playbook: the lessons from earlier work that all requests are shown."""
+
+    def playbook_sync(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
+        """Search or list the playbook: the lessons from earlier work that all requests are shown."""
+
+    async def history(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
+        """Show which versions were tried, with their results, the alarms, and the scores of requests that saw each entry."""
+
+    def history_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
+        """Show which versions were tried, with their results, the alarms, and the scores of requests that saw each entry."""
+
+    async def corrections(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
+        """List the corrections and notes in a state, the oldest first, and their number in all."""
+
+    def corrections_sync(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
+        """List the corrections and notes in a state, the oldest first, and their number in all."""
+
+    async def review(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
+        """List what waits for review, the oldest first: corrections and notes, and edits of the playbook. Of very many
+        corrections only the first are listed."""
+
+    def review_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
+        """List what waits for review, the oldest first: corrections and notes, and edits of the playbook. Of very many
+        corrections only the first are listed."""
+
+    async def decide(self, id: str, *, decision: Literal['approve', 'reject'], reason: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Decided:
+        """Approve or reject what waits for review. A correction or a note in effect can be rejected, too."""
+
+    def decide_sync(self, id: str, *, decision: Literal['approve', 'reject'], reason: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Decided:
+        """Approve or reject what waits for review. A correction or a note in effect can be rejected, too."""
+
+    async def edit(self, id: str | None = ..., *, text: str | None = ..., section: str | None = ..., seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Edited:
+        """Change an entry of the playbook, or add one. All requests see the new version at once."""
+
+    def edit_sync(self, id: str | None = ..., *, text: str | None = ..., section: str | None = ..., seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Edited:
+        """Change an entry of the playbook, or add one. All requests see the new version at once."""
+
+    async def remove(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
+        """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
+        role review, a key removes only notes of the same user, or of none."""
+
+    def remove_sync(self, id: str, *, seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Removed:
+        """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the
+        role review, a key removes only notes of the same user, or of none."""
+
+    async def rollback(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
+        """Make a version live for all requests, and end the trial of a new one."""
+
+    def rollback_sync(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
+        """Make a version live for all requests, and end the trial of a new one."""
+
+    async def decide_rollout(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
+        """Make the version live that is being tried, or take it back."""
+
+    def decide_rollout_sync(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
+        """Make the version live that is being tried, or take it back."""
+
+    async def learn(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
+        """Begin a round of learning as soon as possible, however few outcomes wait."""
+
+    def learn_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
+        """Begin a round of learning as soon as possible, however few outcomes wait."""
+
+    async def export_user(self, user: str, *, session: str | None = ...) -> answers.UserData:
+        """Export all data of a user in the space, and what was learned from it."""
+
+    def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
+        """Export all data of a user in the space, and what was learned from it."""
+
+    async def forget_user(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
+        """Remove all data of a user in the space, and all that was learned from it, for good."""
+
+    def forget_user_sync(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
+        """Remove all data of a user in the space, and all that was learned from it, for good."""
+
+    async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
+        """List the keys in the store, without the keys themselves."""
+
+    def keys_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
+        """List the keys in the store, without the keys themselves."""
+
+    async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.NewKeyMade:
+        """Make a key. The answer has the key, which is shown only once."""
+
+    def add_key_sync(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.NewKeyMade:
+        """Make a key. The answer has the key, which is shown only once."""
+
+    async def remove_key(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
+        """Remove a key, and end the sessions of the pages that were begun with it."""
+
+    def remove_key_sync(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
+        """Remove a key, and end the sessions of the pages that were begun with it."""
+
+    async def spaces(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
+        """List the spaces of the service."""
+
+    def spaces_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
+        """List the spaces of the service."""
+
+    async def add_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceMade:
+        """Make a space, unless there is one of this name."""
+
+    def add_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceMade:
+        """Make a space, unless there is one of this name."""
+
+    async def remove_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
+        """Delete a space with everything that was asked, reported and learned in it, and its keys."""
+
+    def remove_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
+        """Delete a space with everything that was asked, reported and learned in it, and its keys."""

@@ -1,0 +1,238 @@
+"""The proxy: what was learned is put into requests of the three protocols (`protocols`), and all other requests below
+/v1 are passed on as they are. Bytes come in and bytes go out; nothing of the operations is on this path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import aiohttp
+from multidict import CIMultiDict
+
+from practicum.serve.access import Forbidden, require_key_of
+from practicum.serve.admission import RequestRefused
+from practicum.serve.call import Left, ServedCall
+from practicum.serve.entrance import Entrance
+from practicum.serve.passing import Passing
+from practicum.serve.protocols import PROTOCOLS, Kind, Oversized, Request, Unreadable, read_request
+from practicum.serve.relay import LEFT, OFF_LOOP, Relay, returned, upstream_error, while_connected
+from practicum.serve.replies import error_answer
+from practicum.serve.service import Service
+from practicum.serve.sessions import Caller
+from practicum.serve.space import RequestView
+from practicum.serve.spans import Span, Spans
+from practicum.serve.upstream import Upstream
+from practicum.session.outcomes import new_id
+from practicum.store.spaces import UnknownSpace
+
+logger = logging.getLogger("practicum.serve")
+
+COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "responses"}
+"""Where a client asks how many tokens a request would have: with what it would be shown."""
+
+MOST_BODY = 32 * 2**20
+"""Bytes of the largest request: images are sent in it."""
+
+QUIET = 10.0
+"""Seconds between two failures of the upstream that are logged, at least."""
+
+
+class Proxy:
+    """Requests to models, and others below /v1. `pass_key` sends the client's own key upstream. `passing` has paths of
+    the upstream that pass beside those of models (`passing.read_prefixes`). `spans` are sent of requests to models."""
+
+    def __init__(
+        self, service: Service, upstream: Upstream, entrance: Entrance, *, pass_key: bool, passing: Sequence[str],
+        spans: Spans | None,
+    ) -> None:  # fmt: skip
+        self.service, self.upstream, self.pass_key, self.spans = service, upstream, pass_key, spans
+        self.passing = Passing(tuple(passing), all=pass_key)
+        self.most_read = service.settings.max_read * 2**20
+        """Bytes of the largest request, answer or event that is read."""
+        self._entrance = entrance
+        self._failure_logged = float("-inf")
+
+    async def answer(self, call: ServedCall) -> None:
+        """Answer a request. Raises PracticumError for one that is refused."""
+        path, method = call.path, call.method
+        if method == "POST" and path in PROTOCOLS:
+            call.route = PROTOCOLS[path]
+            space = await self._entrance.enter_as(call, "ask")
+            await self._complete(call, PROTOCOLS[path], space)
+            return
+        call.route = "upstream"
+        space = await self._entrance.enter_as(call, "ask")
+        await self._require_made(call, space, self.passing.response(method, path))
+        body = await self._body(call, space)
+        if method == "POST" and path in COUNTING:
+            _, _, body = await self._prepare(call, COUNTING[path], space, _caller(call), body)
+        await self._pass_on(call, body)
+
+    async def _complete(self, call: ServedCall, kind: Kind, space: str) -> None:
+        body = await self._body(call, space)
+        arrived = time.monotonic()
+        caller = _caller(call)
+        request, shown, body = await self._prepare(call, kind, space, caller, body)
+        relay = Relay(self, call, kind, space, request, shown, caller.interaction, caller.user)
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
+        path, span = _upstream_path(call), self._begin_span(call, request, headers)
+        call.added = time.monotonic() - arrived
+        try:
+            async with while_connected(call), self.upstream.send("POST", path, headers, body) as response:
+                await relay.pass_on(response)
+        except Left:
+            await relay.read_rest()
+            relay.keep(LEFT)
+            if not relay.is_whole:
+                call.status, call.error = LEFT, "cancelled"
+                raise
+        except asyncio.CancelledError:
+            # The service stops, and the answer takes too long.
+            call.error = "cancelled"
+            await relay.read_rest()
+            relay.keep(503)
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            await relay.failed(error)
+        finally:
+            self._end_span(span, call)
+
+    async def _body(self, call: ServedCall, space: str) -> bytes:
+        """The body for the upstream. Raises RequestRefused for one that goes on from a response of another space,
+        unless the operator sends it."""
+        body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
+        if call.grant is not None and call.grant.is_operator:
+            return body
+        checked = self.passing.previous_response
+        if len(body) > OFF_LOOP:
+            previous, body = await asyncio.to_thread(checked, call.path, encoding, body)
+        else:
+            previous, body = checked(call.path, encoding, body)
+        await self._require_made(call, space, previous)
+        return body
+
+    async def _require_made(self, call: ServedCall, space: str, response: str | None) -> None:
+        """Raise RequestRefused for a response of the upstream that was not made in this space, which may be another's.
+        The operator may ask for any: not all responses are kept."""
+        if response is None or (call.grant is not None and call.grant.is_operator):
+            return
+        opened = await self.service.spaces.opened(space)
+        if not await self.service.recorder.made_response(opened, response):
+            raise RequestRefused(
+                "response.unknown",
+                f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
+                "service with --pass /v1/responses"
+            )  # fmt: skip
+
+    async def _prepare(
+        self, call: ServedCall, kind: Kind, space: str, caller: Caller, body: bytes
+    ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
+        """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
+        goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
+        self.service.spaces.require_since(space, call.endings)
+        request = None
+        try:
+            if len(body) > OFF_LOOP:
+                request = await asyncio.to_thread(read_request, kind, body, self.most_read)
+            else:
+                request = read_request(kind, body, self.most_read)
+            shown = await self.service.show(space, request, caller)
+            if shown is not None and call.grant is not None:
+                require_key_of(shown.space, call.grant)
+            model = "" if request.model else self.upstream.model
+            if shown is not None and (shown.fixed or shown.learned or model):
+                body = request.write(shown.fixed, shown.learned, model)
+            return request, shown, body
+        except Unreadable as error:
+            self.service.counts["unread requests"] += 1
+            self.service.counts["oversized requests"] += isinstance(error, Oversized)
+        except (UnknownSpace, Forbidden):
+            raise
+        except Exception as error:
+            self.service.counts["unchanged requests"] += 1
+            self.service.faults.note("preparing a request", error)
+        return request, None, body
+
+    def _begin_span(self, call: ServedCall, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
+        """Begin a span, and put its trace into the headers of the request to the upstream."""
+        if self.spans is None:
+            return None
+        traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
+        given = {name: value for name, value in traced if value is not None}
+        upstream = self.upstream.name or f"{self.upstream.address}#"
+        model = self.upstream.counted(request.model if request else "")
+        try:
+            span = Span(self.spans, given, call.path, call.started, upstream, model)
+            span.pass_trace(headers)
+        except Exception as error:
+            self.service.faults.note("beginning a span", error)
+            return None
+        return span
+
+    def _end_span(self, span: Span | None, call: ServedCall) -> None:
+        if span is None:
+            return
+        about = {"space": call.space, "version": call.version, "interaction": call.interaction}
+        try:
+            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
+            span.end(call.status or 500, answer, call.error, about)
+        except Exception as error:
+            self.service.faults.note("ending a span", error)
+
+    def require_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise ClientPayloadError for a number that is no status of HTTP."""
+        if not 200 <= response.status < 600:
+            self.service.counts["wrong numbers"] += 1
+            raise aiohttp.ClientPayloadError(f"the status {response.status}")
+
+    def upstream_failed(self, error: BaseException) -> None:
+        """Count a failure of the upstream, and log it."""
+        self.service.counts["upstream failures"] += 1
+        if time.monotonic() - self._failure_logged >= QUIET:
+            self._failure_logged = time.monotonic()
+            logger.warning(
+                "the upstream at %s failed (%s): %s; further failures are counted in /health, and logged after %g s",
+                urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
+            )  # fmt: skip
+
+    async def _pass_on(self, call: ServedCall, body: bytes) -> None:
+        """Pass on a request of which nothing is kept."""
+        headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
+        path, began, ended = _upstream_path(call), False, False
+        try:
+            send = self.upstream.send(call.method, path, headers, body or None)
+            async with while_connected(call), send as response:
+                self.require_status(response)
+                await call.begin(response.status, returned(response))
+                began = True
+                async for chunk in response.content.iter_any():
+                    ended = chunk.rstrip().endswith(b"[DONE]")
+                    await call.write(chunk, more=True)
+                await call.write(b"")
+                ended = True
+        except Left:
+            if not ended:
+                raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.upstream_failed(error)
+            if began:
+                # The connection is cut, so that the client does not take a part for the whole.
+                raise
+            status, failure = upstream_error(error)
+            await call.answer(status, error_answer(call.path, status, failure))
+
+
+def _caller(call: ServedCall) -> Caller:
+    session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
+    return Caller(new_id(), session, user, call.headers)
+
+
+def _upstream_path(call: ServedCall) -> str:
+    """The path and the query for the upstream, as the client wrote them."""
+    query = str(call.scope["query_string"], "latin-1")
+    return call.path.removeprefix("/v1") + (f"?{query}" if query else "")

@@ -1,0 +1,392 @@
+"""The response of the upstream on its way to the client: passed on while it arrives, read, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import aiohttp
+import msgspec
+
+from practicum.core.errors import ErrorBody, error_body
+from practicum.serve.call import Left, ServedCall
+from practicum.serve.protocols import (
+    Kind,
+    Request,
+    StreamReader,
+    UpstreamAnswer,
+    is_dense,
+    read_answer,
+    read_stream,
+    with_metadata,
+)
+from practicum.serve.purpose import is_housekeeping
+from practicum.serve.replies import error_answer
+from practicum.serve.service import Service
+from practicum.serve.space import RequestView
+from practicum.serve.upstream import RETURNED, decoded
+
+LEFT = 499
+"""The status of a request whose client left, as proxies write it."""
+
+OFF_LOOP = 2**18
+"""Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
+
+SLICE = 2**12
+"""Bytes of a stream that are read at a time; then other requests have their turn."""
+
+
+class RelayHost(Protocol):
+    """What a relay needs of the proxy."""
+
+    service: Service
+    most_read: int
+
+    def require_status(self, response: aiohttp.ClientResponse) -> None: ...
+
+    def upstream_failed(self, error: BaseException) -> None: ...
+
+
+@asynccontextmanager
+async def while_connected(call: ServedCall) -> AsyncIterator[None]:
+    """Cancel what is in the block when the client leaves. Raises Left then."""
+    task = asyncio.current_task()
+    assert task is not None
+    left = asyncio.ensure_future(call.receive())
+    left.add_done_callback(cancel := lambda _: task.cancel())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not left.done():
+            raise
+        task.uncancel()
+        raise Left from None
+    finally:
+        left.remove_done_callback(cancel)
+        left.cancel()
+
+
+@dataclass
+class Relay:
+    """A response on its way to the client, and the interaction that it ends. `status` is the upstream's, and `is_whole`
+    whether all of the answer was received.
+
+    A stream passes while it arrives, and is read meanwhile; what else is not too large to be read passes when it is
+    complete. What is too large, or compressed and too large, passes while it arrives and is not read.
+    """
+
+    proxy: RelayHost
+    call: ServedCall
+    kind: Kind
+    space: str
+    request: Request | None
+    shown: RequestView | None
+    id: str
+    user: str | None
+    status: int = 200
+    is_whole: bool = False
+    _chunks: list[bytes] = field(default_factory=list)
+    """What was received and is read when it is complete."""
+    _size: int = 0
+    _unread: deque[bytes] = field(default_factory=deque)
+    """What was received of a stream and was not read yet."""
+    _reader: StreamReader | None = None
+    _reading: asyncio.Future[UpstreamAnswer | None] | None = None
+    _is_read: bool = False
+    _said: UpstreamAnswer | None = None
+    """What was complete and was read; None if it could not be read."""
+    _events: _Events | None = None
+    _encoding: str = ""
+    _is_page: bool = False
+    _streaming: bool = False
+    _began: bool = False
+    _kept: bool | None = None
+
+    async def pass_on(self, response: aiohttp.ClientResponse) -> None:
+        """Pass on a response: a stream while it arrives, another one when it is complete."""
+        self.proxy.require_status(response)
+        call, good = self.call, response.status < 300
+        self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
+        kind = response.content_type
+        self._is_page = kind == "text/html"
+        wanted = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
+        if good and (wanted or kind == "text/event-stream"):
+            await self._pass_stream(response)
+            return
+        if not good:
+            self.proxy.service.counts[f"upstream answers with {response.status}"] += 1
+            call.error = str(response.status)
+        if not await self._collected(response):
+            await self._pass_oversized(response, good)
+            return
+        body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
+        if good:
+            await self._read_all()
+            headers = self._headers() if self.keep(response.status) else []
+        if self.kind == "responses" and headers:
+            body = with_metadata(body, self._metadata)
+        await call.begin(response.status, [*returned(response), *headers, (b"content-length", b"%d" % len(body))])
+        await call.write(body)
+        self.is_whole = True
+
+    async def _pass_stream(self, response: aiohttp.ClientResponse) -> None:
+        call = self.call
+        await call.begin(response.status, [*returned(response), *self._headers()])
+        self._streaming = True
+        if not self._encoding:
+            self._reader = StreamReader(self.proxy.most_read)
+            if self.kind == "responses":
+                # Compressed events cannot be changed.
+                self._events = _Events(self._metadata, self.proxy.most_read)
+        async for chunk in response.content.iter_any():
+            for start in range(0, len(chunk), SLICE):
+                part = chunk[start : start + SLICE]
+                self._receive(part)
+                await call.write(self._events.take(part) if self._events else part, more=True)
+                self._read_received()
+                if len(chunk) > SLICE:
+                    await asyncio.sleep(0)
+        await self._read_all()
+        self.keep(response.status)
+        await call.write(self._rest)
+        self.is_whole = True
+
+    def _receive(self, part: bytes) -> None:
+        """Take a part of a stream, which is read when it was passed on."""
+        self._size += len(part)
+        if self._reader is not None:
+            self._unread.append(part)
+        elif self.call.hold(len(part)) and self._size <= self.proxy.most_read:
+            self._chunks.append(part)
+        elif self._chunks:
+            self._chunks = []
+            self.proxy.service.counts["oversized answers"] += 1
+
+    def _read_received(self) -> None:
+        while self._reader is not None and self._unread:
+            self._reader.take(self._unread.popleft())
+
+    async def _collected(self, response: aiohttp.ClientResponse) -> bool:
+        """Receive a response; False, and not all of it was received, if it is too large to be read."""
+        size, fits = 0, (response.content_length or 0) <= self.proxy.most_read
+        while fits and (chunk := await response.content.readany()):
+            size += len(chunk)
+            self._chunks.append(chunk)
+            fits = self.call.hold(len(chunk)) and size <= self.proxy.most_read
+        # Of an answer that breaks off before it is passed on, nothing counts as received.
+        self._size = size
+        return fits
+
+    async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
+        """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
+        call, length = self.call, response.content_length
+        self.proxy.service.counts["oversized answers"] += 1
+        sized = [] if length is None else [(b"content-length", b"%d" % length)]
+        await call.begin(response.status, [*returned(response), *(self._headers() if good else []), *sized])
+        self._began, received, self._chunks = True, self._chunks, []
+        self._is_read = True
+        while received:
+            await call.write(received.pop(0), more=True)
+        async for chunk in response.content.iter_any():
+            await call.write(chunk, more=True)
+        if good:
+            self.keep(response.status)
+        await call.write(b"")
+        self.is_whole = True
+
+    async def _read_all(self) -> None:
+        """Read what was received, in a thread if that may take long."""
+        large = bool(self._encoding) or self._size > OFF_LOOP
+        if large if self._reader is None else self._reader.is_long:
+            self._reading = asyncio.ensure_future(asyncio.to_thread(self._received_answer, self.proxy.most_read))
+            await self.read_rest()
+        else:
+            self._take(lambda: self._received_answer(self.proxy.most_read))
+
+    async def read_rest(self) -> None:
+        """Read what was received of a stream that was broken off, or wait for the thread that reads the answer."""
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+            self._take(self._reading.result)
+            self._reading = None
+        elif self._reader is not None and not self._is_read:
+            await self._read_all()
+
+    def _take(self, read: Callable[[], UpstreamAnswer | None]) -> None:
+        self._is_read = True
+        try:
+            self._said = read()
+        except Exception as error:
+            self.proxy.service.faults.note("reading an answer", error)
+
+    async def failed(self, error: BaseException) -> None:
+        """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
+        status, failure = upstream_error(error)
+        if self._streaming:
+            await self.read_rest()
+            self.keep(status)
+        if self.is_whole:
+            await self.call.write(self._rest)
+            return
+        if self._began:
+            # The connection is cut, so that the client does not take a part for the whole.
+            self.proxy.upstream_failed(error)
+            self.call.error = type(error).__name__
+            self.keep(status)
+            raise error
+        self.proxy.upstream_failed(error)
+        self.call.error = type(error).__name__
+        body = error_answer(self.call.path, status, failure)
+        if not self._streaming:
+            await self.call.answer(status, body)
+            return
+        name = "" if self.kind == "chat" else "event: error\n"
+        await self.call.write(f"{name}data: {json.dumps(body)}\n\n".encode())
+
+    def keep(self, status: int) -> bool:
+        """Keep the interaction, if it was shown anything and was answered. Returns whether it is kept. An answer that
+        is whole has the status of the upstream, whatever followed it."""
+        if self._kept is None:
+            self._kept = False
+            try:
+                self._kept = self._keep(status)
+            except Exception as error:
+                self.proxy.service.faults.note("keeping an interaction", error)
+        return self._kept
+
+    def _keep(self, status: int) -> bool:
+        service, received = self.proxy.service, self._size > 0
+        if not received and status >= 400 and not (self._streaming and status == LEFT):
+            return False
+        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
+        answer = self._said if self._is_read else self._received_answer(OFF_LOOP)
+        if received or status < 400:
+            service.counts["unread answers"] += answer is None or answer.unread
+        if answer is None and self._is_page:
+            return False
+        answer = self.call.told = answer or UpstreamAnswer()
+        self.is_whole = answer.whole
+        service.counts["wrong numbers"] += len(answer.wrong)
+        if answer.failed:
+            service.counts["upstream failures"] += 1
+            self.call.error = "error in a response with status 200"
+        if self.request is None or self.shown is None:
+            if self.kind == "responses":
+                service.recorder.remember_response(self.space, answer.id)
+            return False
+        self.call.interaction, self.call.version = self.id, self.shown.version
+        service.recorder.keep(
+            self.space, self.id, self.request, self.request.query, self.request.steps, self.shown, answer,
+            user=self.user, status=502 if answer.failed else self.status if self.is_whole else status,
+            seconds=time.monotonic() - self.call.started,
+            purpose="title" if is_housekeeping(self.request) else None,
+        )  # fmt: skip
+        return True
+
+    def _received_answer(self, most: int) -> UpstreamAnswer | None:
+        """The answer, as far as it was received; None if it cannot be read, or has more than `most` bytes."""
+        if self._reader is None:
+            return self._answer(b"".join(self._chunks), most)
+        self._read_received()
+        answer = self._reader.end()
+        # Some servers answer with JSON that they call a stream, or the other way round.
+        return read_answer(bytes(self._reader.other)) if answer is None else answer
+
+    def _answer(self, body: bytes, most: int) -> UpstreamAnswer | None:
+        """What a response answers; None if it cannot be read, or has more than `most` bytes."""
+        plain = decoded(body, self._encoding, most)
+        if plain is None or len(plain) > most:
+            return None
+        first, second = (read_stream, read_answer) if self._streaming else (read_answer, read_stream)
+        return first(plain) or second(plain)
+
+    @property
+    def _rest(self) -> bytes:
+        """What was received of an event that is not complete."""
+        return self._events.rest if self._events else b""
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        if self.shown is None:
+            return []
+        return [
+            (b"x-practicum-interaction", self.id.encode()), (b"x-practicum-version", b"%d" % self.shown.version)
+        ]  # fmt: skip
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        if self.shown is None:
+            return {}
+        return {"practicum_interaction": self.id, "practicum_version": str(self.shown.version)}
+
+
+_EVENT_ENDS = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
+"""The end of an event: an empty line, with any of the three ends of a line. CR at the end of what was received may be a
+half of CR LF."""
+
+_DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
+
+
+class _Events:
+    """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
+
+    def __init__(self, metadata: Mapping[str, str], most: int) -> None:
+        self._metadata, self._most = metadata, most
+        self._rest = bytearray()
+
+    @property
+    def rest(self) -> bytes:
+        """What was received of an event that is not complete."""
+        return bytes(self._rest)
+
+    def take(self, chunk: bytes) -> bytes:
+        """The events that are complete after this chunk, and all of one that is too large to be changed."""
+        # An empty line may have begun in the chunk before.
+        searched = max(len(self._rest) - 3, 0)
+        self._rest += chunk
+        passed, done = list[bytes](), 0
+        for end in [*_EVENT_ENDS.finditer(self._rest, searched)]:
+            passed += (
+                self._with_metadata(bytes(self._rest[done : end.start()])),
+                bytes(self._rest[end.start() : end.end()]),
+            )
+            done = end.end()
+        if len(self._rest) - done > self._most:
+            passed.append(bytes(self._rest[done:]))
+            done = len(self._rest)
+        del self._rest[:done]
+        return b"".join(passed)
+
+    def _with_metadata(self, event: bytes) -> bytes:
+        data = _DATA.search(event)
+        if not self._metadata or data is None or b'"response":' not in event[data.end() : data.end() + 200]:
+            return event
+        if is_dense(event):
+            return event
+        try:
+            fields = msgspec.json.decode(event[data.end() :], type=dict[str, msgspec.Raw])
+            fields["response"] = msgspec.Raw(with_metadata(bytes(fields["response"]), self._metadata))
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError):
+            return event
+        return event[: data.end()] + msgspec.json.encode(fields)
+
+
+def returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """The headers of a response that the client gets."""
+    return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
+
+
+def upstream_error(error: BaseException) -> tuple[int, ErrorBody]:
+    """The status and the error for the client, who does not learn the upstream's address."""
+    if isinstance(error, TimeoutError):
+        return 504, error_body("upstream.timeout", "the upstream did not answer in time")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        text = "the upstream cannot be reached: the service's log says why"
+        return 502, error_body("upstream.unreachable", text)
+    return 502, error_body("upstream.broken", "the upstream broke off its answer")

@@ -1,0 +1,278 @@
+"""The ways from a program to the operations of a space: over HTTP to a service, or to the store in a folder.
+
+One process at a time has a store open, and listens at a socket in its folder; the others ask there. When that process
+ends, even by a kill, the next that is asked opens the store. A call to a process that ended is sent again, which does
+no harm: a report that is repeated changes nothing, and a note replaces itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from practicum.core.errors import RunBusy, StoreError, UsageError, received
+from practicum.models.keys import require_private
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from practicum.serve.answers import Answer
+    from practicum.serve.api import Operation
+    from practicum.serve.local import Local
+    from practicum.serve.service import Service
+    from practicum.session.outcomes import Trusted
+
+PATIENCE = 30.0
+"""Seconds that an answer may take."""
+
+AGAIN = 0.05
+"""Seconds until it is tried again to reach a store that another process is about to open."""
+
+MOST_ANSWER = 64 * 2**20
+"""Bytes of the largest answer of a service."""
+
+ALL_ROLES = frozenset({"admin"})
+
+
+class Away(StoreError):
+    """No process answers."""
+
+
+class Transport(ABC):
+    """A way to a space, within a block (`async with`). `roles` are those in which operations are asked for (of a
+    service, its key decides). With `agent`, an agent speaks for itself, in the session `agent`."""
+
+    def __init__(self, base: str, roles: Collection[str], space: str | None, agent: str | None) -> None:
+        self.roles, self.base, self.agent = frozenset(roles), base, agent
+        self._headers = {"x-practicum-agent": "yes", "x-practicum-session": agent} if agent else {}
+        if space:
+            self._headers["x-practicum-space"] = space
+        self._socket: str | None = None
+        self._http: aiohttp.ClientSession | None = None
+
+    @abstractmethod
+    async def perform(
+        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+    ) -> Answer:
+        """The answer of an operation; what is given as None is left out. Raises PracticumError."""
+
+    @abstractmethod
+    async def reach(self) -> None:
+        """Get ready for the first operation. Raises PracticumError if that fails; a later operation tries again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def _client(self) -> aiohttp.ClientSession:
+        """The HTTP client, made for the first request."""
+        await asyncio.to_thread(import_module, "aiohttp")
+        import aiohttp
+
+        if self._http is None:
+            connector = None if self._socket is None else aiohttp.UnixConnector(self._socket)
+            self._http = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, timeout=aiohttp.ClientTimeout(total=PATIENCE),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )  # fmt: skip
+        return self._http
+
+    async def _request(
+        self, operation: Operation, given: Mapping[str, Any], session: str | None, user: str | None
+    ) -> Answer:  # fmt: skip
+        """The answer over HTTP. Raises UsageError for what is refused, here or there, Away if no process answers, and
+        StoreError if it cannot be done."""
+        from practicum.core.forms import read_form
+
+        form = read_form(operation.form, {name: value for name, value in given.items() if value is not None})
+        http = await self._client()
+        import aiohttp
+
+        named = {"x-practicum-session": session, "x-practicum-user": user}
+        values = form.model_dump(mode="json", exclude_unset=True)
+        sent: dict[str, Any] = {"params": _query(values)} if operation.verb == "GET" else {"json": values}
+        headers = {name: value for name, value in named.items() if value is not None}
+        try:
+            async with http.request(
+                operation.verb, self.base + operation.path, headers=headers, allow_redirects=False, **sent
+            ) as response:
+                status, raw = response.status, await _body(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Away("service.unreachable", str(error) or "no answer in time") from error
+        try:
+            reply = json.loads(raw)
+            if status < 300:
+                return operation.answer.model_validate(reply)
+            code, message, fields = received(reply["error"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            text = f"this is no answer of practicum serve (status {status})"
+            code, message, fields = "service.invalid_answer", text, {}
+        raise (StoreError if status < 300 or status >= 500 else UsageError)(code, message, **fields)
+
+
+def _query(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer. Raises StoreError if it is too large to be one of a service."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MOST_ANSWER:
+            raise StoreError("service.invalid_answer", f"the answer of the service has more than {MOST_ANSWER:,} bytes")
+    return bytes(body)
+
+
+class ServiceTransport(Transport):
+    """The way to the service at an address. `pass_key`: the key goes in x-practicum-key."""
+
+    def __init__(
+        self, address: str, space: str | None = None, key: str | None = None, *, pass_key: bool = False,
+        roles: Collection[str] = ALL_ROLES, agent: str | None = None,
+    ) -> None:  # fmt: skip
+        base = address.rstrip("/").removesuffix("/v1").removesuffix("/mcp")
+        if not urlsplit(base).hostname:
+            raise UsageError(
+                "service.invalid_address", f"{address!r} is no address of a service: it has the form http://host:port"
+            )
+        if key or pass_key:
+            require_private(base, "the service")
+        super().__init__(base, roles, space, agent)
+        if key:
+            self._headers |= {"x-practicum-key": key} if pass_key else {"authorization": f"Bearer {key}"}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers with the key and the space, for requests to models."""
+        return self._headers
+
+    async def perform(
+        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+    ) -> Answer:
+        try:
+            return await self._request(operation, given, session, user)
+        except Away as error:
+            text = f"the service at {self.base} cannot be reached: {error}"
+            raise Away("service.unreachable", text) from error
+
+    async def reach(self) -> None:
+        # The service may start later.
+        await self._client()
+
+
+class StoreTransport(Transport):
+    """The way to the store in a folder, which this process opens unless another one has it. With a `learner`, a model's
+    name, the store learns in the background while this process has it; `trusted` says whose words need no review."""
+
+    def __init__(
+        self, store: Path, space: str = "default", learner: str | None = None, trusted: Trusted | None = None, *,
+        roles: Collection[str] = ALL_ROLES, agent: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__("http://localhost", roles, space, agent)
+        self._headers["x-practicum-roles"] = ",".join(sorted(self.roles))
+        self.store, self.space, self._learner, self._trusted = store, space, learner, trusted
+        self._socket: str = str(store / "socket")
+        self._stack = AsyncExitStack()
+        self._local: Local | None = None
+        self.service: Service | None = None
+        """The service, if this process has the store."""
+        self._opening: asyncio.Task[None] | None = None
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            if self._opening is not None:
+                await self._opening
+        finally:
+            await self._stack.aclose()
+            await super().__aexit__(*error)
+
+    async def perform(
+        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+    ) -> Answer:
+        async with self._patience():
+            while True:
+                try:
+                    if self._local is not None:
+                        return await self._perform_here(self._local, operation, given, session, user)
+                    return await self._request(operation, given, session, user)
+                except Away:
+                    await self._find()
+
+    async def _perform_here(
+        self, local: Local, operation: Operation, given: Mapping[str, Any], session: str | None, user: str | None
+    ) -> Answer:
+        from practicum.serve.api import perform
+
+        session, screened = session or self.agent, self.agent is not None
+        asked = await local.asked(self.roles, self.space, session, user, screened=screened)
+        return await perform(operation, asked, {name: value for name, value in given.items() if value is not None})
+
+    async def reach(self) -> None:
+        async with self._patience():
+            await self._find()
+        await self._client()
+
+    @asynccontextmanager
+    async def _patience(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield
+        except TimeoutError:
+            raise StoreError(
+                "store.busy",
+                f"another process has the store {self.store} open and does not answer: end it, or give the address of "
+                "practicum serve",
+            ) from None
+
+    async def _find(self) -> None:
+        """Wait until a process has the store and answers: this one, if no other has it."""
+        while self._local is None:
+            try:
+                _, writer = await asyncio.open_unix_connection(self._socket)
+            except OSError:
+                self._opening = self._opening or asyncio.create_task(self._open_free())
+                await asyncio.shield(self._opening)
+            else:
+                writer.close()
+                return
+            await asyncio.sleep(AGAIN if self._local is None else 0)
+
+    async def _open_free(self) -> None:
+        """Open the store, unless another process has it."""
+        try:
+            await self.open()
+        except RunBusy:
+            pass
+        finally:
+            self._opening = None
+
+    async def open(self) -> Service:
+        """Open the store in this process, and listen for others. Raises RunBusy if another process has it."""
+        await asyncio.to_thread(import_module, "practicum.serve.local")
+        from practicum.serve.local import listening
+        from practicum.serve.service import Service
+        from practicum.serve.settings import ServiceSettings
+        from practicum.session.outcomes import Trusted
+
+        settings = ServiceSettings(
+            store=self.store, folder=self.store, spaces=(self.space,), learn=self._learner is not None,
+            learner=self._learner, trusted=self._trusted or Trusted(),
+        )  # fmt: skip
+        async with AsyncExitStack() as stack:
+            service = Service(settings)
+            stack.push_async_callback(service.close)
+            await service.start()
+            self._local = await stack.enter_async_context(listening(service, self.store))
+            self._stack, self.service = stack.pop_all(), service
+        return service
