@@ -48,9 +48,12 @@ ANSWERS = 4
 
 FIRST = {
     "recall": "First look this {what} up in your memory: the task is what the customer wrote, word by word.",
-    "correct": "First tell your memory what would have been right for the {what} before: it named the interaction.",
+    "report": "First tell your memory what would have been right for the {what} before: it named the interaction.",
 }
 """What a model is told to write into the form of a tool."""
+
+FIELDS = {"recall": ("input",), "report": ("interaction", "target", "comment", "answer")}
+"""The fields of a tool that a model fills: all of these."""
 
 
 class ByForm(WrapperModel):
@@ -67,7 +70,7 @@ class ByForm(WrapperModel):
         plain, (tool,) = [*map(as_text, messages)], parameters.function_tools
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
-        schema = bounded(tool.parameters_json_schema)
+        schema = bounded(FIELDS[tool.name])
         said = UserPromptPart(
             f"{FIRST[tool.name].format(what=self._what)} Write JSON with {', '.join(schema['properties'])}."
         )
@@ -89,9 +92,9 @@ def as_text(message: ModelMessage) -> ModelMessage:
     return replace(message, parts=parts)
 
 
-def bounded(schema: dict[str, Any]) -> dict[str, Any]:
-    """The form of a tool with all its fields, each at most a sentence: a small model ends none by itself."""
-    fields = {name: {"type": "string", "maxLength": 200} for name in schema["properties"]}
+def bounded(names: Sequence[str]) -> dict[str, Any]:
+    """A form with these fields, each at most a sentence: a small model ends none by itself."""
+    fields = {name: {"type": "string", "maxLength": 200} for name in names}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
@@ -126,7 +129,7 @@ class Session:
         return await self._run(task.input, [])
 
     async def tell(self, said: str, before: list[ModelMessage]) -> None:
-        self.offered[:] = ["correct"]
+        self.offered[:] = ["report"]
         await self._run(said, before)
 
     async def _run(self, prompt: str, before: list[ModelMessage]) -> tuple[str, list[ModelMessage]]:

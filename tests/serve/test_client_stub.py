@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from needs import needs
 
-needs("msgspec", "sqlalchemy")
+needs("msgspec", "serve")
 
 import os
 from datetime import datetime

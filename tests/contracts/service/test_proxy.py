@@ -384,6 +384,6 @@ def test_a_report_is_about_the_last_interaction_of_a_session_or_of_all(space: Cl
     done = command("space", "report", space.url, "--session", 17, "--target", RIGHT, "--space", space.space, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["correction"] == "in effect"
-    assert RIGHT in space.shown()
     done = command("space", "report", space.url, "last", "--score", 1, "--space", space.space, "--json")
     assert json.loads(done.stdout)["interaction"] == last
+    assert RIGHT in space.shown()
