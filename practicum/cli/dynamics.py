@@ -10,6 +10,7 @@ from typer import Option
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import Stopped, UsageError
+from practicum.core.metrics import METRICS
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def dynamics(
         (checkpoint.step, checkpoint.version, *(f"{rates[i]:.1%}" for rates in shown))
         for i, checkpoint in enumerate(found.checkpoints)
     ]
-    out.table(("step", "version", "current", "recently", "unstable", "stale", "best so far"), rows)
+    out.table(("step", "version", *(metric.title for metric in METRICS.values() if metric.group == "dynamics")), rows)
     best, last = curves.current[curves.peak], curves.current[-1]
     out.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last, step {steps[-1]}")
     never = round((1 - curves.best[-1]) * len(found.tasks))

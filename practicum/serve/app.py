@@ -73,7 +73,7 @@ class App:
             else:
                 await self._router({**scope, CALL: call}, receive, send)
         except Left:
-            self.service.counts["clients that left"] += 1
+            self.service.counts["client departures"] += 1
             call.status = LEFT
         except PracticumError as error:
             status, headers = status_of(error)

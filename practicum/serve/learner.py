@@ -225,7 +225,7 @@ class Learner(threading.Thread):
 
     def _failed(self, space: ServedSpace, what: str) -> None:
         self._pause(space, PAUSE)
-        self.service.counts["rounds that failed"] += 1
+        self.service.counts["learning failures"] += 1
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
     async def _tell(self, space: ServedSpace, alarm: Alarm) -> None:
@@ -291,7 +291,7 @@ class Learner(threading.Thread):
             self._pause(space, PAUSE)
             logger.info("space %s: learning stopped: %s", space.name, result.stopped)
         space.waiting, space.waiting_since = count_waiting(store), time.monotonic()
-        self.service.counts["rounds"] += 1
+        self.service.counts["learning rounds"] += 1
         space.read_versions()
         if space.live != began:
             self._give_up(space, store, waiting)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
+from practicum.core.metrics import METRICS
 from practicum.core.types import Score, Task, Trace, Usage
 from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
@@ -59,8 +60,9 @@ class Status:
 
     def parts(self, shorter: int = 0) -> list[str]:
         """What stands behind n/N. The higher the level from 0 to 8, the more is left out of what matters least."""
-        best = "" if self.best is None or shorter > 5 else f", best of k {self.best:.0%}"
-        scores = "" if self.score is None else f"{'score ' if shorter < 3 else ''}{self.score:.0%}{best}"
+        best_title, title = METRICS["score.best_of_k"].title, METRICS["score.mean"].title
+        best = "" if self.best is None or shorter > 5 else f", {best_title} {self.best:.0%}"
+        scores = "" if self.score is None else f"{title + ' ' if shorter < 3 else ''}{self.score:.0%}{best}"
         wait = self.wait if shorter < 3 else self.wait.partition(" (")[0]
         parts = (
             self.inner if shorter < 4 else "",

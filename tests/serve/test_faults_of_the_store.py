@@ -114,7 +114,7 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
         health = (await at.send("GET", "/health")).json
         assert (health["lost"], health["counts"].get("rounds that failed", 0)) == (0, 0)
         # And learning goes on by itself.
-        await until(lambda: at.service.counts["rounds"])
+        await until(lambda: at.service.counts["learning rounds"])
 
 
 @pytest.fixture(autouse=True)

@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_in_the_middle_holds_up_nobody(tmp_path: Path
             writer.write(part)
             await writer.drain()
             writer.transport.abort()
-        await until(lambda: at.service.counts["clients that left"] >= 10)
+        await until(lambda: at.service.counts["client departures"] >= 10)
         assert (await at.ask(QUESTION)).status == 200
         async with agent(at) as client:
             await told(client, "recall", input=QUESTION)

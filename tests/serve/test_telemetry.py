@@ -79,7 +79,7 @@ async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Pl
             reply = await at.ask(f"{QUESTION} {n}")
             await at.report(interaction=reply.interaction, comment="It is the blue team.")
         counts = at.service.counts
-        await until(lambda: counts["rounds"] + counts["rounds that failed"])
+        await until(lambda: counts["learning rounds"] + counts["learning failures"])
         calls = sample(await scraped(at), "learning_calls_today", space="default")
         assert calls > 0
     async with served(responder=answer, **place, method="unified") as at:
@@ -88,7 +88,7 @@ async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Pl
 
 @asynchronous
 async def test_the_documentation_names_all_metrics(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
     async with served(tmp_path) as at:
         space = at.service.spaces["default"]
         space.rollout = Rollout.begin(1, 1, 0, 0.5, 20, np.zeros((0, 1)), {})

@@ -60,11 +60,11 @@ async def test_an_answer_whose_last_event_was_sent_is_whole_when_the_client_clos
             fault = {"x-sim-fault": "unfinished" if mark == LAST[path] else "endless"}
             async with at.http.post(at.url + path, json=body, headers=fault) as response:
                 await read_until(response, mark)
-        await until(lambda: at.service.counts["clients that left"])
+        await until(lambda: at.service.counts["client departures"])
         whole, half = await kept(at)
         assert (whole["status"], whole["answer"]) == (200, TEXT)
         assert half["status"] == 499
-        assert at.service.counts["clients that left"] == 1
+        assert at.service.counts["client departures"] == 1
         assert at.service.counts["upstream failures"] == 0
         requests = (await at.send("GET", "/metrics")).body.decode()
         route = path.rsplit("/v1/")[1].partition("/")[0]

@@ -72,7 +72,7 @@ async def test_a_space_retrieves_entries_and_notes_by_its_setting(
 ) -> None:
     run = await asyncio.to_thread(learned, tmp_path, retrieval)
     async with served(tmp_path / "store", context=str(run)) as at:
-        listed = await at.send("GET", "/v1/playbook?q=" + QUERY.replace(" ", "+"))
+        listed = await at.send("GET", "/v1/playbook?search=" + QUERY.replace(" ", "+"))
         assert listed.json["entries"][0]["text"].startswith(first), listed.json
         for about in (NEAR, NAMED):
             assert (await at.send("POST", "/v1/notes", {"text": "Look.", "about": about})).status == 200

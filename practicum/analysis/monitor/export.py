@@ -17,6 +17,7 @@ from practicum.analysis.monitor.attempts import ALL_DOMAINS
 from practicum.analysis.monitor.report import MonitorReport
 from practicum.analysis.monitor.series import Series
 from practicum.core.errors import PracticumError, UsageError
+from practicum.core.metrics import METRICS, UCUM, of_kind
 from practicum.core.requirements import pip_install
 from practicum.models.otlp import NANO, exporter_log, first_set, resource, wrong_protocol
 
@@ -27,26 +28,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 POINTS_PER_REQUEST = 5_000
 
-STEP_METRICS: tuple[tuple[str, str, str, str, Mapping[str, str]], ...] = (
-    ("practicum.success_rate", "1", "success", "rate", {"practicum.domain": ALL_DOMAINS}),
-    ("practicum.attempts", "{attempt}", "success", "attempts", {}),
-    ("practicum.errors", "{attempt}", "success", "errors", {}),
-    ("practicum.memory.entries", "{entry}", "memory", "successes", {"practicum.outcome": "success"}),
-    ("practicum.memory.entries", "{entry}", "memory", "failures", {"practicum.outcome": "failure"}),
-    ("practicum.memory.entries", "{entry}", "memory", "others", {"practicum.outcome": "other"}),
-    ("practicum.retrieval.similarity", "1", "retrieval", "similarity", {}),
-    ("practicum.retrieval.relied_on", "1", "retrieval", "relied_on", {}),
-    ("practicum.context.entries", "{entry}", "context", "entries", {}),
-    ("practicum.context.tokens", "{token}", "context", "tokens", {}),
-    ("practicum.context.drift", "1", "context", "drift", {}),
-    ("practicum.context.from_first", "1", "context", "from_first", {}),
-    ("practicum.context.coherence", "1", "context", "coherence", {}),
-    ("practicum.contrast.agreement", "1", "contrast", "agreement", {}),
-    ("practicum.agent.actions", "{action}", "agent", "actions", {}),
-    ("practicum.attempt.duration", "s", "latency", "attempt_seconds", {}),
-    ("practicum.step.duration", "s", "latency", "step_seconds", {}),
-)
-"""Metrics with a value for each step: name, unit, group, series and attributes."""
+RATE = METRICS["success.rate"]
 
 
 class ExportError(PracticumError):
@@ -99,18 +81,19 @@ def exported_metrics(report: MonitorReport) -> list[Metric]:
 def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapping[str, str]]]:
     """Name, unit, values by step and attributes."""
     groups = report.groups
-    for name, unit, group, series, attributes in STEP_METRICS:
-        if group in groups and series in groups[group].by_step:
-            yield name, unit, groups[group].by_step[series], attributes
+    for metric in of_kind("series"):
+        if metric.group in groups and metric.field in groups[metric.group].by_step:
+            attributes = {"practicum.domain": ALL_DOMAINS} if metric is RATE else {}
+            yield metric.otel, UCUM[metric.unit], groups[metric.group].by_step[metric.field], attributes
     for role, values in groups["tokens"].by_step.items() if "tokens" in groups else ():
         if role != "tokens":
-            yield "practicum.task.tokens", "{token}", values, {"practicum.role": role}
+            yield METRICS["tokens.tokens"].otel, "{token}", values, {"practicum.role": role}
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
             # The last attempt of a step stands for the step.
             rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
-            yield "practicum.success_rate", "1", [rate.get(step) for step in report.steps], {"practicum.domain": domain}
+            yield RATE.otel, UCUM[RATE.unit], [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 
 
 def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float | None, Mapping[str, str]]]:

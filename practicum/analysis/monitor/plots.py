@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series
 from practicum.analysis.png import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, RED, new_figure, plain, write_png
 from practicum.core.errors import UsageError
+from practicum.core.metrics import METRICS, MetricKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,34 +107,48 @@ def _has_values(panel: Panel) -> bool:
 def _series(picture: str, groups: Groups) -> list[Panel]:
     """The panels of a picture that show series of a group as they are; none where the run has none."""
     panels: list[Panel] = []
-    for name, group, ylabel, colours, options in SERIES_PANELS:
-        series = groups[group].by_step if name == picture and group in groups else {}
-        lines = [Line(LABELS.get(n, n), series[n], colour) for n, colour in colours.items() if n in series]
+    for name, title, metrics, options in SERIES_PANELS:
+        shown = {METRICS[metric]: colour for metric, colour in metrics.items() if name == picture}
+        lines = [
+            Line(metric.title, groups[metric.group].by_step[metric.field], colour)
+            for metric, colour in shown.items()
+            if metric.group in groups and metric.field in groups[metric.group].by_step
+        ]
         if lines:
-            panels.append(Lines(ylabel, lines, **options))
+            (first, *_) = shown
+            panels.append(Lines(title or _axis(first), lines, **options))
     return panels
+
+
+def _axis(metric: MetricKind) -> str:
+    """The title of the axis of one metric, in two lines if it is long."""
+    return fill(metric.title, 26)
 
 
 NOISY, NOISY_SHARE = {"noisy": True}, {"noisy": True, "percent": True}
 
-SERIES_PANELS: tuple[tuple[str, str, str, Mapping[str, str], Mapping[str, Any]], ...] = (
-    ("memory", "memory", "memories", {"successes": GREEN, "failures": RED, "others": GREY}, {"stacked": True}),
-    ("retrieval", "retrieval", "similarity of entries\nto the task", {"best": ORANGE, "similarity": BLUE}, NOISY),
-    ("retrieval", "retrieval", "retrieved entries that\nthe agent relied on", {"relied_on": GREEN}, NOISY_SHARE),
-    ("context", "context", "entries", {"entries": BLUE}, {}),
-    ("context", "context", "tokens", {"tokens": ORANGE}, {}),
-    ("drift", "context", "cosine distance from\nthe first version", {"from_first": BLUE}, {}),
-    ("drift", "context", "cosine distance from\nthe step before", {"drift": RED}, {}),
-    ("drift", "context", "coherence: similarity\nof entries to their mean", {"coherence": GREEN}, {}),
-    ("contrast", "contrast", "attempts that agree with\nthe chosen answer", {"agreement": BLUE}, NOISY_SHARE),
-    ("pace", "latency", "seconds per step", {"step_seconds": BLUE}, NOISY),
-    ("pace", "latency", "seconds per attempt", {"attempt_seconds": ORANGE}, NOISY),
-    ("pace", "agent", "actions per attempt", {"actions": GREEN}, NOISY),
+SERIES_PANELS: tuple[tuple[str, str, Mapping[str, str], Mapping[str, Any]], ...] = (
+    (
+        "memory", "memories", {"memory.successes": GREEN, "memory.failures": RED, "memory.others": GREY},
+        {"stacked": True},
+    ),
+    (
+        "retrieval", "similarity of entries\nto the task",
+        {"retrieval.best": ORANGE, "retrieval.similarity": BLUE}, NOISY,
+    ),
+    ("retrieval", "retrieved entries that\nthe agent relied on", {"retrieval.relied_on": GREEN}, NOISY_SHARE),
+    ("context", "", {"context.entries": BLUE}, {}),
+    ("context", "", {"context.tokens": ORANGE}, {}),
+    ("drift", "", {"context.from_first": BLUE}, {}),
+    ("drift", "", {"context.drift": RED}, {}),
+    ("drift", "", {"context.coherence": GREEN}, {}),
+    ("contrast", "attempts that agree with\nthe chosen answer", {"contrast.agreement": BLUE}, NOISY_SHARE),
+    ("pace", "", {"latency.step_seconds": BLUE}, NOISY),
+    ("pace", "", {"latency.attempt_seconds": ORANGE}, NOISY),
+    ("pace", "", {"agent.actions": GREEN}, NOISY),
 )  # fmt: skip
-"""Panels of series: picture, group, title of the axis, the colour of each series, and options of `Lines`."""
-
-LABELS = {"similarity": "mean", "successes": "from successes", "failures": "from failures"}
-"""The labels of series that are not labelled by their names."""
+"""Panels of series: picture, title of the axis (empty: that of the metric), metrics with colours, and options of
+`Lines`."""
 
 
 def _success(group: MetricGroup) -> list[Panel]:
@@ -140,10 +156,10 @@ def _success(group: MetricGroup) -> list[Panel]:
     if not series:
         return []
     lines = [Line("first attempts", series["rate"], low=series["low"], high=series["high"])]
-    lines += [Line("best of k", series["best_of_k"], ORANGE)] if "best_of_k" in series else []
+    lines += [Line(METRICS["success.best_of_k"].title, series["best_of_k"], ORANGE)] if "best_of_k" in series else []
     panels: list[Panel] = [Lines(f"success rate, last {window:,} attempts\n(95% interval)", lines, percent=True)]
     if any(series["errors"]):
-        panels.append(Lines("failed attempts", [Line("errors", series["errors"], RED)], noisy=True))
+        panels.append(Lines(METRICS["success.errors"].title, [Line("errors", series["errors"], RED)], noisy=True))
     return panels
 
 
@@ -195,7 +211,7 @@ def _tokens(group: MetricGroup) -> list[Panel]:
     }
     notes = [f"{sum(parts):,.0f}" for parts in zip(*pieces.values(), strict=True)]
     bars = Bars("tokens per task, all steps", [*roles], pieces, notes)
-    return [Lines("tokens per task", lines, stacked=True), bars]
+    return [Lines(METRICS["tokens.tokens"].title, lines, stacked=True), bars]
 
 
 PICTURES: Mapping[str, tuple[str, str, Callable[[MetricGroup], list[Panel]] | None]] = {

@@ -20,6 +20,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.metrics import METRICS
 from practicum.core.requirements import pip_install
 from practicum.core.types import Usage
 from practicum.core.views import render_full
@@ -66,26 +67,27 @@ def parameters(run: RunInfo) -> dict[str, Any]:
 def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
     """The numbers of a step: what was reached so far, what the step itself did, and what everything has cost."""
     found = {
-        "score": progress.score,
-        "best_of_k": progress.best_of_k,
-        "step_score": mean_score(report.attempts) if any(r.first.score for r in report.attempts) else None,
-        "val": report.val,
-        "val_best": progress.best_score,
-        "version": report.context.version,
-        "entries": len(report.context),
-        "context_tokens": render_full(report.context).tokens,
-        "lessons": sum(bool(x.text) for lesson in report.lessons for x in lesson.each),
-        "edits": len(report.applied),
-        "refused_edits": progress.refused,
-        "step_seconds": report.seconds,
-        **usage_values(progress.usage),
+        "score.mean": progress.score,
+        "score.best_of_k": progress.best_of_k,
+        "score.step": mean_score(report.attempts) if any(r.first.score for r in report.attempts) else None,
+        "score.validation": report.val,
+        "score.validation_best": progress.best_score,
+        "context.version": report.context.version,
+        "context.entries": len(report.context),
+        "context.tokens": render_full(report.context).tokens,
+        "learning.lessons": sum(bool(x.text) for lesson in report.lessons for x in lesson.each),
+        "learning.edits": len(report.applied),
+        "learning.refused": progress.refused,
+        "latency.step_seconds": report.seconds,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    values = {METRICS[name].tracker: value for name, value in found.items() if value is not None}
+    return {**values, **usage_values(progress.usage)}
 
 
 def usage_values(usage: Usage) -> dict[str, float]:
-    """What calls cost; the price where it is known."""
-    return {"tokens": usage.tokens, **{name: value for name, value in asdict(usage).items() if value is not None}}
+    """The cost of calls; the price where it is known."""
+    values = {"tokens": usage.tokens, **asdict(usage)}
+    return {METRICS[f"cost.{name}"].tracker: value for name, value in values.items() if value is not None}
 
 
 def final_values(result: Result | Evaluation) -> dict[str, float]:

@@ -105,12 +105,12 @@ def test_a_tracker_is_told_each_step_once_and_the_end_truthfully(tmp_path: Path)
     result = learn(tmp_path / "run", whole)
     assert whole.log[0] == ("open", None)
     assert whole.log[-1] == ("close", ("done", ""))
-    steps = [values for step, values in whole.of("send") if "score" in values]
+    steps = [values for step, values in whole.of("send") if "score_mean" in values]
     assert len(steps) == 2
-    assert steps[-1]["entries"] > 0
+    assert steps[-1]["context_entries"] > 0
     assert steps[-1]["context_tokens"] > 0
-    assert steps[0]["calls"] < steps[-1]["calls"]
-    assert whole.of("send")[-1][1]["calls"] == result.usage.calls
+    assert steps[0]["cost_calls"] < steps[-1]["cost_calls"]
+    assert whole.of("send")[-1][1]["cost_calls"] == result.usage.calls
     assert whole.of("save")[0] == "step-1"
     assert whole.of("save")[-1] == "best"
 
@@ -120,10 +120,10 @@ def test_a_resumed_run_goes_on_under_its_id_from_the_first_step_that_was_not_sen
     result = learn(tmp_path / "run", cut, Enough())
     assert result.stopped == "enough"
     assert cut.of("close") == [("stopped", "enough")]
-    assert [step for step, values in cut.of("send") if "lessons" in values] == [1]
+    assert [step for step, values in cut.of("send") if "learning_lessons" in values] == [1]
     resume(tmp_path / "run", rest)
     assert rest.of("open") == ["first"]
-    steps = [step for step, values in (*cut.of("send"), *rest.of("send")) if "lessons" in values]
+    steps = [step for step, values in (*cut.of("send"), *rest.of("send")) if "learning_lessons" in values]
     assert steps == [1, 2]
     assert rest.of("close") == [("done", "")]
 
@@ -179,7 +179,7 @@ def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_p
     notebook = Notebook()
     result = learn(tmp_path / "run", notebook, Another())
     assert notebook.of("close") == [("done", "")]
-    assert notebook.of("send")[-1][1]["calls"] == result.usage.calls
+    assert notebook.of("send")[-1][1]["cost_calls"] == result.usage.calls
 
 
 def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
@@ -423,7 +423,7 @@ def test_wandb_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_conti
         for record in records
         if record.WhichOneof("record_type") == "history"
     ]
-    assert [row["step"] for row in rows if "lessons" in row] == [1, 2]
+    assert [row["step"] for row in rows if "learning_lessons" in row] == [1, 2]
     artifacts = [r.artifact for records in kept for r in records if r.WhichOneof("record_type") == "artifact"]
     assert any("best" in artifact.aliases for artifact in artifacts)
     text = str(kept)
@@ -463,7 +463,7 @@ def test_mlflow_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_cont
     resume(tmp_path / "run", Mlflow("routing"))
     (run,) = tracking.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
-    assert [metric.step for metric in tracking.get_metric_history(run.info.run_id, "lessons")] == [1, 2]
+    assert [metric.step for metric in tracking.get_metric_history(run.info.run_id, "learning_lessons")] == [1, 2]
     (best,) = [a.path for a in tracking.list_artifacts(run.info.run_id, "context") if a.path.endswith("best")]
     files: Sequence[Any] = tracking.list_artifacts(run.info.run_id, best)
     assert sorted(Path(a.path).name for a in files) == ["context.json", "context.md"]

@@ -1,0 +1,213 @@
+"""Every metric once: its name, its unit, its title, and how it is computed.
+
+The reports of a run (`practicum monitor`, its pictures, OpenTelemetry), trackers of experiments, `practicum dynamics`,
+pages, and what Prometheus reads of a service take names, units and titles from here. docs/metrics.md is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from practicum.core.thoughts import SILENCES
+
+Unit = Literal["share", "seconds", "tokens", "USD", "bytes", "version", "count"]
+
+Kind = Literal["series", "progress", "counter", "gauge", "histogram", "summary"]
+"""series: a value for each step of a run, computed from its store. progress: a value of a run at work, at the end of a
+step. The others are those of Prometheus, of a service."""
+
+UCUM: Mapping[Unit, str] = {
+    "share": "1", "seconds": "s", "tokens": "{token}", "USD": "USD", "bytes": "By", "version": "1", "count": "1"
+}  # fmt: skip
+"""The units in the code that OpenTelemetry takes (https://ucum.org)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricKind:
+    """A metric. `name` is "group.name". `title` names it on axes and in tables, and `about` says how it is computed.
+    `labels` are those of its values in Prometheus."""
+
+    name: str
+    unit: Unit
+    title: str
+    about: str
+    kind: Kind = "series"
+    labels: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def field(self) -> str:
+        """The name within its group."""
+        return self.name.partition(".")[2]
+
+    @property
+    def otel(self) -> str:
+        """The name in OpenTelemetry."""
+        return f"practicum.{self.name}"
+
+    @property
+    def tracker(self) -> str:
+        """The name in trackers of experiments, which sort by names of letters, digits and _ only."""
+        return self.name.replace(".", "_")
+
+    @property
+    def prometheus(self) -> str:
+        """The name for Prometheus, which counters end with _total."""
+        return f"practicum_{self.field}"
+
+
+def _series(group: str, *rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
+    return [MetricKind(f"{group}.{name}", unit, title, about) for name, unit, title, about in rows]
+
+
+def _progress(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
+    return [MetricKind(name, unit, title, about, "progress") for name, unit, title, about in rows]
+
+
+def _service(kind: Kind, *rows: tuple[str, Unit, str] | tuple[str, Unit, str, str]) -> list[MetricKind]:
+    """Metrics of a service; the fourth value of a row has the labels."""
+    return [
+        MetricKind(f"service.{name}", unit, name.replace("_", " "), about, kind, tuple(" ".join(labels).split()))
+        for name, unit, about, *labels in rows
+    ]
+
+
+_ALL = [
+    *_series(
+        "success",
+        ("rate", "share", "success rate", "first attempts that succeeded, in a window of the last attempts; attempts "
+         "succeed by their score, or by the verdict where nothing is scored"),
+        ("best_of_k", "share", "best of k", "chosen attempts that succeeded, where several were made at a task"),
+        ("attempts", "count", "attempts", "tasks that a step attempted"),
+        ("errors", "count", "failed attempts", "first attempts that ended with an error"),
+    ),
+    *_series(
+        "memory",
+        ("entries", "count", "memories", "memories in the context after the step"),
+        ("successes", "count", "from successes", "memories that were extracted from successful attempts"),
+        ("failures", "count", "from failures", "memories that were extracted from failed attempts"),
+        ("others", "count", "others", "memories without a known outcome"),
+    ),
+    *_series(
+        "retrieval",
+        ("similarity", "share", "mean similarity", "cosine similarity of the retrieved entries to their task, mean"),
+        ("best", "share", "best similarity", "cosine similarity of the nearest entry to its task, mean of the tasks"),
+        ("relied_on", "share", "relied on", "retrieved entries that the agent cites in its answer"),
+    ),
+    *_series(
+        "context",
+        ("version", "version", "version", "the version of the context after the step"),
+        ("entries", "count", "entries", "entries of the context after the step"),
+        ("tokens", "tokens", "tokens", "tokens of the whole context, as it is shown"),
+        ("helpful", "count", "helpful votes", "helpful votes of all entries"),
+        ("drift", "share", "distance from the step before", "cosine distance between the mean vectors of the entries "
+         "after the step and before it"),
+        ("from_first", "share", "distance from the first version", "cosine distance between the mean vectors of the "
+         "entries after the step and of the first version that had entries"),
+        ("coherence", "share", "coherence", "mean cosine similarity of the entries to their mean"),
+    ),
+    *_series(
+        "contrast",
+        ("agreement", "share", "agreement", "attempts at a task with the same answer as the chosen one, mean of the "
+         "tasks"),
+    ),
+    *_series("agent", ("actions", "count", "actions of an attempt", "actions that an agent takes in an attempt, mean")),
+    *_series(
+        "latency",
+        ("attempt_seconds", "seconds", "seconds of an attempt", "the duration of an attempt of the agent, mean"),
+        ("step_seconds", "seconds", "seconds of a step", "the duration of a step"),
+    ),
+    *_series("tokens", ("tokens", "tokens", "tokens of a task", "tokens of all calls of a step, divided by its tasks")),
+    *_series(
+        "dynamics",
+        ("current", "share", "current", "tasks that the checkpoint solves"),
+        ("recent", "share", "recently", "tasks that one of the last checkpoints solves"),
+        ("active", "share", "unstable", "tasks that one of the last checkpoints solves, and this one does not"),
+        ("stale", "share", "stale", "tasks that a checkpoint before those solves, and none since"),
+        ("best", "share", "best so far", "tasks that any checkpoint so far solves"),
+    ),
+    *_progress(
+        ("score.mean", "share", "score", "the mean of the first scores of all tasks so far"),
+        ("score.best_of_k", "share", "best of k", "the mean score of the chosen attempts so far"),
+        ("score.step", "share", "score of the step", "the mean score of the attempts of the step"),
+        ("score.validation", "share", "validation", "the score on the validation tasks after the step"),
+        ("score.validation_best", "share", "best validation", "the best score on the validation tasks so far"),
+        ("learning.lessons", "count", "lessons", "lessons of the step"),
+        ("learning.edits", "count", "edits", "edits of the context that were applied in the step"),
+        ("learning.refused", "count", "refused edits", "edits that were refused so far"),
+        ("cost.calls", "count", "calls", "model calls so far"),
+        ("cost.tokens", "tokens", "tokens", "input and output tokens so far"),
+        ("cost.input_tokens", "tokens", "input tokens", "input tokens so far"),
+        ("cost.cached_tokens", "tokens", "cached tokens", "input tokens that the provider had in its cache, so far"),
+        ("cost.output_tokens", "tokens", "output tokens", "output tokens so far"),
+        ("cost.usd", "USD", "cost", "US dollars so far, where all prices are known"),
+    ),
+    *_service(
+        "counter",
+        ("requests", "count", "requests that ended. `route` is `chat`, `responses`, `messages`, `upstream` (passed "
+         "on), the name of an operation, `health`, `ready`, `metrics`, `openapi.json`, `mcp` or `other`; `status` is "
+         "499 where the client left before the answer was whole", "route status"),
+        ("tokens", "tokens", "tokens of interactions: `input`, `cached` (among those of the input) and `output`, where "
+         "the model server reports them", "type"),
+        ("interactions", "count", "requests that were answered and kept"),
+        ("uncounted_interactions", "count", "titles and summaries that clients asked for, and contexts without an "
+         "outcome: kept, and not counted as requests"),
+        ("unchanged_requests", "count", "requests that went on without what was learned, because something failed or "
+         "was late"),
+        ("views_without_a_model", "count", "requests whose method asks a model to show; they are shown the rest"),
+        ("unread_requests", "count", "requests that are not of their protocol or too large to be read, which went on "
+         "as they came"),
+        ("oversized_requests", "count", "requests too large to be read, which went on as they came"),
+        ("oversized_answers", "count", "answers too large to be read, which passed as they came"),
+        ("unread_answers", "count", "answers with status 200 that could not be read, or not all of them. They are kept "
+         "with the text that could be read"),
+        ("refused_rows", "count", "rows that the database refused because of their content. They are lost, and an "
+         "alarm of the kind `store` is raised, one an hour in a space"),
+        ("wrong_numbers", "count", "numbers of the model server that cannot be right, such as negative tokens or the "
+         "status 999. Tokens count as unknown, a status as a failure"),
+        *((key, "count", f"answers of a model that {why.partition(';')[0]}") for key, why in SILENCES.items()),
+        ("failed_open", "count", "unforeseen failures while a request was prepared or kept. The client got its answer; "
+         "the log has each kind once"),
+        ("upstream_failures", "count", "requests that the model server did not answer, or not whole, or with an error "
+         "and the status 200. Its other errors are statuses of practicum_requests_total"),
+        ("client_departures", "count", "requests whose client left before the answer was whole"),
+        ("feedback", "count", "reports that were taken"),
+        ("learning_rounds", "count", "rounds of learning that ended"),
+        ("learning_failures", "count", "rounds of learning that failed"),
+        ("alarms", "count", "alarms that were raised"),
+        ("lost_rows", "count", "rows that could not be written"),
+        ("late_rows", "count", "rows that were dropped because their space had been deleted"),
+    ),
+    *_service(
+        "gauge",
+        ("unwritten_rows", "count", "rows that wait to be written (20,000 and 256 MiB at most)"),
+        ("open_spaces", "count", "spaces that are open"),
+        ("open_spaces_bytes", "bytes", "memory that open spaces take, about"),
+        ("live_version", "version", "the version that all requests see", "space"),
+        ("canary_version", "version", "the version that a share of the sessions sees; no value without one", "space"),
+        ("outcomes_waiting", "count", "outcomes that can be learned from", "space"),
+        ("corrections_waiting", "count", "corrections and notes that wait for review", "space"),
+        ("learning_calls_today", "count", "model calls of learning today (UTC), on all nodes", "space"),
+        ("learning_usd_today", "USD", "US dollars of learning today (UTC), on all nodes", "space"),
+    ),
+    *_service("summary", ("score", "share", "first scores of interactions: `_sum` by `_count` is the mean", "space")),
+    *_service(
+        "histogram",
+        ("request_duration_seconds", "seconds", "from a request to the end of its answer", "route"),
+        ("added_duration_seconds", "seconds", "from the last byte of a request to its sending to the model server: "
+         "what practicum adds", "route"),
+    ),
+]  # fmt: skip
+
+METRICS: Mapping[str, MetricKind] = {metric.name: metric for metric in _ALL}
+"""All metrics by name."""
+
+
+def of_kind(kind: Kind) -> Sequence[MetricKind]:
+    """The metrics of a kind."""
+    return [metric for metric in METRICS.values() if metric.kind == kind]
