@@ -29,7 +29,7 @@ COMMANDS = [
     "run",
     "serve",
     "key",
-    "feedback",
+    "space",
     "mcp",
     "show",
     "view",

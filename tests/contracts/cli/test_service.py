@@ -1,4 +1,4 @@
-"""`practicum serve` from start to stop, with `key`, `feedback`, `mcp` and `store` (README.md, docs/service.md)."""
+"""`practicum serve` from start to stop, with `key`, `space report`, `mcp` and `store` (README.md, docs/service.md)."""
 
 from __future__ import annotations
 
@@ -62,21 +62,22 @@ def service(shell: Shell, model: Model) -> Iterator[Service]:
 
 
 def test_a_correction_holds_from_the_next_request_on(service: Service, model: Model) -> None:
-    """Feedback takes the provider's own response id, a session, or --last; keys are made while the service runs."""
-    shell, url = service.shell, f"--url {service.address}"
+    """A report takes the provider's own response id, a session, or last; keys are made while the service runs."""
+    shell, at = service.shell, service.address
     first = service.ask(QUESTION, x_practicum_session="1")
     assert RIGHT not in model.texts[-1]
-    told = shell.json(f"feedback {first['id']} --score 0 {url}")
+    told = shell.json(f"space report {at} {first['id']} --score 0")
     assert (told["status"], told["score"]) == ("kept", 0.0)
-    last = shell.json(f"feedback --last {url}")["last"]
+    (last,) = shell.json(f"space interactions {at}")["interactions"]
     assert (last["question"], last["session"]) == (QUESTION, "1")
-    told = shell.json(f"feedback --last --session 1 --target '{RIGHT}' --comment 'A bird.' {url}")
-    assert told["last"]["id"] == last["id"]
+    told = shell.json(f"space report {at} --session 1 --target '{RIGHT}' --comment 'A bird.'")
+    assert told["interaction"] == last["id"]
+    assert shell.json(f"space report {at} last --target '{RIGHT}'")["status"] == "repeated"
     service.ask(QUESTION, x_practicum_session="2")
     assert RIGHT in model.texts[-1]
     assert len(model.bodies) == 2
-    for wrong in ("feedback nothing --score 1", "feedback", "feedback --last --session 9", "feedback x --last"):
-        shell.fails(f"{wrong} {url}")
+    for wrong in ("nothing --score 1", "", "--session 9 --score 1", "x", "last --score 7"):
+        shell.fails(f"space report {at} {wrong}")
     key = shell.json("key add ann --role ask --store store")["key"]
     assert refused(lambda: service.ask(QUESTION)) == 401  # within a second
     assert service.ask(QUESTION, authorization=f"Bearer {key}")["choices"]
