@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -42,16 +41,16 @@ def operation_commands() -> dict[str, tuple[Callable[..., None], str]]:
 
 
 def _command(operation: Operation) -> Callable[..., None]:
-    fields = operation.form.model_fields
-    # The option --space names where it is asked for.
-    named = {name: field for name, field in fields.items() if name != "space"}
+    from practicum.serve.forms import fields_of
+
+    named = operation.form.model_fields
 
     def run(
         where: str, space: str | None, key: str | None, json_: bool, user: str | None = None, **given: Any
     ) -> None:  # fmt: skip
         if "user" in named:
             given, user = {**given, "user": user}, None
-        if "space" in fields:
+        if "space" in named:
             given["space"] = space
         values = {name: value for name, value in given.items() if value is not None and value is not False}
         answer = _performed(operation, _transport(where, space, key), values, user)
@@ -61,16 +60,18 @@ def _command(operation: Operation) -> Callable[..., None]:
             out.print(answer.as_text())
 
     parameters = [Parameter("where", Parameter.KEYWORD_ONLY, annotation=Where)]
-    for number, (name, field) in enumerate(named.items()):
-        kind, needed = _type_of(field.annotation), field.is_required()
-        about = (field.description or "").strip()
-        if number == 0 and kind is not bool:
-            info: Any = Argument(metavar=name.upper(), help=about)
+    for number, field in enumerate(fields_of(operation)):
+        kind = _TYPES.get(field.control, int if field.whole else float)
+        if field.control == "choice":
+            kind = Literal[field.choices]
+        if number == 0 and field.control != "check":
+            info: Any = Argument(metavar=field.name.upper(), help=field.about)
         else:
-            info = Option(f"--{name.replace('_', '-')}", help=about)
-        annotation: Any = Annotated[kind if needed or kind is bool else kind | None, info]
-        default = Parameter.empty if needed else False if kind is bool else None
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+            info = Option(f"--{field.name.replace('_', '-')}", help=field.about)
+        needed, check = field.required, field.control == "check"
+        annotation: Any = Annotated[kind if needed or check else kind | None, info]
+        default = Parameter.empty if needed else False if check else None
+        parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     if "user" not in named and operation.role in ("ask", "report") and not operation.whole:
         parameters.append(Parameter("user", Parameter.KEYWORD_ONLY, default=None, annotation=User))
     shared = (("space", None, Space), ("key", None, Key), ("json_", False, opt.Json))
@@ -82,18 +83,8 @@ def _command(operation: Operation) -> Callable[..., None]:
     return run
 
 
-def _type_of(annotation: Any) -> Any:
-    """The type of an option for a field: the first one that is not None, without constraints."""
-    kind, given = get_origin(annotation), get_args(annotation)
-    if kind is Annotated:
-        return _type_of(given[0])
-    if kind in (Union, UnionType):
-        types = [_type_of(one) for one in given if one is not type(None)]
-        # A time can also be given as a text.
-        return str if len(types) > 1 and bool not in types else types[0]
-    if kind is list:
-        return list[str]
-    return str if kind is Literal and not all(isinstance(one, str) for one in given) else annotation
+_TYPES: Mapping[str, Any] = {"line": str, "text": str, "check": bool, "choices": list[str]}
+"""The types of options by the control of their field, but for numbers and choices."""
 
 
 def _transport(where: str, space: str | None, key: str | None) -> Transport:

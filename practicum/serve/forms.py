@@ -1,0 +1,107 @@
+"""The operations as forms: the control of each field, for pages and commands, and the values that a browser sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Le, MaxLen
+
+from practicum.serve.access import Grant
+from practicum.serve.api import Operation
+from practicum.serve.operations import OPERATIONS
+
+LONG = 500
+"""Characters from which a text gets several lines."""
+
+Control = Literal["line", "text", "number", "choice", "choices", "check"]
+
+
+@dataclass(frozen=True)
+class FormField:
+    """A field of a form: its label and its control, with the bounds of a number, or the values to choose from."""
+
+    name: str
+    control: Control
+    about: str
+    required: bool
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    whole: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.name.replace("_", " ")
+
+
+def operations_for(grant: Grant) -> list[Operation]:
+    """The operations that a person with this key may do."""
+    return [
+        operation
+        for operation in OPERATIONS.values()
+        if grant.may(operation.role) and not (operation.whole and grant.space)
+    ]
+
+
+def fields_of(operation: Operation) -> list[FormField]:
+    """The fields of an operation's form. Its space is that of the page."""
+    return [_field(name, field) for name, field in operation.form.model_fields.items() if name != "space"]
+
+
+def _field(name: str, field: Any) -> FormField:
+    kind, limits = _plain(field.annotation, [*field.metadata])
+    about, required = field.description or "", field.is_required()
+    default = "" if field.default is None or required else str(field.default)
+    if get_origin(kind) is list:
+        inner, _ = _plain(get_args(kind)[0], [])
+        return FormField(name, "choices", about, required, choices=tuple(map(str, get_args(inner))))
+    if get_origin(kind) is Literal:
+        return FormField(name, "choice", about, required, default, tuple(map(str, get_args(kind))))
+    if kind is bool:
+        return FormField(name, "check", about, required, "")
+    if kind in (int, float):
+        least = next((one.ge for one in limits if isinstance(one, Ge)), None)
+        most = next((one.le for one in limits if isinstance(one, Le)), None)
+        return FormField(name, "number", about, required, default, (), least, most, kind is int)  # type: ignore[arg-type]
+    most_length = next((one.max_length for one in limits if isinstance(one, MaxLen)), 0)
+    return FormField(name, "text" if most_length > LONG else "line", about, required, default)
+
+
+def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
+    """The type of a field that a control is for, without None, and its limits."""
+    kind, given = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        found = [*limits, *given[1:]]
+        # pydantic keeps the limits of a Field in its metadata.
+        return _plain(given[0], [*found, *(one for part in given[1:] for one in getattr(part, "metadata", ()))])
+    if kind in (Union, UnionType):
+        # A time can also be sent as a text.
+        return (str, limits) if datetime in given else _plain(next(one for one in given if one is not NoneType), limits)
+    return annotation, limits
+
+
+def read_fields(operation: Operation, sent: Mapping[str, str]) -> dict[str, Any]:
+    """The values of an operation from a form of a browser, which sends texts: empty ones are left out."""
+    found = dict[str, Any]()
+    for field in fields_of(operation):
+        if field.control == "choices":
+            chosen = [choice for choice in field.choices if f"{field.name}.{choice}" in sent]
+            found |= {field.name: chosen} if chosen else {}
+        elif field.control == "check":
+            found |= {field.name: True} if field.name in sent else {}
+        elif (text := sent.get(field.name, "").strip()) != "":
+            found[field.name] = _number(text, field) if field.control == "number" else text
+    return found
+
+
+def _number(text: str, field: FormField) -> Any:
+    """A number; another text stays, and is refused with the form."""
+    try:
+        return int(text) if field.whole else float(text)
+    except ValueError:
+        return text
