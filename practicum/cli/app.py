@@ -185,8 +185,12 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
         if type(error).__name__ == "NoArgsIsHelpError":
             return code, None  # the help was printed
         message = error.format_message().replace("Value error, ", "")
-        command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
-        return code, error_body("command.invalid", f"{message.rstrip('.')}; see {command} --help")
+        context = getattr(error, "ctx", None)
+        command = getattr(context, "command_path", "practicum")
+        # An operation refuses a wrong option as it refuses a wrong field on every other face.
+        operation = getattr(getattr(getattr(context, "command", None), "callback", None), "operation", None)
+        invalid = "command.invalid" if operation is None else operation.form.INVALID
+        return code, error_body(invalid, f"{message.rstrip('.')}; see {command} --help")
     if isinstance(error, ImportError | AttributeError):
         from practicum.core.requirements import unmet_requirements
 

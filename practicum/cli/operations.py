@@ -79,7 +79,7 @@ def _command(operation: Operation) -> Callable[..., None]:
         Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind) for name, value, kind in shared
     ]
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__name__, run.__doc__ = operation.name, operation.about
+    run.__name__, run.__doc__, run.operation = operation.name, operation.about, operation  # type: ignore[attr-defined]
     return run
 
 

@@ -103,9 +103,10 @@ async def test_an_operation_that_is_added_is_found_on_each_face(face: str, tmp_p
     ("given", "code"),
     [
         ({"words": "a", "times": 99}, "request.malformed"), ({"words": "x" * 101}, "request.malformed"),
-        ({"words": "refuse"}, "query.empty"),
+        ({"words": "refuse"}, "query.empty"), ({"words": "a", "times": "often"}, "request.malformed"),
+        ({"words": "a", "colour": "red"}, "request.malformed"),
     ],
-    ids=["out of range", "too long", "refused"],
+    ids=["out of range", "too long", "refused", "of a wrong type", "unknown"],
 )  # fmt: skip
 @pytest.mark.parametrize("face", FACES)
 @asynchronous
@@ -118,17 +119,44 @@ async def test_a_wrong_form_has_the_same_code_on_each_face(
         assert "\n" not in error["message"]
 
 
+async def key_for(at: Served, **about: Any) -> str:
+    """A new key."""
+    made = await at.send("POST", "/v1/keys", about, {"authorization": f"Bearer {KEY}"})
+    return str(made.json["key"])
+
+
 @pytest.mark.parametrize("face", FACES)
 @asynchronous
-async def test_a_wrong_role_and_a_wrong_key_have_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
+async def test_a_wrong_role_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
     async with served(tmp_path, keys=(KEY,)) as at:
-        made = await at.send(
-            "POST", "/v1/keys", {"name": "agent", "roles": ["ask"]}, {"authorization": f"Bearer {KEY}"}
-        )  # fmt: skip
-        error = (await FACES[face](at, made.json["key"], {"words": "ab"}))["error"]
+        error = (await FACES[face](at, await key_for(at, name="agent", roles=["ask"]), {"words": "ab"}))["error"]
         assert (error["code"], error["fields"]["role"]) == ("key.forbidden", "review")
-        if face != "MCP":  # a client of the protocol does not connect
-            assert (await FACES[face](at, "w" * 30, {"words": "ab"}))["error"]["code"] == "key.wrong"
+
+
+@pytest.mark.parametrize("face", [face for face in FACES if face != "MCP"])
+@asynchronous
+async def test_a_key_that_is_wrong_or_expired_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
+    async with served(tmp_path, keys=(KEY,)) as at:
+        expired = await key_for(at, name="short", roles=["review"], days=1e-9)
+        for key, code in (("w" * 30, "key.wrong"), (expired, "key.expired")):
+            assert (await FACES[face](at, key, {"words": "ab"}))["error"]["code"] == code
+            # A client of the protocol of agents does not connect.
+            reply = await at.send("POST", "/mcp", {}, {"authorization": f"Bearer {key}"})
+            assert reply.json["error"]["code"] == code
+
+
+@pytest.mark.parametrize("face", FACES)
+@asynchronous
+async def test_a_space_that_does_not_exist_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
+    async with served(tmp_path, keys=(KEY,)) as at:
+        await at.send("POST", "/v1/spaces", {"name": "short"}, {"authorization": f"Bearer {KEY}"})
+        key = await key_for(at, name="of short", roles=["review"], space="short")
+        assert (await FACES[face](at, key, {"words": "ab"}))["space"] == "short"
+        await at.send("DELETE", "/v1/spaces", {"name": "short"}, {"authorization": f"Bearer {KEY}"})
+        at.keys.forget()
+        if face != "MCP":
+            # Its keys are gone with it.
+            assert (await FACES[face](at, key, {"words": "ab"}))["error"]["code"] == "key.wrong"
 
 
 def test_it_is_in_the_document_of_the_api() -> None:
