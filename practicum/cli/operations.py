@@ -90,18 +90,20 @@ _TYPES: Mapping[str, Any] = {"line": str, "text": str, "check": bool, "choices":
 def _transport(where: str, space: str | None, key: str | None) -> Transport:
     """The way to a space. Raises UsageError if there is none."""
     from practicum.serve.transport import ServiceTransport, StoreTransport
-    from practicum.store.folder import located
+    from practicum.store.database import Store
+    from practicum.store.folder import SPACES, located, read_elsewhere
 
     if where.startswith(ADDRESSES):
         return ServiceTransport(where, space, key)
-    if key is not None:
-        raise UsageError("settings.unused", f"--key is for a service: {where} is a folder")
-    if "://" in where:
+    folder, name = (Path(where), None) if "://" in where else located(Path(where))
+    if "://" in where or read_elsewhere(folder) is not None:
         raise UsageError(
-            "store.unsupported", "this takes the folder of a store: for a database, give the address of its service"
+            "store.unsupported", f"{where} is in a database: give the address of the service (practicum serve {where})"
         )
-    folder, name = located(Path(where))
-    return StoreTransport(folder, space or name or "default")
+    if (chosen := space or name) is not None:
+        # An agent's memory is made by its first request, but a name that is typed must exist.
+        Store.read(folder / SPACES / chosen).close()
+    return StoreTransport(folder, chosen or "default")
 
 
 def _performed(operation: Operation, transport: Transport, given: Mapping[str, Any], user: str | None) -> Answer:

@@ -163,3 +163,19 @@ def test_it_is_in_the_document_of_the_api() -> None:
     described = document()["paths"]["/v1/repeat"]["post"]
     assert (described["operationId"], described["summary"]) == ("repeat", "Repeat words")
     assert described["security"] == [{"bearer": ["review"]}, {"x-api-key": ["review"]}, {"x-practicum-key": ["review"]}]
+
+
+def test_a_command_takes_the_folder_of_a_store_and_makes_no_space(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with client.open(store) as space:
+        # The process that has the store answers.
+        done = run_command(["space", "remember", store, "Ask for the number.", "--json"], tmp_path)
+        assert done.json["note"] == "in effect"
+        assert "Ask for the number." in space.recall_sync("a number").text
+    assert run_command(["space", "spaces", store, "--json"], tmp_path).json == {"spaces": ["default"]}
+    wrong = run_command(["space", "playbook", store, "--space", "other", "--json"], tmp_path)
+    assert (wrong.code, wrong.json["error"]["code"]) == (2, "run.not_found")
+    assert run_command(["space", "spaces", store, "--json"], tmp_path).json == {"spaces": ["default"]}
+    assert (
+        run_command(["space", "spaces", tmp_path / "none", "--json"], tmp_path).json["error"]["code"] == "run.not_found"
+    )
