@@ -37,7 +37,6 @@ class StoreLink(Link):
         try:
             from practicum.serve.service import Service
             from practicum.serve.settings import ServiceSettings
-            from practicum.session.outcomes import Trusted
         except ImportError as error:
             from practicum.core.requirements import pip_install
 
@@ -45,7 +44,7 @@ class StoreLink(Link):
         learns = self._learner is not None
         settings = ServiceSettings(
             store=self._store, folder=self._store, spaces=(self._space,), learn=learns, learner=self._learner,
-            trusted=Trusted(users=self._trust_users, tools=self._trust_tools),
+            trust_users=self._trust_users, trust_tools=self._trust_tools,
         )  # fmt: skip
         self._service: Service = Service(settings)
         await self._service.start()

@@ -38,8 +38,8 @@ def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool
         held = in_number(others, f", besides {others:,} that [is|are] held out") if others else ""
         raise UsageError(
             "run.no_data",
-            f"{path} has no outcome that teaches anything{held}: report some (practicum feedback, POST /v1/feedback, "
-            "or Space.report)",
+            f"{path} has no outcome that teaches anything{held}: report some (practicum space report, POST "
+            "/v1/feedback, or Space.report)",
         )
     return [replace(_elsewhere(task), trust=least(task.trust, level)) for task in tasks]
 

@@ -67,7 +67,7 @@ def by_mcp(space: Client, service: Service) -> Report:
 def by_command(space: Client, service: Service) -> Report:
     def report(id: str, user: str | None, said: dict[str, Any]) -> tuple[str, Any]:
         options = [word for name, value in said.items() for word in (f"--{name}", value)]
-        done = command("feedback", id, *options, "--url", space.url, "--space", space.space, "--json")
+        done = command("space", "report", id, *options, "--url", space.url, "--space", space.space, "--json")
         told = json.loads(done.stdout)
         return told["status"], told["score"]
 

@@ -382,7 +382,7 @@ def test_practicum_feedback_reports_on_the_last_interaction(space: Client) -> No
     space.in_session("18").ask("And loans?")
     until(lambda: len(space.get("/v1/interactions")["interactions"]) == 2)
     where = ("--url", space.url, "--space", space.space)
-    done = command("feedback", "--last", "--session", 17, "--target", RIGHT, *where, "--json")
+    done = command("space", "report", "--last", "--session", 17, "--target", RIGHT, *where, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["correction"] == "in effect"
     assert RIGHT in space.shown()

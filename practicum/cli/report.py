@@ -1,4 +1,4 @@
-"""`practicum feedback`: report the outcome of an answer that a learning service passed on."""
+"""`practicum space report`: report the outcome of an answer that a learning service passed on."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from practicum.core.errors import UsageError
 from practicum.core.words import one_line
 
 
-def feedback(
+def report(
     interaction: str | None = Argument(None, help="The id of an interaction, or of the provider's response."),
     last: bool = Option(False, "--last", help="The last interaction, of --session or --user if given."),
     session: str | None = Option(None, help="The session of the last interaction."),
-    user: str | None = Option(None, help="The user of the last interaction."),
+    user: str | None = opt.option(None),
     score: float | None = Option(None, min=0.0, max=1.0, help="The score of the answer, from 0 to 1."),
-    target: str | None = Option(None, help="The right answer."),
+    target: str | None = opt.option(None),
     comment: str | None = Option(None, help="Words about the answer."),
     url: str = Option("http://127.0.0.1:8700", help="The address of the service."),
-    key: str | None = Option(
-        None, envvar="PRACTICUM_KEY", help="The key of the service; --last needs one with the roles review and report."
-    ),
-    space: str | None = Option(None, help="The space (default: that of the key, or the service's first)."),
+    key: str | None = opt.option(None, envvar="PRACTICUM_KEY"),
+    space: str | None = opt.option(None),
     json_: opt.Json = False,
 ) -> None:
-    """Report the outcome of an answer to a running practicum serve: a score, the right answer, a comment.
+    """Report the outcome of an answer of a service.
 
-    --last without an outcome shows the last interaction.
+    An outcome is a score, the right answer or a comment. --last needs a key that may review and report. --last
+    without an outcome shows the last interaction.
     """
     from practicum.client import open as open_space
     from practicum.models.keys import ADDRESSES
@@ -56,11 +55,11 @@ def feedback(
             out.print(f"{interaction}: {one_line(found[0]['question'], 200)}")
             out.print(f"  answered: {one_line(found[0]['answer'], 200) or '(no text)'}")
         if not last or any(value is not None for value in given.values()):
-            report = served.feedback_sync(interaction, score=score, target=target, comment=comment)
-            told |= report
-            said = f"score {report['score']:g}" if report["score"] is not None else "no score"
-            effect = f"; its correction: {report['correction']}" if report["correction"] else ""
-            out.print(f"{report['status']}: {said}{effect}")
+            reported = served.feedback_sync(interaction, score=score, target=target, comment=comment)
+            told |= reported
+            said = f"score {reported['score']:g}" if reported["score"] is not None else "no score"
+            effect = f"; its correction: {reported['correction']}" if reported["correction"] else ""
+            out.print(f"{reported['status']}: {said}{effect}")
         else:
             out.print("report about it with --score, --target or --comment")
     out.result(told)
