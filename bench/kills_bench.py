@@ -901,7 +901,7 @@ async def run(options: argparse.Namespace, folder: Path, store: FolderStore | Po
             command = [
                 *python_command("practicum.cli.app", "serve"), "--upstream", f"{behind.url}#sim",
                 store.url, "--port", str(port), "--key", KEY, "--learn-every", "10", "--canary", "0.5",
-                "--canary-length", "20", "--judge", "0.05", "--webhook", hook, *own,
+                "--canary-length", "20", "--judge-share", "0.05", "--webhook", hook, *own,
             ]  # fmt: skip
             nodes.append(Node(port, http, command, folder / f"errors{number}"))
         erases = not options.no_erasures

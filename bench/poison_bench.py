@@ -34,7 +34,7 @@ from attacks import PACKAGE, TRIGGER, Attack, attacks, right_rules
 from measure import Target, arguments, load_average, print_end
 
 import practicum
-from practicum.agents.guard import GuardTools
+from practicum.agents.limits import GuardTools
 from practicum.bench.robustness import agent_answer, make_tasks
 from practicum.core import playbook
 from practicum.core.context import Context, initial_context

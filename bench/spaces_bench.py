@@ -48,7 +48,7 @@ class SpacesPlan:
 
     spaces: int
     requests: int = 4_000
-    memory: int = ServiceSettings.memory
+    memory: int = ServiceSettings.model_fields["memory"].default
     folder: Path | None = None
 
 

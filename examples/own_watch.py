@@ -31,7 +31,7 @@ class SlowCalls(practicum.Watch):
 async def main(model: str) -> None:
     tasks = practicum.load_tasks(TASKS)
     result = await practicum.learn(tasks[:8], method="ace", model=model, watch=SlowCalls())
-    print(f"stopped: {result.stopped}; continue with: practicum resume {result.run}")
+    print(f"stopped: {result.stopped}; continue with: practicum space resume {result.run}")
 
 
 if __name__ == "__main__":

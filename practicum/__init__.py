@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from practicum.retrieval.search import Match
     from practicum.session.ask import Answered, Learned
     from practicum.session.components import Parts
-    from practicum.session.config import Config, RunOptions, Splits
+    from practicum.session.config import Config, Splits
     from practicum.session.evaluate import evaluate
+    from practicum.session.keywords import ResumeOptions, RunOptions
     from practicum.session.learn import learn, resume
     from practicum.session.outcome_tasks import load_outcomes
     from practicum.session.records import load_context
     from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
-    from practicum.session.resume import ResumeOptions
     from practicum.session.space import Shown, Space, ask, open
     from practicum.tasks.load import load_tasks
     from practicum.tasks.traces import TraceStream, load_traces
@@ -76,12 +76,12 @@ _HOMES = {
     "retrieval.search": ("Match",),
     "session.ask": ("Answered", "Learned"),
     "session.components": ("Parts",),
-    "session.config": ("Config", "RunOptions", "Splits"),
+    "session.config": ("Config", "Splits"),
     "session.evaluate": ("evaluate",),
+    "session.keywords": ("ResumeOptions", "RunOptions"),
     "session.learn": ("learn", "resume"),
     "session.outcome_tasks": ("load_outcomes",),
     "session.records": ("load_context",),
-    "session.resume": ("ResumeOptions",),
     "session.result": ("Evaluation", "Progress", "Result", "RunInfo", "Watch"),
     "session.space": ("Shown", "Space", "ask", "open"),
     "tasks.load": ("load_tasks",),

@@ -49,7 +49,7 @@ def in_image(instruction: str) -> list[str]:
 
 
 def test_all_flags_that_are_used_exist(tmp_path: Path) -> None:
-    known = {*re.findall(r"--[a-z][a-z-]+", run_command(["serve", "--help"], tmp_path).out)}
+    known = {*re.findall(r"--[a-z][a-z-]+", run_command(["serve", "--help-all"], tmp_path).out)}
     assert "--upstream" in known
     commands = [
         compose()["services"]["practicum"]["command"],

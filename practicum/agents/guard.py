@@ -17,7 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from practicum.agents.base import AgentRun
 from practicum.core.calls import call_apart
@@ -26,10 +26,6 @@ from practicum.core.errors import AgentError, PracticumError
 from practicum.core.shingles import WORDS, grams, has_content, pieces, words
 from practicum.core.trust import Trust
 from practicum.core.words import error_line
-
-GuardTools = Literal["off", "refuse", "ask"]
-"""What happens to a call that carries text of entries below `own` alone: it is made, refused, or held for approval."""
-
 
 _QUOTED = re.compile(r"""[`"'“«]([^`"'”»\n]{2,60})[`"'”»]""")
 

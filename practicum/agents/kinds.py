@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from practicum.agents.base import Agent
-from practicum.agents.guard import Approve, GuardTools
+from practicum.agents.guard import Approve
+from practicum.agents.limits import GuardTools
 from practicum.core.plugins import Group
 
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """The settings of a run that an agent with tools obeys: see `session.config.RunOptions`."""
+    """The settings of a run that an agent with tools obeys: see `session.keywords.RunOptions`."""
 
     instructions: str
     max_turns: int

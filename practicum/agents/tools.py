@@ -20,15 +20,13 @@ from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annota
 from practicum.agents.base import AgentRun
 from practicum.agents.chat import first_prompt
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
-from practicum.agents.guard import Approve, Guard, GuardTools, approved
+from practicum.agents.guard import Approve, Guard, approved
+from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT, GuardTools
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.models.prompting import json_schema
-
-MAX_TURNS = 12
-TOOL_TIMEOUT = 20.0
 
 MAX_TEXT = 1000
 MAX_ITEMS = 20

@@ -1,4 +1,4 @@
-"""`practicum advise`: the method for these tasks and this model, the reason, the price, and the command to copy."""
+"""`practicum bench advise`: the method for tasks and a model, the reason, the price, and the command to copy."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ KINDS = {
 }
 
 
-@opt.settings(
-    *opt.MODELS, "no_labels", "judged", "sections", "seed", "review", "trust_tools", "retries", "window", "concurrency",
-    *opt.LIMITS,
-)  # fmt: skip
+@opt.settings(where=lambda setting: setting.use != "cluster", but=("method", "settings", "before"), begins=True)
 def advise(
     tasks: Path = Argument(..., help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
-    test: Path | None = opt.what(None, help="Held-out tasks, scored at the end."),
+    test: Path | None = opt.what(None),
     fields: opt.Fields = None,
     json_: opt.Json = False,
     **given: Any,
 ) -> None:
-    """Look at the tasks, the model and the budget, and name the method to learn with: why, at what price, and the
-    command to copy. No model is asked and nothing is written."""
+    """Recommend a method for tasks, a model and a budget.
+
+    Gives the reason, the price and the command to copy. No model is asked and nothing is written.
+    """
     import asyncio
 
     from practicum.cli.inputs import config_values, read_tasks
@@ -82,12 +81,14 @@ def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
 
     yield from ("practicum", "learn", str(typed["tasks"]))
     for name, value in typed.items():
-        option = opt.as_options(f"`{name}`")
         for each in value if isinstance(value, list) else [value]:
-            role = ROLES.get(str(each).partition("=")[0].strip()) if name == "role" else None
+            role = ROLES.get(str(each).partition("=")[0].strip()) if name == "roles" else None
             if each is None or name == "tasks" or (role and role not in (*advice.roles, "agent")):
                 continue
-            yield from (option,) if each is True else (option, str(each))
+            if isinstance(each, bool):
+                yield opt.as_options(f"`{name}={each}`")
+            else:
+                yield from (opt.as_options(f"`{name}`"), str(each))
     yield from ("--method", advice.row.method, *_settings(advice))
     for name, value in advice.options.items():
         yield from ("--judge",) if value is True else (f"--{name}", "auto" if name == "choices" else value)

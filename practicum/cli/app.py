@@ -8,101 +8,16 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import typer
 
 from practicum.cli.console import RESULT, any_console
-from practicum.cli.options import Learning, as_options
+from practicum.cli.options import as_options
 from practicum.cli.signals import exit_code, stopped_by
+from practicum.cli.tree import root
 from practicum.core.errors import ErrorBody, PracticumError, PracticumWarning, error_body
 from practicum.core.gc import collect_rarely
-from practicum.core.plugins import Group, called
-
-PANELS: dict[str, dict[str, str]] = {
-    "Learn and answer": {
-        "demo": "demo:demo", "tasks": "tasks:tasks", "advise": "advise:advise", "methods": "methods:methods",
-        "plugins": "plugins:plugins",
-        "learn": "learn:learn", "resume": "learn:resume", "run": "run:run", "serve": "serve:serve", "key": "key:app",
-        "space": "space:app", "mcp": "mcp:mcp",
-    },
-    "Look at a run": {
-        "show": "show:show", "view": "view:view", "diff": "context:diff", "monitor": "monitor:monitor",
-        "dynamics": "dynamics:dynamics", "pools": "pools:pools", "export": "context:export",
-    },
-    "Change a run": {
-        "review": "review:review", "edit": "edit:edit", "import": "context:import_", "memory": "memory:app",
-        "name": "name:name", "forget": "context:forget", "rollback": "context:rollback",
-    },
-    "Measure": {"eval": "eval:eval_", "compare": "compare:compare", "bench": "bench:app"},
-}  # fmt: skip
-"""The commands in the order of the help, each with the module below `practicum.cli` that has it."""
-
-COMMANDS: Group[Any] = Group(
-    "practicum.commands", "command", called, {name: None for commands in PANELS.values() for name in commands}
-)
-"""Packages register a function with typer's options, or a `typer.Typer`, under the name of the command."""
-
-
-def make_app(only: str | None = None) -> typer.Typer:
-    """The commands put together. If `only` is the name of a command, no other is imported."""
-    app = typer.Typer(
-        help="Agents that learn from experience by changing what is in their context, never their weights.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-    )
-    app.callback()(_options)
-    for panel, commands in PANELS.items():
-        for name, place in commands.items():
-            if only in COMMANDS.core and name != only:
-                continue
-            module, _, attribute = place.partition(":")
-            command = getattr(import_module(f"practicum.cli.{module}"), attribute)
-            if isinstance(command, typer.Typer):
-                app.add_typer(command, rich_help_panel=panel)
-            else:
-                kind = Learning if name in ("learn", "compare") else None
-                app.command(name, rich_help_panel=panel, cls=kind)(command)
-    if only not in COMMANDS.core:
-        _add_plugins(app, only)
-    return app
-
-
-def _add_plugins(app: typer.Typer, only: str | None) -> None:
-    """Add the commands of plug-ins. One that does not load is left out with a line on standard error, unless it is the
-    one that the user wants: then its error ends the command."""
-    registered = COMMANDS.registered()
-    for name in [only] if only is not None and only in registered else registered:
-        try:
-            command = COMMANDS.load(name)
-        except PracticumError as error:
-            if name == only:
-                raise
-            typer.echo(f"practicum: the command {name} is left out: {error}", err=True)
-            continue
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel="Plug-ins")
-        else:
-            app.command(name, rich_help_panel="Plug-ins")(command)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from practicum import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-def _options(
-    debug: bool = typer.Option(False, "--debug", help="Show a traceback if something fails."),  # read by `main`
-    version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-    ),
-) -> None:
-    return
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -127,7 +42,7 @@ def _run(given: list[str], debug: bool) -> object:
     held, failure = RESULT.set(result), None
     try:
         with any_console(), _warnings_on_one_line(), stopped_by(_interrupt):
-            code = make_app(*given[:1])(given, prog_name="practicum", standalone_mode=False)
+            code = root()(given, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:

@@ -8,10 +8,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-import typer
 from typer import Argument, Option
 
-from practicum.cli import bench_paper
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
@@ -22,31 +20,28 @@ if TYPE_CHECKING:
     from practicum.bench.overload import OverloadRow
     from practicum.bench.robustness import RobustnessRow
 
-app = typer.Typer(
-    name="bench", help="Measure with your own models and data. Compare numbers of one run.", no_args_is_help=True
-)
-app.command("paper", cls=opt.Learning)(bench_paper.paper)
-
 WINDOW = 16_384
 """Tokens that a model in this process reads, because the prompts are long."""
 
 ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
 
 
-@app.command("overload")
 @opt.settings(
     "structure", "window", "max_calls", "max_tokens", "max_usd",
-    concurrency=16, max_output_tokens=4096, timeout=600.0, seed=0,
+    concurrency=16, max_output_tokens=4096, timeout=600.0, seed=0, model="simulated",
 )  # fmt: skip
 def overload(
-    model: str = Option("simulated", help="Model of the curator, as for learn; or simulated."),
+    model: str = "simulated",
     n: str = Option("10,20,40,80", help="Numbers of lessons."),
-    methods: str | None = Option(None, help=f"Methods, as a,b,c (default: all): {ARMS}."),
-    folder: opt.BenchFolder = None,
+    methods: str | None = opt.option(None),
+    folder: opt.Out = None,
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Measure context overload: how many of n facts are left in a context after one update, by method."""
+    """Measure how many facts are left after one update.
+
+    Compares methods at several numbers of lessons (context overload).
+    """
     from practicum.analysis.png import can_draw
     from practicum.bench.measure import load_average
     from practicum.bench.overload import OverloadPlan, targets
@@ -103,7 +98,7 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
     )
 
 
-@app.command("retrieval")
+@opt.settings(embedder="wordllama")
 def retrieval(
     turns: Path = Argument(
         ..., help="locomo10.json, or turns of conversations: {id, input, meta: {conv}}; or tasks to learn from."
@@ -113,14 +108,14 @@ def retrieval(
         help="Questions about them: {id, input, meta: {conv, evidence: (ids of turns), category}}; or tasks to test.",
     ),
     label: str = Option("", help="Tasks: the field of meta that says which are of one kind; by default the target."),
-    embedder: str = Option("wordllama", help="The embedder of the vectors."),
+    embedder: str = "wordllama",
     json_: opt.Json = False,
 ) -> None:
-    """Measure what is found by cosine, by words, and by both (the setting `retrieval`): the evidence for questions
-    about conversations, also with neighbouring turns; or tasks with the label of a task.
+    """Measure retrieval by cosine, by words, and by both.
 
-    No model is asked. For conversations give LoCoMo's own file, or two files of JSON lines. Questions of category 5,
-    which ask for what was never said, are left out.
+    It measures the setting `retrieval`: the evidence for questions about conversations, also with neighbouring
+    turns; or tasks with the label of a task. No model is asked. For conversations give LoCoMo's own file, or two
+    files of JSON lines. Questions of category 5, which ask for what was never said, are left out.
     """
     from practicum.bench.retrieval import has_conversations, read, read_labelled, similar
     from practicum.bench.retrieval import retrieval as measure
@@ -155,17 +150,17 @@ def retrieval(
     out.result({"bench": "retrieval", "embedder": embedder, "entries": len(known), "rows": [r.as_json() for r in rows]})
 
 
-@app.command("robustness")
 def robustness(
-    every: str = Option("1,2,5,10,20,never", help="The reflector is harmful at every X-th step."),
+    every: str = Option("1,2,5,10,20,never", "--harmful-every", help="The reflector is harmful at every X-th step."),
     noise: str = Option("0.25,0.5,0.75", help="Lessons of weak reflectors that blame the wrong thing, as shares."),
-    seeds: int = Option(3, min=1, help="Runs of each setting."),
-    folder: opt.BenchFolder = None,
+    seeds: int = opt.option(3, min=1),
+    folder: opt.Out = None,
     json_: opt.Json = False,
 ) -> None:
-    """Measure ACE with a harmful or weak reflector in a simulated world, with the gate and without it.
+    """Measure ACE with a harmful or weak reflector.
 
-    With your own tasks and models: practicum bench paper ace17.
+    The world is simulated; runs with the gate and without it. With your own tasks and models: practicum bench paper
+    ace17.
     """
     from practicum.analysis.png import can_draw
     from practicum.bench.plots import robustness_plot
@@ -174,9 +169,11 @@ def robustness(
     from practicum.cli.inputs import names, numbers
     from practicum.session.records import new_folder
 
-    steps = names(every, "--every")
+    steps = names(every, "--harmful-every")
     if not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
-        raise UsageError("settings.invalid", f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
+        raise UsageError(
+            "settings.invalid", f"--harmful-every {every!r} must be whole numbers from 1, or never, as 1,5,never"
+        )
     rule = "shares above 0 up to 1, as 0.25,0.5"
     shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", rule)
     settings = [ReflectorSetting(None if step == "never" else int(step)) for step in steps]

@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from practicum.bench.papers.table import PaperTable
 
 
-@opt.settings(*opt.MODELS, "review", "trust_tools", "set_", "epochs", "steps", "window", "concurrency", *opt.ON_CLUSTER)
+@opt.settings(
+    "epochs", "steps", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True
+)
 def paper(
     name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3; none: all are listed."),
-    tasks: Path | None = opt.what(None, help="Tasks to learn from: a data set's own file, or JSON lines."),
-    test: Path | None = opt.what(None, help="Tasks to score (default: those of --tasks after the ones learned from)."),
+    tasks: Path | None = opt.what(None),
+    test: Path | None = opt.what(None),
     train: int = opt.what(20, min=1, help="The most tasks to learn from."),
     test_n: int = opt.what(30, min=1, help="The most tasks to score."),
     fields: opt.Fields = None,
     rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and those that they are compared with."),
-    seeds: int = opt.method(3, min=1, help="Runs of each row, each with another seed; a claim needs three."),
-    seed_playbook: Path | None = opt.method(None, help="Every row starts from this playbook file or run."),
+    seeds: int = opt.method(3, min=1),
+    seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
     budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
-    runs_at_once: int | None = opt.budget(
-        None, min=1, help="Runs open at a time; 1 for times that are to be compared."
-    ),
-    folder: opt.BenchFolder = None,
+    runs_at_once: int | None = opt.budget(None, min=1, first=False),
+    folder: opt.Out = None,
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Make a table of a paper: what it says, and what these tasks and models give.
+    """Make a table of a paper with your tasks and models.
 
-    The rows are those of the paper, with its settings. It runs as `practicum compare` does: the same command continues
-    where it was stopped, and the folder has the whole report.
+    Shows what the paper says beside it. The rows are those of the paper, with its settings. It runs as `practicum
+    compare` does: the same command continues where it was stopped, and the folder has the whole report.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
     from practicum.bench.papers import TABLES
@@ -160,7 +160,8 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
     """The tasks of a file, after the name of its data set and before what suits it; empty if it is no public data set's
-    own file."""
+    own file.
+    """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats
 

@@ -17,40 +17,36 @@ if TYPE_CHECKING:
     from practicum.analysis.compare.variants import Study
 
 
-@opt.settings(
-    *opt.MODELS, "sections", "no_labels", "judged", "review", "trust_tools", "validate_every", "retries", "window",
-    "concurrency", *opt.ON_CLUSTER,
-)  # fmt: skip
+@opt.settings("online", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True)
 def compare(
     tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines; or a space: its outcomes."),
-    test: Path | None = opt.what(None, help="Held-out tasks, which give the scores; of a space: those it holds out."),
-    val: Path | None = opt.what(None, help="Tasks that choose each method's best context, within its budget."),
-    online: bool = opt.what(False, "--online", help="Score the predictions made before learning."),
+    test: Path | None = opt.what(None),
+    val: Path | None = opt.what(None),
+    online: bool = False,
     fields: opt.Fields = None,
-    methods: str = opt.method("", help="Methods, as a,b,c; NAME=METHOD gives one another name."),
+    methods: str = opt.method(""),
     sweep: str = opt.method("", help="Values of one setting of the one method, as groups=2,4,6,10."),
     baseline: str | None = opt.method(None, help="What the others are compared with (default: none, else the first)."),
-    set_: list[str] = opt.method(
-        [], "--set", metavar="NAME=VALUE", help="For each method that has NAME, or METHOD.NAME for one."
-    ),
-    seeds: int = opt.method(3, min=1, help="Runs of each method, each with another seed; a claim needs three."),
-    seed_playbook: Path | None = opt.method(None, help="Every method starts from this playbook file or run."),
+    seeds: int = opt.method(3, min=1),
+    seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
     budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
-    runs_at_once: int | None = opt.budget(None, min=1, help="Runs open at a time (default: as many as calls)."),
-    folder: Path | None = opt.output(None, "--out", help="Folder of the comparison; the same command continues there."),
+    runs_at_once: int | None = opt.budget(None, min=1, first=False),
+    folder: opt.Out = None,
     store: opt.StoreUrl = None,
     log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Run methods side by side and report what may be claimed.
+    """Compare methods on the same tasks and budget.
 
-    The same command continues where it was stopped, and pays for nothing twice.
+    Reports what may be claimed. In --methods, NAME=METHOD gives a method another name; --set NAME=VALUE is for each
+    method that has NAME, and METHOD.NAME=VALUE for one. The same command continues where it was stopped, and pays
+    for nothing twice.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt
     from practicum.analysis.compare.harness import compare as start
-    from practicum.cli.inputs import config_values, pairs, read_tasks
+    from practicum.cli.inputs import config_values, read_tasks
     from practicum.cli.running import parts_for, run_work, trackers
     from practicum.session.records import load_context
 
@@ -59,7 +55,7 @@ def compare(
     train = read_tasks(tasks, fields, **needs)
     vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
     config = config_values(given, [*train, *vals])
-    config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
+    config = {**config, "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out = Printer(json_)
     trackers(log, out)  # what one lacks is refused before anything is paid for
@@ -67,7 +63,7 @@ def compare(
 
     comparison = run_work(
         lambda stop: start(
-            train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed, out=folder,
+            train, test=tests, val=vals, methods=study, seeds=seeds, online=bool(online), seed_context=seed, out=folder,
             runs_at_once=runs_at_once, watch=progress, halt=stop.stops(Halt()), parts=parts_for(out),
             store=store or None, **config,
         ),

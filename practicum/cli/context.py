@@ -32,7 +32,7 @@ def diff(
     new: str | None = Argument(None, help="Another version of the run, or its name."),
     json_: opt.Json = False,
 ) -> None:
-    """Show what differs between two versions of a run, or between two runs or playbook files."""
+    """Show the difference of two versions or two spaces."""
     from practicum.session.records import load_context, load_versions
     from practicum.store.versions import diff_contexts, diff_runs, rebuild
 
@@ -42,7 +42,7 @@ def diff(
         difference = diff_contexts(load_context(run, other), load_context(run, new))
     elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
         raise UsageError(
-            "run.not_found", f"no run or file {other}; of two versions give both: practicum diff {run} OLD NEW"
+            "run.not_found", f"no run or file {other}; of two versions give both: practicum space diff {run} OLD NEW"
         )
     else:
         versions, others = load_versions(run), load_versions(other)
@@ -90,16 +90,19 @@ def trust_mark(entry: Entry) -> str:
 
 def export(
     run: Path = Argument(..., help="A run, a space, or a playbook file; with --user also a store of many spaces."),
-    format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = Option(
-        "markdown", help="The form of the text; tasks, traces: the outcomes, without or with what was answered."
-    ),
-    version: str | None = Option(None, help="The version, or its name (default: the last)."),
-    output: Path | None = Option(None, help="The file to write (default: standard output)."),
-    user: str | None = Option(None, help="Write all that is kept of this end user, as lines of JSON."),
-    space: str | None = Option(None, help="With --user: in this space alone."),
+    format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = opt.option("markdown"),
+    version: str | None = opt.option(None),
+    output: Path | None = opt.option(None),
+    user: str | None = opt.option(None),
+    space: str | None = opt.option(None),
     json_: opt.Json = False,
 ) -> None:
-    """Write a context as markdown, as JSON, or as AGENTS.md; or the outcomes of a space as JSON lines."""
+    """Write a context or the outcomes of a space as a file.
+
+    A context is written as markdown, JSON or AGENTS.md, outcomes as JSON lines: tasks, or traces with what was
+    answered. With --user, all that is kept of an end user is written as JSON lines, of one --space or of all in a
+    store.
+    """
     if user is not None:
         export_user(run, user, space, output, Printer(json_))
         return
@@ -181,12 +184,15 @@ def _without_user(space: str | None) -> None:
 
 def import_(
     file: Path = Argument(..., help="A playbook: markdown list items under headings, or JSON; or a run."),
-    folder: Path = opt.output(..., "--out", help="The folder of the new run."),
-    trust: Literal["own", "foreign"] = opt.what("own", help="Whose it is. What strangers wrote waits for review."),
+    folder: Path = opt.output(..., "--out"),
+    trust: Literal["own", "foreign"] = opt.what("own"),
     store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
-    """Make a run from a playbook, to evaluate it or to learn more. Flagged entries wait for review."""
+    """Make a space from a playbook.
+
+    It can be evaluated, and learned on. Flagged entries wait for review.
+    """
     from practicum.core.playbook import PlaybookWarning
     from practicum.session.records import create_seed, load_context
 
@@ -207,19 +213,22 @@ def import_(
 
 def forget(
     run: Path = Argument(..., help="The folder of a run or of a space; with --user also of a store with many spaces."),
-    task: list[str] = Option([], help="Forget what was learned from this task."),
+    task: list[str] = opt.option([]),
     source: list[str] = Option([], help="Forget what was learned from this source (see show --entry)."),
-    tag: list[str] = Option([], help="Forget what was learned from tasks with this tag (meta.tags)."),
-    entry: list[str] = Option([], help="Forget this entry."),
-    user: str | None = Option(None, help="Forget all that is kept of this end user, and what was learned from it."),
-    space: str | None = Option(None, help="With --user: in this space alone."),
+    tag: list[str] = opt.option([]),
+    entry: list[str] = opt.option([]),
+    user: str | None = opt.option(None),
+    space: str | None = opt.option(None),
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
     text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
     copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Remove what was learned from tasks, sources, tags or entries for good, and look for what is left of it."""
+    """Remove what was learned from tasks, sources, tags or users.
+
+    It is removed for good, and what may be left of it is reported.
+    """
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import free_folder
@@ -293,8 +302,8 @@ def forget(
         options = [f"--{name} {shlex.quote(one)}" for name, some in named.items() for one in some]
         options += ["--keep-mixed"] if keep_mixed else []
         where = (
-            ": to remove them too, forget it in the copy with --text and use that one from then on: practicum forget "
-            f"{shlex.quote(str(kept))} {' '.join(options)} --text"
+            ": to remove them too, forget it in the copy with --text and use that one from then on: practicum space "
+            f"forget {shlex.quote(str(kept))} {' '.join(options)} --text"
             if kept is not None
             else ""
         )
@@ -340,7 +349,10 @@ def rollback(
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Make an earlier version the last one again, as a new version. Nothing is lost."""
+    """Make an earlier version the last one again.
+
+    That is a new version, and nothing is lost.
+    """
     from practicum.session.amend import roll_back
     from practicum.store.database import Store, as_stored
     from practicum.store.names import find_version
@@ -356,4 +368,4 @@ def rollback(
         made = roll_back(store, now.version)
     out = Printer(json_)
     out.result({"run": str(run), "version": made, "as": now.version})
-    out.print(f"version {made} of {run} is version {now.version} again; learn on from it: practicum resume {run}")
+    out.print(f"version {made} of {run} is version {now.version} again; learn on from it: practicum space resume {run}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typer import Option
-
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.words import one_line
@@ -13,12 +11,16 @@ from practicum.core.words import one_line
 INSTRUCTIONS = "You route support messages to a team. Answer with the name of the team only."
 
 
+@opt.settings(model="local")
 def demo(
     folder: opt.Out = None,
-    model: str = Option("local", help="Another model than the small one.", rich_help_panel=opt.MODEL),
+    model: str = "local",
     json_: opt.Json = False,
 ) -> int:
-    """Learn to route support messages to teams with opaque names, with a 135M model on this machine."""
+    """Learn to route messages with a small model on this machine.
+
+    Support messages go to teams with opaque names. The model has 135M parameters and needs no key.
+    """
     from practicum.cli.running import run_live
     from practicum.session.learn import learn
     from practicum.tasks.load import choices_from, load_tasks

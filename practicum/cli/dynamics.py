@@ -1,4 +1,4 @@
-"""`practicum dynamics`: how a run's learning went, checkpoint by checkpoint."""
+"""`practicum space dynamics`: how a run's learning went, checkpoint by checkpoint."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
 
 
+@opt.settings("concurrency")
 def dynamics(
     run: opt.RunFolder,
-    tasks: Path | None = Option(None, help="Tasks to score (default: the run's validation tasks, else test tasks)."),
-    fields: str | None = Option(None, help="Names of fields in --tasks, as input=question,target=answer."),
-    window: Literal["5", "10", "all"] = Option("5", help="How many checkpoints back count as recent."),
+    tasks: Path | None = opt.option(None),
+    fields: opt.Fields = None,
+    window: Literal["5", "10", "all"] = Option("5", "--recent", help="How many checkpoints back count as recent."),
     every: int = Option(1, min=1, help="Score every so many steps, and the start and the last step."),
-    concurrency: int | None = Option(None, min=1, help="Calls in flight at one endpoint (default: as in the run)."),
     trust_run: opt.TrustRun = False,
-    plot: Path | None = Option(None, help="Draw the curves into this PNG file."),
+    plot: Path | None = opt.option(None),
     json_: opt.Json = False,
+    **given: Any,
 ) -> None:
-    """Score every checkpoint of a run on the same tasks: what it learned, kept, lost and learned again.
+    """Score every checkpoint of a run on the same tasks.
 
-    What training or an earlier call scored is not paid for again. Costs count as part of the run, and count against
-    its limits if it is resumed.
+    Shows what it learned, kept, lost and learned again on --tasks (default: the validation tasks of the run, else its
+    test tasks). What training or an earlier call scored is not paid for
+    again. Costs count as part of the run, and count against its limits if it is resumed.
     """
     from practicum.analysis.dynamics.plot import dynamics_plot
     from practicum.analysis.png import check_png
@@ -43,7 +45,7 @@ def dynamics(
     if fields and tasks is None:
         raise UsageError("settings.conflict", "--fields names the fields of --tasks: give both, or neither")
     listed, out = read_tasks(tasks, fields) or None, Printer(json_)
-    found = _score(run, out, tasks=listed, every=every, concurrency=concurrency, trust_run=trust_run)
+    found = _score(run, out, tasks=listed, every=every, trust_run=trust_run, **given)
     kind = {"val": "validation ", "test": "test "}.get(found.split, "")
     scored = quantity(len(found.tasks), f"{kind}task")
     out.result(found.as_json())

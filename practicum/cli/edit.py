@@ -1,4 +1,4 @@
-"""`practicum edit`: change the playbook of a run in an editor."""
+"""`practicum space edit`: change the playbook of a run in an editor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def edit(
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Change the playbook of a run in your editor ($VISUAL or $EDITOR), as a new version."""
+    """Change the playbook in your editor.
+
+    The editor is $VISUAL or $EDITOR. The changes become a new version.
+    """
     from practicum.core import playbook
     from practicum.session.amend import require_ended
     from practicum.session.edit import as_text
@@ -50,7 +53,7 @@ def edit(
         else:
             _apply(run, now, yes, out)
     except (PracticumError, typer.Abort) as error:
-        kept = f"your text is kept: practicum edit {run} --file {path}"
+        kept = f"your text is kept: practicum space edit {run} --file {path}"
         if isinstance(error, typer.Abort):
             raise UsageError("edit.empty", f"nothing was changed; {kept}") from error
         error.args = (f"{error}; {kept}",)
@@ -61,7 +64,7 @@ def edit(
 def _edited(run: Path, text: str) -> Path:
     """A file with this text, which the user has edited. Raises UsageError if no editor is named, or if it fails."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-    by_file = f"practicum export {run} --output playbook.md, and then practicum edit {run} --file playbook.md"
+    by_file = f"practicum export {run} --output playbook.md, and then practicum space edit {run} --file playbook.md"
     if not editor:
         raise UsageError("editor.unavailable", f"no editor is named: set one (export EDITOR=nano), or use {by_file}")
     with tempfile.NamedTemporaryFile("w", prefix="practicum-", suffix=".md", encoding="utf-8", delete=False) as file:
@@ -105,7 +108,7 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
             confirm(f"Delete {', '.join(removed)} from {run}?", yes)
         after = apply_edits(store, lambda last: delta).context
     out.result({"run": str(run), "version": after.version, **diff_json(*difference)})
-    out.print(f"version {after.version} of {run}; undo it with practicum rollback {run} {before.version}")
+    out.print(f"version {after.version} of {run}; undo it with practicum space rollback {run} {before.version}")
 
 
 def _print_unchanged(run: Path, out: Printer) -> None:

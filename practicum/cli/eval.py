@@ -13,21 +13,22 @@ from practicum.core.errors import UsageError
 from practicum.core.words import quantity
 
 
-@opt.settings(*opt.ATTEMPTS, "window", "concurrency", *opt.ON_CLUSTER)
+@opt.settings("scaling", "k", "preset", where=lambda setting: setting.use not in ("learning", "training", "traces"))
 def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them; or a space."),
-    context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
+    context: Path | None = opt.what(None),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
-    folder: Path | None = opt.output(
-        None, "--out", help="Keep the attempts here: the same command goes on from there."
-    ),
+    folder: opt.Out = None,
     trust_run: opt.TrustRun = False,
     fields: opt.Fields = None,
     log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Score a context on tasks, with a 95% interval. Settings that are not given are those of the run."""
+    """Score a context on tasks, with a 95% interval.
+
+    Settings that are not given are those of the run. The same command with --out goes on where it was stopped.
+    """
     from practicum.cli.inputs import config_values, read_tasks
     from practicum.cli.running import Interrupted, run_live
     from practicum.core.context import Context

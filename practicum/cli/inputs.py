@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from practicum.cli.options import METHOD_SETTINGS
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.files import read_text
 from practicum.core.trust import Trust, least
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from practicum.tasks.traces import Traces, TraceStream
 
 Number = TypeVar("Number", int, float)
-
-METHOD_OPTIONS = ("epochs", "steps", "batch", "online", "asynchronous", "staleness", "scaling", "k", "preset")
-"""Options that are settings of the method."""
 
 PROBLEMS_SHOWN = 20
 """Problems of traces that are printed one by one."""
@@ -38,28 +36,21 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -
             raise UsageError(
                 "settings.invalid", f"--{name.replace('_', '-')} is empty: give a value, or leave it out", setting=name
             )
-    settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
-    for name in METHOD_OPTIONS:
+    settings: dict[str, Any] = dict(pairs(values.pop("settings", ()), "--set"))
+    for name in METHOD_SETTINGS:
         if name in values:
             if name in settings:
                 raise UsageError(
                     "settings.conflict", f"setting {name!r} is given twice, as an option and with --set", setting=name
                 )
             settings[name] = values.pop(name)
-    for name in ("labels", "reasoning"):
-        if values.pop(f"no_{name}", False):
-            values[name] = False
-    if "retries" in values:
-        values["attempts"] = values.pop("retries") + 1
-    if "price" in values:
-        values["prices"] = values.pop("price")
     if "instructions" in values:
         values["instructions"] = read_instructions(values["instructions"])
     if "sections" in values:
         values["sections"] = read_sections(values["sections"])
     if "choices" in values and not (tasks is None and values["choices"] == "auto"):
         values["choices"] = read_choices(values["choices"], tasks or ())
-    roles = pairs(values.pop("role", ()), "--role")
+    roles = pairs(values.pop("roles", ()), "--role")
     return {**values, "settings": settings, "roles": roles}
 
 
@@ -69,9 +60,9 @@ def read_tasks(
 ) -> list[Task]:  # fmt: skip
     """The tasks of a file, whose fields have these names (--fields), or of a space; none where no path is given.
 
-    Of a space they are the outcomes that this scorer (None: the default) can score; with `held_out` those that it keeps
-    from learning. Raises TaskFileError, which says how to make tasks of a public data set, and UsageError for a space
-    without such an outcome.
+    Of a space they are the outcomes that this scorer (None: the default) can score; with `held_out` those that it
+    keeps from learning. Raises TaskFileError, which says how to make tasks of a public data set, and UsageError for
+    a space without such an outcome.
     """
     from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields
@@ -88,7 +79,7 @@ def read_tasks(
 
         if names or not (formats := matching_formats(path)):
             raise
-        command = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
+        command = f"practicum bench tasks {shlex.quote(str(path))} --out tasks.jsonl"
         raise TaskFileError(
             "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
         ) from error

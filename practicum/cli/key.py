@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from practicum.cli import options as opt
@@ -21,53 +20,44 @@ if TYPE_CHECKING:
     from practicum.serve.access import Grant
     from practicum.store.database import Database
 
-app = typer.Typer(
-    name="key",
-    help="Who may use the learning service: keys with roles. A service at work knows a change within a second.",
-    no_args_is_help=True,
-)
-
 Name = Annotated[str, Argument(help="The name of the key, such as that of who gets it.")]
 StorePlace = Annotated[
-    str,
-    Option(
-        "--store", envvar="PRACTICUM_STORE", show_envvar=False, help="The service's store: a folder, or postgresql://…"
-    ),
+    str, opt.option("--store", envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=opt.HELPS["--store"])
 ]
-Space = Annotated[str, Option(help="The one space that it is for (default: all).", show_default=False)]
+Space = Annotated[str, opt.option(show_default=False)]
 
 
-@app.command()
 def add(
     name: Name,
-    role: list[str] = Option(
-        ..., metavar="ROLE", help="What it may do: ask, report, review, or admin (all); repeatable."
-    ),
+    grant: list[str] = opt.option(..., metavar="ROLE"),
     store: StorePlace = "practicum-store",
     space: Space = "",
     days: int | None = Option(None, min=1, max=36_500, help="Days until it expires (default: it does not)."),
-    a_minute: int | None = Option(
-        None, min=1, max=10_000_000, help="Requests that it may send a minute (default: as practicum serve says)."
-    ),
+    a_minute: int | None = opt.option(None, min=1, max=10_000_000),
     json_: opt.Json = False,
 ) -> None:
-    """Make a key. It is printed here, once: the store has its digest alone. The store need not be there yet."""
+    """Make a key.
+
+    The key is printed once; the store has only its digest. The store is made if it does not exist.
+    """
     from practicum.serve import access
 
     with _opened(store, make=True) as database:
-        key = access.add_key(database, name, space, role, days, a_minute)
-        grant = next(grant for grant in access.stored_keys(database) if (grant.name, grant.space) == (name, space))
+        key = access.add_key(database, name, space, grant, days, a_minute)
+        made = next(one for one in access.stored_keys(database) if (one.name, one.space) == (name, space))
     out = Printer(json_)
-    out.result({**grant.as_json(), "key": key})
+    out.result({**made.as_json(), "key": key})
     if not json_:
         out.print(key, soft_wrap=True)
-    until = f"; it expires at {_time(grant.expires)}" if grant.expires else ""
-    out.print(f"key {name} for {_spaces(grant)}: {', '.join(grant.named)}{until}; it is not shown again")
+    until = f"; it expires at {_time(made.expires)}" if made.expires else ""
+    out.print(f"key {name} for {_spaces(made)}: {', '.join(made.named)}{until}; it is not shown again")
 
 
-@app.command("list")
 def list_(store: StorePlace = "practicum-store", json_: opt.Json = False) -> None:
-    """List the keys: what each is for, and until when. The keys themselves are nowhere."""
+    """List the keys, with their roles and when they expire.
+
+    The store does not have the keys themselves.
+    """
     from practicum.serve.access import stored_keys
 
     with _opened(store) as database:
@@ -80,11 +70,13 @@ def list_(store: StorePlace = "practicum-store", json_: opt.Json = False) -> Non
     out.print(quantity(len(rows), "key"))
 
 
-@app.command()
 def remove(
     name: Name, store: StorePlace = "practicum-store", space: Space = "", json_: opt.Json = False
 ) -> None:  # fmt: skip
-    """Remove a key. Requests with it are refused within a second, and who signed in with it is signed out."""
+    """Remove a key.
+
+    Requests with it are refused within a second, and sessions that signed in with it end.
+    """
     from practicum.serve.access import remove_key
 
     with _opened(store) as database:

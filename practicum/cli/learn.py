@@ -1,4 +1,4 @@
-"""`practicum learn` begins a run, `practicum resume` continues one."""
+"""`practicum learn` begins a run, `practicum space resume` continues one."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.core.errors import UsageError
+from practicum.core.settings import Resume
 from practicum.core.types import Task
 
 
-@opt.settings(
-    *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "steps", "batch", "online",
-    "asynchronous", "staleness", "scaling", "k", "preset", "sections", "set_", "seed", "retries", "window",
-    "concurrency", "review", "trust_tools", *opt.ON_CLUSTER, *opt.LIMITS,
-)  # fmt: skip
+@opt.settings(*opt.METHOD_SETTINGS, where=lambda setting: True, begins=True)
 def learn(
     tasks: Path | None = Argument(
         None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}; or a space: its outcomes."
     ),
     from_: Path | None = opt.what(
-        None, "--from", metavar="SPACE", help="Learn from the outcomes of a space instead, as they were answered."
+        None,
+        "--from",
+        metavar="SPACE",
+        first=False,
+        help="Learn from the outcomes of a space instead, as they were answered.",
     ),
     from_traces: str | None = opt.what(
         None,
         metavar="PATH|URL",
         help="Learn from traces instead: a file, a folder, or a URL such as s3://bucket/prefix.",
     ),
-    val: Path | None = opt.what(None, help="Tasks that choose the best context; of a space: those it holds out."),
-    test: Path | None = opt.what(None, help="Held-out tasks, scored at the end; of a space: those it holds out."),
-    before: bool = opt.what(False, "--before", help="Score --test before learning, too."),
+    val: Path | None = opt.what(None),
+    test: Path | None = opt.what(None),
     fields: opt.Fields = None,
-    trust: Literal["own", "labelled", "foreign"] | None = opt.what(
-        None, metavar="NAME", help="Whose the tasks or traces are: own (tasks), labelled or foreign (traces)."
-    ),
-    trust_scores: bool = opt.what(False, "--trust-scores", help="Scores in foreign traces count."),
-    seed_playbook: Path | None = opt.method(None, help="Start from a playbook file or from another run."),
+    trust: Literal["own", "labelled", "foreign"] | None = opt.what(None, metavar="NAME", first=False),
+    trust_scores: bool = opt.what(False, "--trust-scores", first=False, help="Scores in foreign traces count."),
+    seed_playbook: opt.SeedPlaybook = None,
     folder: opt.Out = None,
     store: opt.StoreUrl = None,
     log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Learn from tasks: attempt them, reflect on the attempts, and improve the context."""
+    """Learn from tasks, traces or outcomes.
+
+    The agent attempts tasks, a model reflects on the attempts, and the lessons become edits of the context.
+    """
     from practicum.cli.inputs import config_values, open_traces, read_outcomes, read_tasks
     from practicum.cli.running import run_session
     from practicum.session.learn import learn as start
@@ -61,7 +62,7 @@ def learn(
             "settings.unused", "--trust-scores is about the scores in traces: leave it out, or give --from-traces"
         )
     needs = {"scorer": given["scorer"], "trust_tools": given["trust_tools"]}
-    config = config_values({**given, "before": before}, None)
+    config = config_values(given, None)
     train: Iterable[Task] = read_tasks(tasks, fields, trust or "own", **needs)
     if from_ is not None:
         train, config["from_traces"] = read_outcomes(from_, trust or "own", given["trust_tools"]), True
@@ -78,17 +79,14 @@ def learn(
     )  # fmt: skip
 
 
-@opt.settings(
-    "model", "role", "price", "agent", "guard_tools", "structure", "temperature", "timeout", "retries", "window",
-    "concurrency", "api_key_env", "max_reply_mb", "model_options", *opt.ON_CLUSTER, *opt.LIMITS,
-)  # fmt: skip
+@opt.settings(where=lambda setting: setting.resume is not Resume.NEVER)
 def resume(
     run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any
 ) -> int:
-    """Continue a run that was stopped, with its own tasks and settings.
+    """Continue a run that was stopped.
 
-    Options correct what was wrong: a model, as long as the run keeps no answer of it; the agent, as long as it keeps no
-    attempt; limits and the others at any time.
+    It keeps its own tasks and settings. Options correct what was wrong: a model, as long as the run keeps no answer
+    of it; the agent, as long as it keeps no attempt; limits and the others at any time.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import run_session

@@ -151,7 +151,7 @@ def report(out: Printer, result: Result) -> None:
         higher = f" --{limit.replace('_', '-')} N" if limit else ""
         # A call is not sent if what it may cost, at most, exceeds what is left.
         rest = " or does not cover the next call" if limit in ("max_usd", "max_tokens") else ""
-        out.print(f"Stopped early: {result.stopped}{rest}. Continue with: practicum resume {result.run}{higher}")
+        out.print(f"Stopped early: {result.stopped}{rest}. Continue with: practicum space resume {result.run}{higher}")
     out.scores(result.scores)
     context = result.context
     size = f"{quantity(len(context), 'entry')}, {quantity(render_full(context).tokens, 'token')}"

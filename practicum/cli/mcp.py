@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from typer import Option
 
+from practicum.cli import options as opt
 from practicum.core.errors import PracticumError, UsageError
-from practicum.store.spaces import require_space_name
 
 if TYPE_CHECKING:
     from practicum.serve.transport import Transport
@@ -28,20 +28,19 @@ class AgentRole(StrEnum):
 
 
 def mcp(
-    store: str | None = Option(None, metavar="FOLDER", help="Where it is kept; several agents may share one."),
+    store: str | None = opt.option(None, metavar="PLACE"),
     service: str | None = Option(None, metavar="URL", help="A running practicum serve, instead of a store."),
     key_env: str | None = Option(None, metavar="NAME", help="The environment variable with the key of the service."),
-    space: str | None = Option(None, metavar="NAME", help="The space (default: default, or that of the key)."),
-    learner: str | None = Option(None, metavar="MODEL", help="A model that learns from outcomes."),
-    role: list[AgentRole] = Option(
-        [AgentRole.ask, AgentRole.report], help="What the agent may do; repeatable. review: decide what is learned."
-    ),
-    json_: bool = Option(False, "--json", help="Print what a client's configuration takes (mcpServers), and end."),
+    space: str | None = opt.option(None, metavar="NAME"),
+    learner: str | None = opt.option(None, metavar="MODEL"),
+    grant: list[AgentRole] = opt.option([AgentRole.ask, AgentRole.report], metavar="ROLE"),
+    json_: opt.Json = False,
 ) -> None:
-    """Be the memory of an agent: Claude Code, Cursor or any client of MCP starts this, and learns across sessions.
+    """Serve a memory over MCP for Claude Code, Cursor and others.
 
-    It speaks the protocol on standard input and output. Its tools: recall, remember, report, playbook, history, remove,
-    and with --role review also those that decide what is learned.
+    The client starts this command, and the agent learns across sessions. It speaks the protocol on standard input
+    and output. Its tools: recall, remember, report, playbook, history, remove, and with --grant review also those that
+    decide what is learned.
     """
     if (store is None) == (service is None):
         raise UsageError("settings.missing", "give --store FOLDER, or --service URL of a running practicum serve")
@@ -60,12 +59,14 @@ def mcp(
             "extra.missing", f"practicum mcp needs: {pip_install('serve')} ({', '.join(missing)} cannot be found)"
         )
     if space is not None:
+        from practicum.store.spaces import require_space_name
+
         require_space_name(space)
     if learner is not None:
         from practicum.models.registry import require_model_name
 
         require_model_name(learner)
-    roles = frozenset(role)
+    roles = frozenset(grant)
     transport: Transport
     session = f"mcp-{uuid4().hex}"
     if service is not None:
@@ -81,7 +82,7 @@ def mcp(
     if json_:
         given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
         arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]
-        arguments += [part for one in role for part in ("--role", one.value)]
+        arguments += [part for one in grant for part in ("--grant", one.value)]
         # The whole path: programs with windows seldom find what is in an environment.
         started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
         from practicum.cli.output import Printer

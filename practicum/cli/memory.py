@@ -1,4 +1,4 @@
-"""`practicum memory`: the memories of a run, listed, searched, added and removed."""
+"""`practicum space memory`: the memories of a run, listed, searched, added and removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from typer import Argument, Option
 
 from practicum.cli import options as opt
@@ -26,29 +25,24 @@ ALL = "all"
 LISTED = 50
 """Memories that are listed if no number is given."""
 
-app = typer.Typer(
-    name="memory",
-    help="Look at the memories of a run, or change them. A change makes a new version, which rollback can undo.",
-    no_args_is_help=True,
-)
-
-Section = Annotated[str, Option(help=f"The section of the entries; {ALL} stands for every one.")]
-TagFilter = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
+Section = Annotated[str, opt.option()]
+TagFilter = Annotated[list[str] | None, opt.option("--tag")]
 Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
-TrustFilter = Annotated[Trust | None, opt.trust_filter()]
 
 
-@app.command("list")
 def list_(
     run: opt.RunFolder,
     section: Section = "memories",
     tag: TagFilter = None,
     outcome: Outcome = None,
-    trust: TrustFilter = None,
+    trust: opt.TrustFilter = None,
     k: int | None = Option(None, "-k", min=1, help=f"The newest so many (default: {LISTED}; with --json, all)."),
     json_: opt.Json = False,
 ) -> None:
-    """List the memories, the oldest first."""
+    """List the memories, the oldest first.
+
+    --section all stands for every section.
+    """
 
     out, context, where = Printer(json_), _context(run), _filter(section, tag, outcome, trust)
     found = [entry for entry in context if where(entry)]
@@ -72,20 +66,23 @@ def list_(
     out.print(f"{len(found):,} in version {context.version}{older}")
 
 
-@app.command("search")
+@opt.settings("embedder")
 def search(
     run: opt.RunFolder,
     text: str = Argument(..., help="The text to find similar memories for."),
     section: Section = "memories",
     tag: TagFilter = None,
     outcome: Outcome = None,
-    trust: TrustFilter = None,
+    trust: opt.TrustFilter = None,
     k: int = Option(5, "-k", min=1, help="The most similar so many."),
-    embedder: str | None = Option(None, help="The embedder (default: that of the run)."),
+    embedder: str | None = None,
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
-    """Find the memories that are most similar to a text."""
+    """Find the memories that are most similar to a text.
+
+    --section all stands for every section.
+    """
     from practicum.cli.running import run_work
     from practicum.session import memories
 
@@ -102,11 +99,10 @@ def search(
     out.table(("entry", "similarity", "text"), rows, text=("entry", "text"))
 
 
-@app.command("add")
 def add(
     run: opt.RunFolder,
     file: Path = Argument(..., help="Memories as JSON lines, or a playbook."),
-    section: str = Option("memories", help="The section to add to."),
+    section: Section = "memories",
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
@@ -128,9 +124,11 @@ def add(
     out.print(f"{len(added.entries):,} added{known}: version {version} of {run}")
 
 
-@app.command("remove")
 def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry."), json_: opt.Json = False) -> None:
-    """Remove one entry."""
+    """Remove one entry.
+
+    A rollback undoes it.
+    """
     from practicum.core.views import entry_line
     from practicum.session import memories
 
@@ -138,18 +136,21 @@ def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry.
     out = Printer(json_)
     out.result({"run": str(run), "version": context.version, "removed": entry_json(removed)})
     out.item(f"- {entry_line(removed)}", style="red")
-    undo = f"practicum rollback {run} {context.version - 1}"
+    undo = f"practicum space rollback {run} {context.version - 1}"
     out.print(f"removed in version {context.version} of {run}; undo it with {undo}")
 
 
-@app.command("reembed")
+@opt.settings("embedder")
 def reembed(
     run: opt.RunFolder,
-    embedder: str | None = Option(None, help="The embedder from now on (default: that of the run)."),
+    embedder: str | None = None,
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
-    """Embed all entries again, for example with another embedder."""
+    """Embed all entries again.
+
+    For example with another embedder.
+    """
     from practicum.cli.running import run_work
     from practicum.session import memories
     from practicum.session.records import run_config

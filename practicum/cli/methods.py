@@ -1,27 +1,30 @@
-"""`practicum methods`: the methods, what they are made of and cost, and their settings."""
+"""`practicum bench methods`: the methods, what they are made of and cost, and their settings."""
 
 from __future__ import annotations
 
-from typer import Argument, Option
+from typing import Any
+
+from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, print_error
 from practicum.core.errors import UsageError
 
 
+@opt.settings("settings")
 def methods(
     name: str | None = Argument(None, help="One method (default: all).", autocompletion=opt.method_names),
-    set_: list[str] = Option([], "--set", metavar="NAME=VALUE", help="Describe the method with this setting."),
     json_: opt.Json = False,
+    **given: Any,
 ) -> None:
-    """List the methods: paper, seams, cost for each task, settings and their defaults."""
+    """List the methods with their seams, costs and settings."""
     from practicum import methods as known
     from practicum.cli.inputs import pairs
     from practicum.methods.describe import anatomy
 
-    if set_ and name is None:
+    if given["settings"] and name is None:
         raise UsageError("settings.missing", "--set is about one method: name it")
-    settings, out, found = pairs(set_, "--set"), Printer(json_), []
+    settings, out, found = pairs(given["settings"] or (), "--set"), Printer(json_), []
     for each in opt.method_names() if name is None else [name]:
         try:
             found.append(anatomy(each, settings))

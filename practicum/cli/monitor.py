@@ -1,4 +1,4 @@
-"""`practicum monitor`: the metrics of a run, while it runs or afterwards."""
+"""`practicum space monitor`: the metrics of a run, while it runs or afterwards."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 Numbers = Mapping[str, Any]
 
 
+@opt.settings("seed", "max_calls", "max_tokens")
 def monitor(
     run: opt.RunFolder,
-    plot: Path | None = Option(None, help="Draw one PNG for each group of metrics into this folder."),
+    plot: Path | None = opt.option(None),
     judge_again: int | None = Option(None, min=1, help="Show so many attempts to the run's judge again (costs calls)."),
-    seed: int | None = Option(None, help="--judge-again: the seed that draws the attempts (default: 0)."),
-    max_calls: int | None = Option(None, min=1, help="--judge-again: stop before more calls than this."),
-    max_tokens: int | None = Option(None, min=1, help="--judge-again: stop before more tokens than this."),
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
+    **given: Any,
 ) -> None:
-    """Show success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves of a run.
+    """Show the metrics of a run.
 
-    The run may be at work. With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series are sent as OpenTelemetry metrics.
+    They are success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves. The run may
+    be at work. With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series are sent as OpenTelemetry metrics.
     """
     from practicum.analysis.monitor import monitor as measure
     from practicum.analysis.monitor.export import metrics_endpoint, obstacle, send
@@ -39,7 +39,6 @@ def monitor(
     from practicum.analysis.png import require_package
     from practicum.cli.running import parts_for, run_work
 
-    given = {"seed": seed, "max_calls": max_calls, "max_tokens": max_tokens}
     if judge_again is None and (unused := [name for name, value in given.items() if value is not None]):
         raise UsageError(
             "settings.unused", f"--{unused[0].replace('_', '-')} is for --judge-again: give that too, or leave it out"
@@ -48,8 +47,12 @@ def monitor(
         check_folder(plot)
         require_package()
     out = Printer(json_)
-    limits = {"max_calls": max_calls, "max_tokens": max_tokens}
-    how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out), "trust_run": trust_run}
+    how: dict[str, Any] = {
+        "seed": given.pop("seed") or 0,
+        "limits": given,
+        "parts": parts_for(out),
+        "trust_run": trust_run,
+    }
     report = run_work(lambda stop: measure(run, judge_again=judge_again, **how), out)
     plots = monitor_plots(report.groups, report.steps, plot, run.absolute().name) if plot is not None else []
     out.result({**report.as_json(), **({"plots": [str(file) for file in plots]} if plots else {})})

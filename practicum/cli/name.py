@@ -1,4 +1,4 @@
-"""`practicum name`: names of versions, such as "prod", which stand for them in every command."""
+"""`practicum space name`: names of versions, such as "prod", which stand for them in every command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def name(
     delete: bool = Option(False, "--delete", help="Take the name away; its version stays."),
     json_: opt.Json = False,
 ) -> None:
-    """Name a version of a run, or name another one so. A name stands for its version: RUN@prod, --version prod."""
+    """Name a version, list the names, or delete one.
+
+    A name stands for its version: RUN@prod, --version prod.
+    """
     from practicum.store.database import Store, as_stored
     from practicum.store.names import delete_name, name_version, read_names
 
@@ -30,7 +33,7 @@ def name(
         for one, number in names.items():
             out.item(f"{one}: version {number}")
         if not names:
-            out.print(f"no version of {run} has a name: practicum name {run} prod")
+            out.print(f"no version of {run} has a name: practicum space name {run} prod")
         return
     with as_stored(run), Store.beside(run) as store:
         if delete:

@@ -11,7 +11,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from practicum.serve.transport import Transport
 
 Where = Annotated[str, Argument(metavar="SPACE", help="The address of a service, or the folder of a run or a store.")]
-Space = Annotated[str | None, Option("--space", help="The space of a service or of a store (default: the first).")]
-Key = Annotated[str | None, Option("--key", envvar="PRACTICUM_KEY", help="The key of the service.")]
-User = Annotated[str | None, Option("--user", help="The end user in whose name it is done.")]
+Space = Annotated[str | None, opt.option("--space")]
+Key = Annotated[str | None, opt.option("--key", envvar="PRACTICUM_KEY")]
+User = Annotated[str | None, opt.option("--user")]
 
 
-def operation_commands() -> dict[str, tuple[Callable[..., None], str]]:
-    """The commands by name, each with a line on what it does."""
+def operation_commands() -> dict[str, Callable[..., None]]:
+    """The commands by name; each has its `operation`."""
     try:
         from practicum.serve.operations import OPERATIONS
     except ImportError as error:
         from practicum.core.requirements import pip_install
 
         raise UsageError("extra.missing", f"this needs: {pip_install('serve')} ({error})") from error
-    return {one.name.replace("_", "-"): (_command(one), one.summary) for one in OPERATIONS.values()}
+    return {one.name.replace("_", "-"): _command(one) for one in OPERATIONS.values()}
 
 
 def _command(operation: Operation) -> Callable[..., None]:
@@ -67,7 +67,8 @@ def _command(operation: Operation) -> Callable[..., None]:
         if number == 0 and field.control != "check":
             info: Any = Argument(metavar=field.name.upper(), help=field.about)
         else:
-            info = Option(f"--{field.name.replace('_', '-')}", help=field.about)
+            name = f"--{field.name.replace('_', '-')}"
+            info = opt.option(name, help=opt.HELPS.get(name, field.about))
         needed, check = field.required, field.control == "check"
         annotation: Any = Annotated[kind if needed or check else kind | None, info]
         default = Parameter.empty if needed else False if check else None

@@ -1,57 +1,103 @@
-"""The options that several commands share: each is declared here once, with its help and its panel.
+"""The options of commands: those of settings, from the fields that declare them, and those that several commands share.
 
-`@settings("seed", "timeout")` gives a command options of a run. One that is not given is None, and then the run's own
-value counts, or the default in `session.config.Config`, which the help of `Learning` commands shows.
+`@settings("seed", "timeout")` gives a command options of settings. Their fields are read when the command is built
+(`cli.tree`), so the help of other commands imports no model. An option that is not given is None, and then the value of
+the run counts, or the default of the field.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
-from inspect import Parameter, Signature, signature
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from typer import Argument, Option
-from typer.core import TyperCommand
-from typer.models import ParameterInfo
+from typer import Argument
+from typer.models import OptionInfo
 
-from practicum.core.trust import LEVELS
+from practicum.core.settings import Panel, Setting, SettingField
+from practicum.core.trust import LEVELS, Trust
 
-WHAT, MODEL, METHOD, BUDGET, OUTPUT = "Tasks and scores", "Agent and models", "Method", "Budget", "Output"
-CLUSTER = "Cluster"
 DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
-PANELS = (None, DECIDE, ONLY, TRY, WHAT, METHOD, MODEL, CLUSTER, BUDGET, OUTPUT)
-what = partial(Option, rich_help_panel=WHAT)
-method = partial(Option, rich_help_panel=METHOD)
-budget = partial(Option, rich_help_panel=BUDGET)
-output = partial(Option, rich_help_panel=OUTPUT)
+PANELS = (None, DECIDE, ONLY, TRY, *Panel)
+"""Groups of options in the order of the help."""
+
+
+HELPS: Mapping[str, str] = {
+    "--a-minute": "Requests that a key may send a minute.",
+    "--context": "The context: a run, RUN@NAME, or a playbook file.",
+    "--entry": "An entry, by its id.",
+    "--fields": "Names of fields in task files, as input=question,target=answer.",
+    "--format": "The format of the file.",
+    "--grant": "What a key or an agent may do: ask, report, review or admin (all); repeatable.",
+    "--json": "Print one JSON object on standard output.",
+    "--key": "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.",
+    "--learner": "The model that learns from outcomes.",
+    "--log": "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.",
+    "--methods": "Methods, as a,b,c.",
+    "--out": "Where the results are kept (default: a new folder).",
+    "--output": "The file or folder to write.",
+    "--plot": "Draw pictures (PNG): the file, or the folder of several.",
+    "--port": "The port to listen on; 0: a free one.",
+    "--runs-at-once": "Runs that are open at a time.",
+    "--section": "The section of the entries.",
+    "--seeds": "Runs of each kind, each with another seed; a claim needs three.",
+    "--seed-playbook": "Start from a playbook file or from another run.",
+    "--space": "The space, by its name.",
+    "--store": "The store: a folder, or postgresql://USER@HOST/DATABASE.",
+    "--tag": "A tag of tasks (meta.tags).",
+    "--target": "The right answer.",
+    "--task": "A task, by its id.",
+    "--tasks": "The file of tasks.",
+    "--test": "Held-out tasks, which give the score; of a space: those it holds out.",
+    "--trust": "The trust level of what is read, such as own or foreign.",
+    "--trust-run": "Trust the agent, scorer and models that a run from another machine names.",
+    "--user": "The end user, by the id that requests have.",
+    "--val": "Validation tasks, which choose the best context or try edits.",
+    "--version": "The version, or its name (default: the last).",
+    "--yes": "Do not ask whether to go on.",
+}
+"""The helps of options that several commands have. An option means the same on each."""
+
+
+class CommandOption(OptionInfo):
+    """An option of a command. Short helps leave it out if it is not `first`. `shown` is the default that a help shows
+    where the default is None. Without a help it has that of its name in `HELPS`."""
+
+    def __init__(
+        self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **how: Any
+    ) -> None:
+        super().__init__(default=default, param_decls=names, rich_help_panel=panel, **how)
+        self.first, self.shown = first, shown
+
+
+def option(default: Any = ..., *names: str, panel: str | None = None, first: bool = True, **how: Any) -> Any:
+    """An option of a command, with what typer's own takes."""
+    return CommandOption(default, names, panel, first, **how)
+
+
+what, method = partial(option, panel=Panel.TASKS), partial(option, panel=Panel.METHOD)
+budget, output = partial(option, panel=Panel.BUDGET), partial(option, panel=Panel.OUTPUT)
+
 
 RunFolder = Annotated[Path, Argument(help="The run's folder.")]
-Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
-Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
-Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
+Json = Annotated[bool, output("--json", help=HELPS["--json"])]
+Fields = Annotated[str | None, what(first=False)]
+Out = Annotated[Path | None, output("--out")]
 StoreUrl = Annotated[
     str | None,
-    output(
-        "--store",
-        envvar="PRACTICUM_STORE",
-        show_envvar=False,
-        metavar="URL",
-        help="Keep it in a database, postgresql://USER@HOST/DATABASE (default: PRACTICUM_STORE, else a file).",
-    ),
+    output("--store", first=False, envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=HELPS["--store"]),
 ]
-TrustRun = Annotated[
-    bool, what("--trust-run", help="Obey a run that was made elsewhere: its agent, scorer, models and the like.")
+TrustRun = Annotated[bool, what("--trust-run", first=False)]
+Yes = Annotated[bool, option("--yes", "-y", help=HELPS["--yes"])]
+Log = Annotated[list[str], output("--log", first=False, metavar="NAME")]
+SeedPlaybook = Annotated[Path | None, method(first=False)]
+TrustFilter = Annotated[
+    Trust | None,
+    option("--only-trust", panel=ONLY, metavar="NAME", help=f"Only what rests on this: {', '.join(LEVELS)}."),
 ]
-trust_filter = partial(Option, "--trust", metavar="NAME", help=f"Only what rests on this: {', '.join(LEVELS)}.")
-Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask whether to go on.")]
-Log = Annotated[
-    list[str],
-    output("--log", metavar="NAME", help="Send the run to wandb, mlflow or otel; repeatable (docs/monitor.md)."),
-]
-BenchFolder = Annotated[Path | None, output("--out", help="Folder of the results; the same command continues there.")]
 
 
 def method_names(start: str = "") -> list[str]:
@@ -61,162 +107,136 @@ def method_names(start: str = "") -> list[str]:
     return [name for name in METHODS.names() if name.startswith(start)]
 
 
-def _option(panel: str, type_: Any, *names: str, **how: Any) -> Any:
-    if "metavar" not in how:
-        how["metavar"] = {int: "N", float: "X", str: "TEXT"}.get(type_)
-    return Annotated[type_ | None, Option(*names, rich_help_panel=panel, **how)]
+def _of_method(name: str, kind: Any, help: str, least: float | None = None, **how: Any) -> SettingField:
+    return SettingField(name, kind, None, Setting(help, Panel.METHOD, **how), least)
 
 
-def _choice(panel: str, help: str, *choices: str) -> Any:
-    return _option(panel, Literal[choices], metavar="NAME", help=f"{help}: {', '.join(choices)}.")
-
-
-SETTINGS: dict[str, Any] = {
-    "redact": _option(
-        WHAT, str, metavar="KINDS", help="Placeholders for secrets,emails,cards,ibans,ids,phones,ips (or all)."
-    ),
-    "redact_map": _option(WHAT, str, metavar="FILE", help="Keep the redacted values here; tools then get them back."),
-    "scorer": _option(WHAT, str, help="exact, numeric, tests, ... (see docs/tasks.md) or module:function."),
-    "choices": _option(WHAT, str, help="The possible answers: a,b,c; @FILE of lines; auto: the targets of the tasks."),
-    "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
-    "judged": _option(WHAT, bool, "--judge", help="Without labels or scores: a judge's verdict is the feedback."),
-    "validate_every": _option(WHAT, int, min=1, help="Steps between two validations."),
-    "method": _option(METHOD, str, autocompletion=method_names, help="One of those that `practicum methods` lists."),
-    "set_": _option(METHOD, list[str], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
-    "epochs": _option(METHOD, int, min=1, help="Passes over the tasks."),
-    "steps": _option(METHOD, int, min=1, help="Steps of learning, through as many epochs as they take."),
-    "batch": _option(METHOD, str, "--batch-size", help="Tasks attempted before the context changes; combee: or auto."),
-    "online": _option(METHOD, bool, "--online", help="Each task is predicted first and then learned from."),
-    "asynchronous": _option(METHOD, bool, "--asynchronous", help="combee: a step does not wait for slow attempts."),
-    "staleness": _option(METHOD, int, help="combee --asynchronous: versions a delta may be behind."),
-    "scaling": _choice(METHOD, "Memory methods: how a task is tried k times", "parallel", "sequential", "none"),
-    "k": _option(METHOD, int, min=0, help="Attempts at each task, or passes after the first attempt."),
-    "preset": _choice(METHOD, "Memory methods: settings by name", "routine", "standard", "critical", "specification"),
-    "profile": _choice(MODEL, "Prompts and forms for capable or for small models", "full", "small"),
-    "sections": _option(METHOD, str, help="Sections of the playbook: a file of NAME: DESCRIPTION lines, or a,b,c."),
-    "review": _choice(METHOD, "Which edits wait for practicum review", "none", "foreign", "all"),
-    "trust_tools": _option(METHOD, bool, "--trust-tools", help="What tools return is as trusted as your tasks."),
-    "seed": _option(METHOD, int, help="The seed of every random choice."),
-    "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
-    "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),
-    "price": _option(
-        MODEL, list[str], metavar="in=X,out=X", help="USD per million tokens, cached=X too; 'NAME in=…' for one model."
-    ),
-    "api_key_env": _option(
-        MODEL, str, metavar="NAME", help="For a model at an address: the environment variable with its key."
-    ),
-    "agent": _option(MODEL, str, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
-    "instructions": _option(MODEL, str, help="Text, or @FILE, that the agent sees with each task."),
-    "reasoning": _option(MODEL, bool, "--reasoning", help="The chat agent writes its reasoning before the answer."),
-    "no_reasoning": _option(MODEL, bool, "--no-reasoning", help="The chat agent writes the answer only."),
-    "max_turns": _option(MODEL, int, min=1, help="Agents with tools: model calls in one attempt."),
-    "tool_timeout": _option(MODEL, float, help="Agents with tools: seconds that a tool may take."),
-    "guard_tools": _choice(
-        MODEL, "Agents with tools: calls that carry text of strangers alone", "off", "refuse", "ask"
-    ),
-    "temperature": _option(MODEL, float, min=0.0, help="The sampling temperature of every role."),
-    "max_output_tokens": _option(
-        MODEL, int, min=1, help="Tokens that one call may write (default: 4096; profile small: 1024)."
-    ),
-    "timeout": _option(MODEL, float, help="Seconds that one try of a call may take."),
-    "max_reply_mb": _option(MODEL, float, help="Megabytes of a reply; a larger one is a failed call."),
-    "model_options": _option(
-        MODEL, str, metavar="JSON", help='More for every request: {"extra_body": {…}, "headers": {NAME: "env:NAME"}}.'
-    ),
-    "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
-    "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
-    "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
-    "embedder": _option(MODEL, str, help="wordllama, granite, or one of pydantic-ai (openai:text-embedding-3-small)."),
-    "engine": _choice(CLUSTER, "Where attempts are made: in this process, or on a cluster of Ray", "local", "ray"),
-    "ray_address": _option(
-        CLUSTER, str, metavar="HOST:PORT", help="The cluster's head, or auto (default: a Ray of this machine)."
-    ),
-    "resources": _option(
-        CLUSTER, str, metavar="cpu=X,gpu=X", help="What an attempt takes; memory=4gb, image=NAME and others too."
-    ),
-    "concurrency": _option(MODEL, int, min=1, help="Calls in flight at one endpoint."),
-    "max_calls": _option(BUDGET, int, min=1, help="Stop before more model calls than this."),
-    "max_tokens": _option(BUDGET, int, min=1, help="Stop before more tokens than this."),
-    "max_usd": _option(BUDGET, float, help="Stop before it costs more US dollars than this."),
-    "max_minutes": _option(BUDGET, float, help="Stop after this many minutes of work."),
+METHOD_SETTINGS: Mapping[str, SettingField] = {
+    field.name: field
+    for field in (
+        _of_method("epochs", int, "Passes over the tasks.", 1, first=True),
+        _of_method("steps", int, "Steps of learning, over several epochs.", 1),
+        _of_method(
+            "batch", str, "Tasks that are attempted before the context changes; combee: or auto.", option="--batch-size"
+        ),
+        _of_method("online", bool, "Each task is predicted before it is learned from, and the prediction is scored."),
+        _of_method("asynchronous", bool, "combee: a step does not wait for slow attempts."),
+        _of_method("staleness", int, "combee --asynchronous: versions a delta may be behind."),
+        _of_method(
+            "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how a task is tried k times."
+        ),
+        _of_method("k", int, "Attempts at each task, or passes after the first attempt.", 0),
+        _of_method(
+            "preset", Literal["routine", "standard", "critical", "specification"], "Memory methods: settings by name."
+        ),
+    )
 }
-"""Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
+"""Settings of several methods that have options of their own; `--set` gives the others."""
 
-MODELS = (
-    "redact", "redact_map", "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent",
-    "instructions", "reasoning", "max_turns", "tool_timeout", "guard_tools", "temperature", "max_output_tokens",
-    "timeout", "max_reply_mb", "model_options", "structure", "embedder",
-)  # fmt: skip
-ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
-ON_CLUSTER = ("engine", "ray_address", "resources")
-LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")
 
-RENAMED = {
-    "attempts": "--retries", "labels=False": "--no-labels", "reasoning=False": "--no-reasoning", "judged": "--judge",
-    "batch": "--batch-size", "settings": "--set", "prices": "--price", "roles": "--role",
-    "seed_context": "--seed-playbook",
-}  # fmt: skip
-"""Options whose names are not those of the settings."""
+@cache
+def all_settings() -> Mapping[str, SettingField]:
+    """The settings of a run and of its method by name."""
+    from practicum.session.config import SETTINGS
+
+    return {**SETTINGS, **METHOD_SETTINGS}
+
 
 KEYWORDS = (
-    "approve_better", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again",
-    "learn", "methods", "out", "plot", "port", "reason", "repeat", "seeds", "sweep", "target", "tasks", "test",
-    "trust", "trust_run", "trust_scores", "val",
+    "approve_better", "baseline", "every", "fields", "format", "judge_again", "learn", "methods", "out", "plot", "port",
+    "reason", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_run", "trust_scores", "val",
 )  # fmt: skip
 """Further keywords of the library that are options of one command or another."""
+
+RENAMED = {"seed_context": "--seed-playbook", "from_traces": "--from-traces"}
+"""Keywords of the library that are options of another name."""
 
 
 def as_options(text: str) -> str:
     """A message of the library with the options of the command line: it writes settings as `max_usd` or `max_usd=N`,
     and those of a method as `settings: rounds=0`."""
 
-    def option(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"] or ""
-        if renamed := RENAMED.get(found[0].strip("`")):
-            return renamed
-        if name not in SETTINGS and name not in KEYWORDS and name not in RENAMED:
-            return found[0]
-        return f"{RENAMED.get(name) or '--' + name.replace('_', '-')} {value.removeprefix('True')}".rstrip()
+    def replaced(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"] or ""
+        field = all_settings().get(name)
+        if field is not None and field.options:
+            _, slash, off = field.options[0].partition("/")
+            if slash and value == "False":
+                return off
+            shown = field.option
+        elif name in RENAMED or name in KEYWORDS:
+            shown = RENAMED.get(name) or "--" + name.replace("_", "-")
+        else:
+            return match[0]
+        return f"{shown} {value.removeprefix('True')}".rstrip()
 
     text = re.sub(r"`settings: ([^`]+)`", r"--set \1", text)
-    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]+))?`", option, text)
+    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]+))?`", replaced, text)
 
 
 C = TypeVar("C", bound=Callable[..., Any])
+Where = Callable[[Setting], bool]
 
 
-def settings(*names: str, **defaults: Any) -> Callable[[C], C]:
-    """Give a command these options of a run, which it takes as keywords; those in `defaults` have a default."""
+def settings(
+    *names: str, where: Where | None = None, but: tuple[str, ...] = (), begins: bool = False,
+    fields: Callable[[], Mapping[str, SettingField]] = all_settings, **defaults: Any,
+) -> Callable[[C], C]:  # fmt: skip
+    """Give a command the options of settings, which it takes as keywords: those that are named, those `where` this
+    holds `but` for some, and those with `defaults` of their own. The help of a command that `begins` runs shows the
+    defaults of the fields.
+    """
+
+    def parameters() -> list[Parameter]:
+        known = fields()
+        chosen = [
+            name for name, field in known.items()
+            if where is not None and name not in (*METHOD_SETTINGS, *but) and field.options and where(field.setting)
+        ]  # fmt: skip
+        wanted = dict.fromkeys((*chosen, *names, *defaults))
+        return [parameter(known[name], defaults.get(name), show_default=begins) for name in wanted]
 
     def decorate(command: C) -> C:
-        own = [p for p in signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        given = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=SETTINGS[name])
-            for name in (*names, *defaults)
-        ]
-        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_panel_number)]
-        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.settings = parameters  # type: ignore[attr-defined]
         return command
 
     return decorate
 
 
-def _panel_number(parameter: Parameter) -> int:
-    info = parameter.default if isinstance(parameter.default, ParameterInfo) else parameter.annotation.__metadata__[0]
-    return PANELS.index(info.rich_help_panel)
+def parameter(field: SettingField, default: Any = None, *, show_default: bool = False) -> Parameter:
+    """The parameter of a command that takes a setting."""
+    setting = field.setting
+    plain = field.choices or field.inner in (str, int, float, bool)
+    kind = setting.typed or (field.inner if plain else str)
+    metavar = {int: "N", float: "X", bool: None, list[str]: "TEXT"}.get(kind, "NAME" if field.choices else "TEXT")
+    info = option(
+        *field.options, panel=setting.panel, first=setting.first, min=field.least, max=field.most, help=field.help,
+        shown=field.default if show_default and plain and not isinstance(field.default, bool) else None,
+        metavar=setting.metavar or metavar, autocompletion=method_names if field.name == "method" else None,
+    )  # fmt: skip
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind | None, info])
 
 
-class Learning(TyperCommand):
-    """A command that begins runs: its help shows the defaults of `Config`. The import of that takes a while, so it is
-    made when the help is asked for.
-    """
+def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of a command with those of its settings, in the order of the panels."""
+    given: list[Parameter] = command.settings() if hasattr(command, "settings") else []
+    names = {p.name for p in given}
+    own = [
+        p for p in signature(command, eval_str=True).parameters.values()
+        if p.kind is not p.VAR_KEYWORD and p.name not in names
+    ]  # fmt: skip
+    for p in own:
+        if isinstance(info := info_of(p), OptionInfo) and info.help is None:
+            texts = (*(info.param_decls or ()), info.default, f"--{p.name.replace('_', '-')}")
+            info.help = next(HELPS[text] for text in texts if isinstance(text, str) and text in HELPS)
+    return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_place)]
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from practicum.session.config import Config
 
-        defaults = {name: field.get_default(call_default_factory=True) for name, field in Config.model_fields.items()}
-        defaults["retries"] = defaults["attempts"] - 1
-        for parameter in self.params:
-            if parameter.default is None and defaults.get(parameter.name):
-                parameter.default = defaults[parameter.name]
-        super().format_help(ctx, formatter)
+def _place(parameter: Parameter) -> int:
+    panel = getattr(info_of(parameter), "rich_help_panel", None)
+    return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+
+def info_of(parameter: Parameter) -> Any:
+    """What is declared about a parameter: its default, or what annotates it."""
+    return next(iter(getattr(parameter.annotation, "__metadata__", ())), parameter.default)

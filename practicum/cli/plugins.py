@@ -1,4 +1,4 @@
-"""`practicum plugins`: what installed packages register, and whether it can be used."""
+"""`practicum bench plugins`: what installed packages register, and whether it can be used."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from practicum.core.words import quantity
 
 
 def plugins(json_: opt.Json = False) -> None:
-    """List the plug-ins of installed packages, and the reason for each that cannot be used."""
+    """List the plug-ins of installed packages.
+
+    Those that cannot be used have a reason.
+    """
     from practicum.agents.kinds import AGENTS
-    from practicum.cli.app import COMMANDS
+    from practicum.cli.tree import COMMANDS
     from practicum.engine.workers import ENGINES
     from practicum.methods import METHODS
     from practicum.retrieval.search import INDEXES

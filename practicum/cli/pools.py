@@ -1,4 +1,4 @@
-"""`practicum pools`: what the agents of a network have learned, pool by pool."""
+"""`practicum space pools`: what the agents of a network have learned, pool by pool."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ SHOWN = 5
 
 def pools(
     run: opt.RunFolder,
-    agent: str | None = Option(None, help="Only this agent's pool, by kind of step."),
-    plot: Path | None = Option(None, help="Draw sizes and rewards into a PNG file."),
+    agent: str | None = Option(None, "--pool", metavar="AGENT", help="Only this agent's pool, by kind of step."),
+    plot: Path | None = opt.option(None),
     json_: opt.Json = False,
 ) -> None:
-    """Show the sizes, the rewards and the most used experiences of a network's pools (method mael)."""
+    """Show the experience pools of a network (method mael).
+
+    Shows their sizes, their rewards and the most used experiences.
+    """
     from practicum.analysis.network.pools import plot_pools, pools_of
     from practicum.analysis.png import require_package
     from practicum.session.records import load_context

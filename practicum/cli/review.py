@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Option
 
@@ -11,7 +11,6 @@ from practicum.cli import options as opt
 from practicum.cli.context import diff_json
 from practicum.cli.output import Printer, confirm
 from practicum.core.errors import UsageError
-from practicum.core.trust import Trust
 from practicum.core.visible import visible_line
 from practicum.core.words import in_number, one_line, quantity
 
@@ -40,7 +39,9 @@ ONLY: dict[str, Any] = {"rich_help_panel": opt.ONLY}
 DECIDE: dict[str, Any] = {"rich_help_panel": opt.DECIDE, "metavar": "IDS"}
 
 
-@opt.settings("model", "role", "price", "api_key_env", "concurrency", *opt.LIMITS)
+@opt.settings(
+    "model", "roles", "prices", "api_key_env", "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes",
+)  # fmt: skip
 def review(
     run: opt.RunFolder,
     approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
@@ -54,24 +55,27 @@ def review(
         rich_help_panel=opt.DECIDE,
     ),
     try_: str | None = Option(None, "--try", help="Score these edits, or all without a flag, on tasks.", **TRY),
-    val: Path | None = Option(None, help="--try: the tasks (default: the validation tasks of the run).", **TRYING),
-    fields: str | None = Option(None, help="--val: names of fields, as input=question,target=answer.", **TRYING),
+    val: Path | None = opt.option(None, panel=opt.TRY),
+    fields: opt.Fields = None,
     approve_better: bool = Option(
         False, "--approve-better", help="--try: approve each edit without a flag that is shown to be better.", **TRYING
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
-    trust: Annotated[Trust | None, opt.trust_filter(**ONLY)] = None,
+    trust: opt.TrustFilter = None,
     flag: Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"] | None = Option(
         None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
     ),
-    section: str | None = Option(None, help="Only edits in this section.", **ONLY),
+    section: str | None = opt.option(None, panel=opt.ONLY),
     limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
     yes: opt.Yes = False,
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Look at the edits that wait for review, and decide about them. What waits is in no prompt."""
+    """Decide about the edits that wait for review.
+
+    An edit that waits is in no prompt.
+    """
     from practicum.session.review import Present, Wanted, read_reviews
     from practicum.session.story import Story
 
@@ -166,7 +170,7 @@ def _decide(
     if version is not None:
         out.print(
             f"{in_number(len(edited), f'{len(edited):,} edit[|s]')} approved: version {version} of {run}; undo it "
-            f"with practicum rollback {run} {version - 1}"
+            f"with practicum space rollback {run} {version - 1}"
         )
     for one in approved:
         if one.correction is not None:
@@ -290,7 +294,7 @@ def _print_review(out: Printer, run: Path, one: Review, present: Present, story:
 
 
 def _print_effect(out: Printer, effect: Effect) -> None:
-    """What edits would do, as `practicum diff` shows it. An entry that is new has no id yet."""
+    """What edits would do, as `practicum space diff` shows it. An entry that is new has no id yet."""
     from practicum.core.views import behind, entry_line
 
     added, removed, changed = effect.difference

@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 VERDICTS = {True: "right", False: "wrong", None: None}
 
 
-@opt.settings(*opt.ATTEMPTS, "max_usd")
+@opt.settings("scaling", "k", "preset", where=lambda setting: setting.use in ("attempts", "tools", "budget"))
 def run(
     query: str = Argument(..., help="The query; - reads it from standard input."),
-    context: Path = opt.what(..., help="A run or a playbook file."),
+    context: Path = opt.what(...),
     learn: bool = opt.what(False, "--learn", help="Learn from the query: a new step and version of the run."),
-    target: str | None = opt.what(None, help="--learn: the right answer (default: a judge gives a verdict)."),
+    target: str | None = opt.what(None),
     trust_run: opt.TrustRun = False,
     trace_out: Path | None = opt.output(None, help="Write an HTML page about the attempt and the agents' network."),
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
-    """Answer one query with what was learned: the answer, the entries it relies on, and why it was chosen.
+    """Answer one query with what was learned.
 
-    Settings that are not given are those of the run.
+    Shows the answer, the entries that it relies on, and why it was chosen. Settings that are not given are those of
+    the run.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import Interrupted, Warnings, parts_for, run_work
@@ -161,5 +162,5 @@ def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
     if not learned.applied:
         out.print(f"step {learned.step} of {context}: nothing new was learned{refused}")
         return
-    undo = f"practicum rollback {context} {learned.context.version - 1}"
+    undo = f"practicum space rollback {context} {learned.context.version - 1}"
     out.print(f"step {learned.step} made version {learned.context.version} of {context}{refused}; undo it with {undo}")

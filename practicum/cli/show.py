@@ -35,8 +35,8 @@ NARROWS = {
 
 def show(
     run: opt.RunFolder,
-    version: str | None = Option(None, help="The context at this version, or of this name (default: the last)."),
-    entry: str | None = Option(None, help="One entry, with its whole history and the attempts it came from.", **ONE),
+    version: str | None = opt.option(None),
+    entry: str | None = opt.option(None, panel="One of them", metavar="ID"),
     attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **WHAT),
     attempt: str | None = Option(None, help="One attempt: what it was shown, did and led to (such as 3.t17).", **ONE),
     lessons: bool = Option(False, "--lessons", help="The lessons, and what became of them.", **WHAT),
@@ -49,12 +49,16 @@ def show(
     failed: bool = Option(False, "--failed", help="attempts: only those that went wrong.", **ONLY),
     step: int | None = Option(None, min=1, help="attempts, lessons, merges, calls: only those of this step.", **ONLY),
     split: str | None = Option(None, help="attempts: only those of train, before, val or test.", **ONLY),
-    task: str | None = Option(None, help="attempts: only those at this task.", **ONLY),
-    role: str | None = Option(None, help="calls: only those of this role.", **ONLY),
-    output: Path | None = Option(None, help="delay: the PNG file (default: delay.png in the run's folder).", **ONLY),
+    task: str | None = opt.option(None, panel=opt.ONLY),
+    role: str | None = Option(None, "--by-role", help="calls: only those of this role.", **ONLY),
+    output: Path | None = opt.option(None, panel=opt.ONLY),
     json_: opt.Json = False,
 ) -> None:
-    """Show a run: its scores and its context or, one at a time, what else happened in it."""
+    """Show the scores and the context of a space.
+
+    Options show what else happened in it, one view at a time. --failed, --step, --split, --task and --by-role narrow a
+    view; --output is the picture of --delay.
+    """
     from practicum.session.records import split_version
 
     run, at = split_version(run)

@@ -1,4 +1,4 @@
-"""`practicum tasks`: a public data set's file as tasks, and the options to run them with."""
+"""`practicum bench tasks`: a public data set's file as tasks, and the options to run them with."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from practicum.core.words import quantity
 
 def tasks(
     file: Path = Argument(..., help="A data set's file, as published: JSON, CSV, parquet, gzip; or ids for --server."),
-    format: str | None = Option(None, help="Its format (default: recognised by the fields); a wrong name lists all."),
+    format: str | None = opt.option(None),
     server: str | None = Option(None, help="The address of the server (AppWorld) that knows the tasks of these ids."),
-    to: Path | None = opt.output(None, "--out", help="Where to write the tasks; instructions and choices beside it."),
+    to: Path | None = opt.output(None, "--out"),
     json_: opt.Json = False,
 ) -> None:
-    """Make tasks from a data set's own file, and print the scorer, choices and instructions that suit them."""
+    """Convert a data set's own file into tasks.
+
+    Prints the scorer, the choices and the instructions that suit them, and writes the tasks into the file --out. The
+    format is recognised by the fields; a wrong --format lists all.
+    """
     from practicum.tasks.formats import as_json_lines, convert, read_served
 
     if to is not None and not to.name:

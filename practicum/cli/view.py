@@ -16,14 +16,16 @@ from practicum.core.errors import UsageError
 
 def view(
     runs: list[Path] = Argument(..., metavar="RUN", help="Runs, comparisons, or folders of them, such as ./runs."),
-    output: Path | None = Option(None, help="Write the pages into this folder instead, to be opened without a server."),
-    port: int | None = Option(None, min=0, max=65_535, help="The port of the server (default: a free one)."),
+    output: Path | None = opt.option(None),
+    port: int | None = opt.option(None, min=0, max=65_535),
     no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),
     json_: opt.Json = False,
 ) -> None:
-    """Look at runs in a browser: scores, attempts, what was asked and answered, lessons, and each change of a playbook.
+    """Show spaces in a browser.
 
-    The pages are made when they are opened: a reload shows what a run at work has done since. Ctrl-C ends it.
+    With --output the pages are files, which need no server. Pages show scores, attempts, model calls, lessons, and
+    each change of a playbook. The pages are made when they are opened: a reload shows what a run at work has done
+    since. Ctrl-C ends it.
     """
     from practicum.analysis.view.server import PageServer
     from practicum.analysis.view.site import Site

@@ -16,50 +16,52 @@ class OperationMethods:
         """Recall what is known about a task. The answer is a text for the prompt, and the interaction that begins."""
 
     async def report(self, interaction: str | None = ..., *, session: str | None = ..., score: float | bool | None = ..., target: str | None = ..., comment: str | None = ..., label: str | None = ..., answer: str | None = ..., user: str | None = ...) -> answers.Reported:
-        """Report the outcome of an interaction: a score, the right answer, or what was wrong. A right answer or a comment
-        is a correction, which later requests about the same are shown."""
+        """Report the outcome of an interaction. It is a score, the right answer, or what was wrong. A right answer or a
+        comment is a correction, which later requests about the same are shown."""
 
     def report_sync(self, interaction: str | None = ..., *, session: str | None = ..., score: float | bool | None = ..., target: str | None = ..., comment: str | None = ..., label: str | None = ..., answer: str | None = ..., user: str | None = ...) -> answers.Reported:
-        """Report the outcome of an interaction: a score, the right answer, or what was wrong. A right answer or a comment
-        is a correction, which later requests about the same are shown."""
+        """Report the outcome of an interaction. It is a score, the right answer, or what was wrong. A right answer or a
+        comment is a correction, which later requests about the same are shown."""
 
     async def remember(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
-        """Keep a note, which later requests about the same are shown. The same note again replaces the old one."""
+        """Keep a note for later requests. Those about the same are shown it. The same note again replaces the old one."""
 
     def remember_sync(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
-        """Keep a note, which later requests about the same are shown. The same note again replaces the old one."""
+        """Keep a note for later requests. Those about the same are shown it. The same note again replaces the old one."""
 
     async def interactions(self, session: str | None = ..., *, user: str | None = ..., since: float | datetime | str | None = ..., limit: int = ...) -> answers.Interactions:
-        """List the last interactions of the space, the newest first."""
+        """List the last interactions. The newest comes first."""
 
     def interactions_sync(self, session: str | None = ..., *, user: str | None = ..., since: float | datetime | str | None = ..., limit: int = ...) -> answers.Interactions:
-        """List the last interactions of the space, the newest first."""
+        """List the last interactions. The newest comes first."""
 
     async def playbook(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook: the lessons from earlier work that all requests are shown."""
+        """Search or list the playbook. It has the lessons from earlier work that requests are shown."""
 
     def playbook_sync(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook: the lessons from earlier work that all requests are shown."""
+        """Search or list the playbook. It has the lessons from earlier work that requests are shown."""
 
     async def history(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show which versions were tried, with their results, the alarms, and the scores of requests that saw each entry."""
+        """Show the rollouts of versions. With them come their results, the alarms, and the scores of requests that saw
+        each entry."""
 
     def history_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show which versions were tried, with their results, the alarms, and the scores of requests that saw each entry."""
+        """Show the rollouts of versions. With them come their results, the alarms, and the scores of requests that saw
+        each entry."""
 
     async def corrections(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state, the oldest first, and their number in all."""
+        """List the corrections and notes in a state. The oldest come first, with the number of all."""
 
     def corrections_sync(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state, the oldest first, and their number in all."""
+        """List the corrections and notes in a state. The oldest come first, with the number of all."""
 
     async def review(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
-        """List what waits for review, the oldest first: corrections and notes, and edits of the playbook. Of very many
-        corrections only the first are listed."""
+        """List what waits for review. These are corrections and notes, and edits of the playbook, the oldest first. Of
+        very many corrections only the first are listed."""
 
     def review_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
-        """List what waits for review, the oldest first: corrections and notes, and edits of the playbook. Of very many
-        corrections only the first are listed."""
+        """List what waits for review. These are corrections and notes, and edits of the playbook, the oldest first. Of
+        very many corrections only the first are listed."""
 
     async def decide(self, id: str, *, decision: Literal['approve', 'reject'], reason: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Decided:
         """Approve or reject what waits for review. A correction or a note in effect can be rejected, too."""
@@ -94,28 +96,28 @@ class OperationMethods:
         """Make the version live that is being tried, or take it back."""
 
     async def learn(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Begin a round of learning as soon as possible, however few outcomes wait."""
+        """Begin a round of learning. It begins as soon as possible, however few outcomes wait."""
 
     def learn_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Begin a round of learning as soon as possible, however few outcomes wait."""
+        """Begin a round of learning. It begins as soon as possible, however few outcomes wait."""
 
     async def export_user(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user in the space, and what was learned from it."""
+        """Export all data of a user. What was learned from it in the space is part of it."""
 
     def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user in the space, and what was learned from it."""
+        """Export all data of a user. What was learned from it in the space is part of it."""
 
     async def forget_user(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Remove all data of a user in the space, and all that was learned from it, for good."""
+        """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
 
     def forget_user_sync(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Remove all data of a user in the space, and all that was learned from it, for good."""
+        """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
 
     async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys in the store, without the keys themselves."""
+        """List the keys. The store has only their digests."""
 
     def keys_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys in the store, without the keys themselves."""
+        """List the keys. The store has only their digests."""
 
     async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.NewKeyMade:
         """Make a key. The answer has the key, which is shown only once."""
@@ -124,10 +126,10 @@ class OperationMethods:
         """Make a key. The answer has the key, which is shown only once."""
 
     async def remove_key(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Remove a key, and end the sessions of the pages that were begun with it."""
+        """Remove a key. The sessions of pages that were begun with it end."""
 
     def remove_key_sync(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Remove a key, and end the sessions of the pages that were begun with it."""
+        """Remove a key. The sessions of pages that were begun with it end."""
 
     async def spaces(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
         """List the spaces of the service."""
@@ -142,7 +144,7 @@ class OperationMethods:
         """Make a space, unless there is one of this name."""
 
     async def remove_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
-        """Delete a space with everything that was asked, reported and learned in it, and its keys."""
+        """Delete a space. Everything that was asked, reported and learned in it is deleted, and its keys."""
 
     def remove_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
-        """Delete a space with everything that was asked, reported and learned in it, and its keys."""
+        """Delete a space. Everything that was asked, reported and learned in it is deleted, and its keys."""

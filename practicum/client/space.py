@@ -46,15 +46,14 @@ def open(
                     "settings.unused", f"`{name}` is for a store: a service has its own (practicum serve --{option})"
                 )
         return SpaceClient(ServiceLink(ServiceTransport(where, space, key, pass_key=pass_key), pass_key=pass_key))
-    from practicum.session.outcomes import Trusted
-
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
             f"`key` and `pass_key` are for a service: {str(where)!r} is no address (http://host:port)",
         )
-    trusted = Trusted(users=trust_users, tools=trust_tools)
-    return SpaceClient(StoreLink(StoreTransport(Path(where), space or "default", learner, trusted)))
+    return SpaceClient(StoreLink(StoreTransport(
+        Path(where), space or "default", learner, trust_users=trust_users, trust_tools=trust_tools
+    )))  # fmt: skip
 
 
 class SpaceClient(OperationMethods):

@@ -18,6 +18,9 @@ are the operator's. tool: what tools and pages returned to an agent. user: what 
 somebody else recorded.
 """
 
+Review = Literal["none", "foreign", "all"]
+"""Which edits wait: none; those from less than own sources and those that are flagged; or all that change a text."""
+
 LEVELS: tuple[Trust, ...] = get_args(Trust)
 
 MARK = "trust:"

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote, changed_entries, solved
 from practicum.core.screen import Flag, flags
-from practicum.core.trust import Trust, trust_of
+from practicum.core.trust import Review, Trust, trust_of
 from practicum.core.words import strings
 from practicum.store.reviews import PENDING
-
-Review = Literal["none", "foreign", "all"]
-"""Which edits wait: none; those from less than own sources and those that are flagged; or all that change a text."""
 
 COUNTED: frozenset[Trust] = frozenset({"own", "labelled", "tool"})
 """Origins whose votes count at once: the outcome that a vote rests on is the operator's own."""

@@ -518,4 +518,4 @@ def stored_dims(store: Store, embedder: str) -> int:
 
 
 def _advice(store: Store, embedder: str) -> str:
-    return f"embed its entries again: practicum memory reembed {store.folder} --embedder {embedder}"
+    return f"embed its entries again: practicum space memory reembed {store.folder} --embedder {embedder}"

@@ -112,7 +112,7 @@ class SpaceMaker:
         if not methods.is_own(values["method"]):
             raise UsageError(
                 "method.unsuitable",
-                f"method {values['method']!r} cannot serve: choose one that practicum methods lists",
+                f"method {values['method']!r} cannot serve: choose one that practicum bench methods lists",
             )
         config = config_from({**values, "model": self._model or None, "review": settings.review or "foreign"})
         seed = load_context(context) if context is not None else None

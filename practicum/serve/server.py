@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -57,36 +56,33 @@ the store would all take."""
 Ready = Callable[[str, list[str], list[str]], None]
 
 
-def run(
-    settings: ServiceSettings, upstream: str, host: str, port: int, keys: Sequence[str], a_minute: int | None,
-    pass_key: bool, timeout: float, log: Sequence[str], ready: Ready, output_tokens: int | None = None,
-    passing: Sequence[str] = (),
-) -> None:  # fmt: skip
-    """Serve until the process is interrupted. `log` has "json" for a line about each request, and "otel" for spans.
-    `ready` is called with the address, warnings, and the names of the new spaces, once requests are answered.
-    `output_tokens` is that of `open_upstream`. `passing` has paths of the upstream that pass besides those of models.
+def run(settings: ServiceSettings, ready: Ready) -> None:
+    """Serve until the process is interrupted. `ready` is called with the address, warnings, and the names of the new
+    spaces, once requests are answered.
 
     Raises UsageError, ModelError or StoreError if something does not fit.
     """
-    known, prefixes = read_keys(keys), read_prefixes(passing)
+    known, prefixes, upstream = read_keys(settings.keys), read_prefixes(settings.passing), settings.upstream
+    if not upstream:
+        raise UsageError("settings.missing", "give the model server: --upstream NAME", setting="upstream")
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
-    sock = _bound(host, port)
-    lines.set_up("json" in log)
-    spans = Spans() if "otel" in log else None
+    sock = _bound(settings.host, settings.port)
+    lines.set_up("json" in settings.log)
+    spans = Spans() if "otel" in settings.log else None
     try:
         make_folder(settings.folder)
     except OSError as error:
         raise StoreError("store.unwritable", f"cannot make the folder {settings.folder}: {error.strerror}") from error
-    server = open_upstream(upstream, settings.folder, timeout, output_tokens)
+    server = open_upstream(upstream, settings.folder, settings.upstream_timeout, settings.max_output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, a_minute, pass_key, prefixes, host, sock, spans, ready))
+    uvloop.run(_serve(settings, server, known, prefixes, sock, spans, ready))
 
 
 async def _serve(
-    settings: ServiceSettings, upstream: Upstream, given: Mapping[str, Grant], a_minute: int | None, pass_key: bool,
-    passing: Sequence[str], host: str, sock: socket.socket, spans: Spans | None, ready: Ready,
+    settings: ServiceSettings, upstream: Upstream, given: Mapping[str, Grant], passing: Sequence[str],
+    sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
     warnings = []
@@ -102,19 +98,19 @@ async def _serve(
             upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
             if not upstream.name:
                 warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
-                settings = replace(settings, learn=False)
+                settings = settings.model_copy(update={"learn": False})
         if spans is not None:
             stack.push_async_callback(asyncio.to_thread, spans.close)
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
-        keys = Keys(given, service.database, a_minute)
+        keys = Keys(given, service.database, settings.a_minute)
         await keys.refresh()
-        if not keys.required and not is_loopback(host):
+        if not keys.required and not is_loopback(settings.host):
             raise UsageError(
                 "key.not_configured",
-                f"on {host} everybody who reaches this machine could use the service: give a key (practicum key add, "
-                "or --key), or listen on 127.0.0.1",
+                f"on {settings.host} everybody who reaches this machine could use the service: give a key "
+                "(practicum key add, or --key), or listen on 127.0.0.1",
             )
         # What the filter loads for its first text would hold up requests.
         await asyncio.to_thread(flags, "a1")
@@ -131,7 +127,8 @@ async def _serve(
         pages = Pages(service, keys)
         stack.callback(pages.close)
         app = App(
-            service, upstream, keys, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
+            service, upstream, keys, pass_key=settings.pass_key, passing=passing, pages=pages, agents=agents,
+            spans=spans,
         )  # fmt: skip
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,

@@ -94,7 +94,7 @@ class Service:
             self.database, self.spaces, self.alarms, self.counts, lambda: self.learner.wake()
         )  # fmt: skip
         self.recorder = Recorder(
-            self.database, self.spaces, upstream, settings.judge, self.alarms, self.counts, self.wait_to_learn,
+            self.database, self.spaces, upstream, settings.judge_share, self.alarms, self.counts, self.wait_to_learn,
             shared=self.sessions is not None,
         )  # fmt: skip
         self.readiness = Readiness(self.database, settings.spaces)

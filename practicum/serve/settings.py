@@ -3,51 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sqlalchemy import URL
+from pydantic import BaseModel, ConfigDict, Field
 
+from practicum.core.settings import Panel, Setting, settings_of
+from practicum.core.trust import Review
 from practicum.core.types import Profile
-from practicum.engine.door import Review
-from practicum.session.outcomes import Trusted
+from practicum.session.config import SETTINGS as OF_RUN
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from practicum.session.outcomes import Trusted
+else:
+    # The commands read the fields before the database is loaded.
+    URL = Any
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceSettings:
-    """How a service learns and serves.
+def _of_run(name: str, note: str = "", *, first: bool = False) -> Setting:
+    """The setting of a run, as that of a service."""
+    return replace(OF_RUN[name].setting, panel=Panel.LEARNING, note=note, first=first)
 
-    `store` is a folder of this service alone, or a PostgreSQL database that several nodes share; `folder` is that of
-    the store, or one of the node's own, for logs and for what can be made again. `spaces` are served; the first is that
-    of requests that name none. `context` is what the first one starts from. `review` says what waits for review (None:
-    what the space says; a new one: what is foreign), and `trusted` whose words do not, besides the operator's.
-    Learning begins with `learn_every` outcomes, or `learn_minutes` after the first; its budgets are for a day and a
-    space. `judge` is the share of answers without an outcome that a judge scores for learning. `canary` is the share of
-    sessions that see a candidate, and `canary_length` how many scored requests it gets. `memory` is how many megabytes
-    open spaces take, about: beyond that those are closed that were not asked for longest. `max_read` is how many
-    megabytes the largest request, answer or event has that is read and kept: a larger one passes unchanged, and is
-    counted.
-    """
 
+class ServiceSettings(BaseModel):
+    """How a service learns and serves. `store` is a folder of this service alone, or a PostgreSQL database that several
+    nodes share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    # fmt: off
     store: Path | URL
-    folder: Path
-    spaces: tuple[str, ...] = ("default",)
-    context: str | None = None
-    method: str | None = None
-    profile: Profile | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    review: Review | None = None
-    trusted: Trusted = field(default_factory=Trusted)
-    learn: bool = True
-    learner: str | None = None
-    judge: float = 0.0
-    learn_every: int = 20
-    learn_minutes: float = 60.0
-    max_calls_day: int | None = None
-    max_usd_day: float | None = None
-    canary: float = 0.2
-    canary_length: int = 200
-    memory: int = 4_000
-    max_read: int = 8
-    webhook: str | None = None
+    folder: Annotated[Path, Setting(
+        "The folder of this node's logs and caches, with a database as the store.", Panel.SERVICE, typed=Path,
+        note="With a folder as the store, that folder.",
+    )]
+    upstream: Annotated[str, Setting(
+        "The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH.",
+        Panel.SERVICE, first=True,
+    )] = ""
+    host: Annotated[str, Setting(
+        "The address to listen on; without a key, this machine's own.", Panel.SERVICE, first=True,
+    )] = "127.0.0.1"
+    port: Annotated[int, Setting("The port to listen on; 0: a free one.", Panel.SERVICE, first=True)] = Field(
+        default=8_700, ge=0, le=65_535)
+    spaces: Annotated[tuple[str, ...], Setting(
+        "The space, by its name.", Panel.SERVICE, option="--space", metavar="NAME", typed=list[str], first=True,
+        note="Repeatable. The first is that of requests that name none.",
+    )] = ("default",)
+    context: Annotated[str | None, Setting(
+        "The context: a run, RUN@NAME, or a playbook file.", Panel.SERVICE, metavar="RUN", first=True,
+        note="The first space starts from it.",
+    )] = None
+    keys: Annotated[tuple[str, ...], Setting(
+        "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.", Panel.SERVICE,
+        option="--key", metavar="KEY", typed=list[str], first=True,
+        note="PRACTICUM_SERVE_KEYS has keys, too, separated by commas: other users can read a command line.",
+    )] = ()
+    a_minute: Annotated[int | None, Setting(
+        "Requests that a key may send a minute.", Panel.SERVICE, unit="requests/min", note="If it is None: any number.",
+    )] = Field(default=None, ge=1)
+    pass_key: Annotated[bool, Setting(
+        "Clients send their own key of the model server, and that of the service in x-practicum-key.", Panel.SERVICE,
+    )] = False
+    passing: Annotated[tuple[str, ...], Setting(
+        "A path of the model server that is passed on, such as /v1/files; repeatable.", Panel.SERVICE,
+        option="--pass", metavar="PATH", typed=list[str],
+    )] = ()
+    upstream_timeout: Annotated[float, Setting(
+        "Seconds that the model server may be silent.", Panel.SERVICE, unit="s",
+    )] = Field(default=600.0, ge=1)
+    max_output_tokens: Annotated[int | None, replace(
+        OF_RUN["max_output_tokens"].setting, panel=Panel.SERVICE,
+        note="For the upstream local, unless the request gives a limit. If it is None: 1,024.",
+    )] = Field(default=None, ge=1)
+    memory: Annotated[int, Setting(
+        "Megabytes that open spaces take, about; those that were used longest ago are closed.", Panel.SERVICE,
+        unit="MB", metavar="MB",
+    )] = Field(default=4_000, ge=1)
+    max_read: Annotated[int, Setting(
+        "Megabytes of a request, answer or event that is read and kept, at most; larger ones pass unchanged.",
+        Panel.SERVICE, unit="MB", metavar="MB",
+    )] = Field(default=8, ge=1, le=32)
+    log: Annotated[tuple[str, ...], Setting(
+        "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.", Panel.OUTPUT,
+        metavar="NAME", typed=list[str], note="json: a line for each request on standard error; otel: spans.",
+    )] = ()
+    method: Annotated[str | None, _of_run(
+        "method", "If it is None: unified, and episodes in the profile small.", first=True,
+    )] = None
+    profile: Annotated[Profile | None, _of_run("profile", "If it is None: small for the upstream local.")] = None
+    settings: Annotated[Mapping[str, Any], _of_run("settings")] = Field(default_factory=dict)
+    learner: Annotated[str | None, Setting(
+        "The model that learns from outcomes.", Panel.LEARNING, metavar="MODEL", first=True,
+        note="If it is None: that of the upstream.",
+    )] = None
+    learn: Annotated[bool, Setting(
+        "Outcomes are learned from; --no-learning: only corrections take effect.", Panel.LEARNING,
+        option=" /--no-learning",
+    )] = True
+    judge_share: Annotated[float, Setting(
+        "Share of answers without an outcome that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
+    )] = Field(default=0.0, ge=0, le=1)
+    review: Annotated[Review | None, _of_run(
+        "review", "If it is None: what the space says; foreign for a new one.", first=True,
+    )] = None
+    trust_users: Annotated[bool, Setting(
+        "What end users ask is as trusted as your own tasks.", Panel.LEARNING,
+    )] = False
+    trust_tools: Annotated[bool, _of_run("trust_tools")] = False
+    learn_every: Annotated[int, Setting(
+        "Outcomes from which a round of learning begins.", Panel.LEARNING, unit="outcomes",
+    )] = Field(default=20, ge=1)
+    learn_minutes: Annotated[float, Setting(
+        "Minutes after the first outcome after which a round begins with fewer.", Panel.LEARNING, unit="min",
+    )] = Field(default=60.0, ge=0)
+    max_calls_day: Annotated[int | None, Setting(
+        "Model calls of learning for a day and a space, at most.", Panel.LEARNING, unit="calls", first=True,
+    )] = Field(default=None, ge=1)
+    max_usd_day: Annotated[float | None, Setting(
+        "US dollars of learning for a day and a space, at most.", Panel.LEARNING, unit="USD", first=True,
+    )] = Field(default=None, ge=0)
+    canary: Annotated[float, Setting(
+        "Share of sessions that see a new version first; 0: none.", Panel.ROLLOUT, unit="0 to 0.5",
+    )] = Field(default=0.2, ge=0, le=0.5)
+    canary_length: Annotated[int, Setting(
+        "Scored requests after which a new version is promoted.", Panel.ROLLOUT, unit="requests",
+    )] = Field(default=200, ge=20)
+    webhook: Annotated[str | None, Setting(
+        "The URL where alarms are posted as JSON.", Panel.ROLLOUT, metavar="URL", first=True,
+    )] = None
+    # fmt: on
+
+    @property
+    def trusted(self) -> Trusted:
+        """What counts as the operator's own words."""
+        from practicum.session.outcomes import Trusted
+
+        return Trusted(users=self.trust_users, tools=self.trust_tools)
+
+
+SETTINGS = settings_of(ServiceSettings)
+"""The settings of a service by name."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from practicum.serve.api import Operation
     from practicum.serve.local import Local
     from practicum.serve.service import Service
-    from practicum.session.outcomes import Trusted
 
 PATIENCE = 30.0
 """Seconds that an answer may take."""
@@ -173,15 +172,17 @@ class ServiceTransport(Transport):
 
 class StoreTransport(Transport):
     """The way to the store in a folder, which this process opens unless another one has it. With a `learner`, a model's
-    name, the store learns in the background while this process has it; `trusted` says whose words need no review."""
+    name, the store learns in the background while this process has it. With `trust_users` and `trust_tools`, what end
+    users ask and what tools return need no review."""
 
     def __init__(
-        self, store: Path, space: str = "default", learner: str | None = None, trusted: Trusted | None = None, *,
-        roles: Collection[str] = ALL_ROLES, agent: str | None = None,
+        self, store: Path, space: str = "default", learner: str | None = None, *, trust_users: bool = False,
+        trust_tools: bool = False, roles: Collection[str] = ALL_ROLES, agent: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__("http://localhost", roles, space, agent)
         self._headers["x-practicum-roles"] = ",".join(sorted(self.roles))
-        self.store, self.space, self._learner, self._trusted = store, space, learner, trusted
+        self.store, self.space, self._learner = store, space, learner
+        self._trust_users, self._trust_tools = trust_users, trust_tools
         self._socket: str = str(store / "socket")
         self._stack = AsyncExitStack()
         self._local: Local | None = None
@@ -263,11 +264,10 @@ class StoreTransport(Transport):
         from practicum.serve.local import listening
         from practicum.serve.service import Service
         from practicum.serve.settings import ServiceSettings
-        from practicum.session.outcomes import Trusted
 
         settings = ServiceSettings(
             store=self.store, folder=self.store, spaces=(self.space,), learn=self._learner is not None,
-            learner=self._learner, trusted=self._trusted or Trusted(),
+            learner=self._learner, trust_users=self._trust_users, trust_tools=self._trust_tools,
         )  # fmt: skip
         async with AsyncExitStack() as stack:
             service = Service(settings)

@@ -1,4 +1,4 @@
-"""What `practicum advise` knows: the method for each kind of task and model, and the calls that methods make.
+"""What `practicum bench advise` knows: the method for each kind of task and model, and the calls that methods make.
 
 To correct an advice, edit a row of `ADVICE`. Of the rows for a kind of task and model, the first whose `when` holds is
 given. `measured` is the place of the measurement that the reason rests on; a row without one is our judgement.

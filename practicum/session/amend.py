@@ -114,8 +114,8 @@ def require_ended(store: Store) -> None:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
             "run.unfinished",
-            f"{store.folder} has not ended. Before you change what it learned, resume it (practicum resume "
-            f"{store.folder}) or end it as it is (practicum rollback {store.folder} {version})",
+            f"{store.folder} has not ended. Before you change what it learned, resume it (practicum space resume "
+            f"{store.folder}) or end it as it is (practicum space rollback {store.folder} {version})",
         )
 
 
@@ -137,8 +137,8 @@ def settle(store: Store, *, on_untried: bool = False) -> None:
     elif not on_untried:
         raise Conflict(
             "rollout.pending",
-            f"version {last} waits to be tried: make it live (practicum name RUN live {last}), or go back to the live "
-            f"one (practicum rollback RUN {live}), before you change the playbook",
+            f"version {last} waits to be tried: make it live (practicum space name RUN live {last}), or go back to the "
+            f"live one (practicum space rollback RUN {live}), before you change the playbook",
         )
 
 

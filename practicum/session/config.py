@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated, Any, ClassVar, TypedDict, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from practicum.agents.guard import GuardTools
 from practicum.agents.kinds import kind_of
-from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT, GuardTools
 from practicum.core.clashes import ON, Clash
 from practicum.core.errors import UsageError
+from practicum.core.sections import parse_sections
 from practicum.core.sensitive import KINDS, Kind
+from practicum.core.settings import Panel, Resume, Setting, Use, settings_of
+from practicum.core.trust import Review
 from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
-from practicum.engine.door import Review
 from practicum.engine.resources import LOCAL, Resources
-from practicum.methods.blocks.show import parse_sections
 from practicum.models.budget import BudgetLimits
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions, read_json
@@ -53,210 +53,200 @@ def _read_kinds(value: Any) -> Any:
     return value
 
 
-INERT = frozenset({
-    "profile", "sections", "instructions", "choices", "reasoning", "max_turns", "tool_timeout", "labels", "judged",
-    "seed", "concurrency", "structure", "temperature", "max_output_tokens", "timeout", "attempts", "window", "prices",
-    "validate_every", "from_traces", "trace_faults", "before", "max_calls", "max_tokens", "max_usd", "max_minutes",
-    "max_reply_mb", "redact",
-})  # fmt: skip
-"""The fields of `Config` that run nothing, call nobody and open nothing, whatever they say. Every other field, and so
-each new one, is part of the mark of a run, and a run that was made elsewhere is not obeyed in it."""
-
 OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
 """The most tokens of an answer in each profile: a small model that goes on and on should be cut off early."""
 
 
-class RunOptions(TypedDict, total=False):
-    """The keywords that `learn`, `evaluate`, `compare` and `ask` share: the fields of `Config` that are no arguments of
-    their own, with the types that a caller may give."""
-
-    model: str | None
-    """The model of every role that has none of its own."""
-    roles: Mapping[str, str]
-    """Models by role."""
-    profile: Profile | None
-    """full: for capable models; small: short forms with worked examples. If None: small where the model that reflects,
-    or else the agent's, runs in this process."""
-    sections: Mapping[str, str] | Sequence[str]
-    """The sections of a playbook, each with what belongs there; may be given as lines "name" or "name: description". If
-    empty: those of the seed and a set for any task; in the profile small, the one section rules."""
-    agent: str
-    """chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in, such as appworld:URL."""
-    scorer: str | None
-    """The name of the scorer; if None: that of the agent's plug-in, `choice` if choices are given, else `exact`."""
-    instructions: str
-    """What the agent is instructed to do, beside the task."""
-    choices: Sequence[str]
-    """The possible answers, where they are few."""
-    reasoning: bool
-    """Whether the chat agent writes a line of thought before its answer."""
-    max_turns: int
-    """The most turns of an agent with tools; each is one model call."""
-    tool_timeout: float
-    """Seconds that a tool may take, and that the tools' environment may take to open or close."""
-    guard_tools: GuardTools
-    """What happens to calls of tools that carry text of strangers alone (see `agents.guard`): refuse; ask: held for
-    approval, by `Parts(approve=...)` or on the terminal, and refused where nobody can be asked; off."""
-    labels: bool
-    """Whether learning may see targets and scores."""
-    judged: bool
-    """Without labels: whether a judge's verdict is the feedback."""
-    seed: int
-    """The seed of every random choice."""
-    concurrency: int
-    """The most calls in flight at one endpoint, or attempts of an agent of the user's own."""
-    engine: str
-    """Where attempts are made: local: in this process; ray, or another plug-in: on the workers of a cluster. The rest
-    of a run stays here, and so does an agent that makes one model call."""
-    ray_address: str | None
-    """HOST:PORT of the cluster's head, or auto for the cluster that this machine is part of. If None: what RAY_ADDRESS
-    says, or else a Ray of this machine that is started for the run alone."""
-    resources: Resources | Mapping[str, Any] | str
-    """What an attempt on a cluster takes, such as "cpu=2,gpu=0.5,memory=4gb,image=NAME"; one processor if nothing is
-    given. Attempts that take less than one share a process."""
-    structure: Structure
-    """How models are asked for JSON: native schema, tool, or prompted."""
-    temperature: float | None
-    """The temperature of every role; None leaves it to the provider."""
-    max_output_tokens: int | None
-    """The most tokens that a call may write; if None, 4096 in the profile full and 1024 in small."""
-    timeout: float
-    """Seconds that one try of a call may take, from the connection to the last byte."""
-    attempts: int
-    """How often a call is tried if the provider fails."""
-    api_key_env: str | None
-    """The name of the environment variable with the key for the models' address. The key itself is stored nowhere."""
-    max_reply_mb: float
-    """The most megabytes of a reply; a larger one is a failed call."""
-    model_options: ModelOptions | Mapping[str, Any] | str
-    """What every request to a model also has: {"extra_body": fields of its body, "headers": texts by name}; may be
-    given as JSON. A secret in a header is written as env:NAME, the name of an environment variable, and is not stored.
-    """
-    window: int | None
-    """Tokens that a model reads; if None, 8192 for models in this process, and the known window for others."""
-    prices: GivenPrices
-    """Prices of models that genai-prices does not list: "in=0.4,cached=0.1,out=1.6" in US dollars per million tokens,
-    or such texts by the names of models; "*" stands for every model without a price."""
-    embedder: str
-    """The name of the embedder."""
-    validate_every: int
-    """Steps between validations, if there are validation tasks."""
-    review: Review
-    """Which edits wait until somebody approves them (`practicum review`): foreign: those that rest on less than the
-    operator's own tasks, and those that the filter flags; all; none."""
-    trust_tools: bool
-    """Whether what tools return to the agent is as trusted as the operator's own tasks."""
-    redact: Sequence[Kind] | str
-    """What becomes a placeholder before it is stored or sent to a model: secrets, emails, cards, ibans, ids, phones,
-    ips, or all of them ("all")."""
-    redact_map: str | None
-    """A file for the redacted values, outside the run. With it, tools and agents that are programs get them back."""
-    nonce: str
-    """What the marks carry between which models are shown entries and material (`engine.framing`); by default made of
-    the tasks. Empty: no marks."""
-    from_traces: bool
-    """Whether the tasks carry recorded attempts to learn from, so that the agent runs in evaluations only."""
-    trace_faults: int
-    """How many parts of the stored traces could not be parsed, or not completely; the report counts them."""
-    before: bool
-    """Whether the test tasks are also run with the context that the run starts from."""
-    max_calls: int | None
-    """The most model calls, over all resumes."""
-    max_tokens: int | None
-    """The most tokens, input and output together."""
-    max_usd: float | None
-    """The most US dollars."""
-    max_minutes: float | None
-    """The most minutes of work."""
-
-
 class Config(BaseModel):
-    """Everything a run is made of, stored with it. `session.resume` says what may change when a run is resumed.
-
-    `method` is the name of the method and `settings` are its own; `RunOptions` describes the other fields.
-    """
+    """Everything a run is made of, stored with it. `method` is the name of the method and `settings` are its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str = "ace"
-    settings: dict[str, Any] = Field(default_factory=dict)
-    model: str | None = None
-    roles: dict[str, str] = Field(default_factory=dict)
-    profile: Profile | None = None
-    sections: Annotated[dict[str, str], BeforeValidator(_read_sections)] = Field(default_factory=dict)
-    agent: str = "chat"
-    scorer: str | None = None
-    instructions: str = ""
-    choices: tuple[str, ...] = ()
-    reasoning: bool = False
-    max_turns: int = Field(default=MAX_TURNS, ge=1)
-    tool_timeout: float = Field(default=TOOL_TIMEOUT, gt=0)
-    guard_tools: GuardTools = "off"
-    labels: bool = True
-    judged: bool = False
-    seed: int = 0
-    concurrency: int = Field(default=16, ge=1)
-    engine: str = LOCAL
-    ray_address: str | None = None
-    resources: Resources = Resources()
-    structure: Structure = "native"
-    temperature: float | None = Field(default=0.0, ge=0)
-    max_output_tokens: int | None = Field(default=None, ge=1)
-    timeout: float = Field(default=120.0, gt=0)
-    attempts: int = Field(default=6, ge=1)
-    api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    max_reply_mb: float = Field(default=MAX_REPLY_MB, gt=0)
-    model_options: Annotated[ModelOptions, BeforeValidator(read_json)] = ModelOptions()
-    window: int | None = Field(default=None, ge=256)
-    prices: Annotated[dict[str, Price], BeforeValidator(read_prices)] = Field(default_factory=dict)
-    embedder: str = "wordllama"
-    validate_every: int = Field(default=1, ge=1)
-    review: Review = "foreign"
-    trust_tools: bool = False
-    redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds)] = ()
-    redact_map: str | None = None
-    nonce: str = ""
-    from_traces: bool = False
-    trace_faults: int = Field(default=0, ge=0)
-    before: bool = False
-    max_calls: int | None = Field(default=None, ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_usd: float | None = Field(default=None, gt=0)
-    max_minutes: float | None = Field(default=None, gt=0)
-
-    CLASHES: ClassVar[tuple[Clash, ...]] = (
-        Clash(
-            {}, "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
-            ("redact_map",), {"redact": ON}, code="settings.unused",
-        ),
-        Clash(
-            {"labels": True, "from_traces": False},
-            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
-            ("judged",), code="settings.unused",
-        ),
-        Clash(
-            {}, "`reasoning` is for the chat agent, not for {s.agent}: leave it out",
-            ("reasoning",), {"agent": "chat"}, code="settings.unused",
-        ),
-        Clash(
-            {"agent": "chat", "from_traces": False},
-            "`trust_tools` is for an agent with tools, and the chat agent has none: leave it out",
-            ("trust_tools",), code="settings.unused",
-        ),
-        Clash(
-            {}, "`{setting}` is for an agent with tools, not for {s.agent}: leave it out",
-            ("max_turns", "tool_timeout", "guard_tools"), {"uses_tools": True}, code="settings.unused",
-        ),
-        Clash(
-            lambda s: s.choices and kind_of(s.agent) is not None,
-            "the tasks of {s.agent} have no choice of answers: leave out `choices`", code="settings.conflict",
-        ),
-        Clash(
-            {"engine": LOCAL}, "`{setting}` is for `engine=ray`: give that too, or leave it out",
-            ("ray_address", "resources"), code="settings.unused",
-        ),
-    )  # fmt: skip
-    """Settings of a run that exclude each other or have no effect, whatever its tasks and its method are."""
+    # fmt: off
+    method: Annotated[str, Setting(
+        "The method of learning: one of those that `practicum bench methods` lists.", Panel.METHOD, first=True,
+    )] = "ace"
+    settings: Annotated[dict[str, Any], Setting(
+        "Settings of the method; typed as NAME=VALUE, repeatable.", Panel.METHOD,
+        option="--set", metavar="NAME=VALUE", typed=list[str],
+    )] = Field(default_factory=dict)
+    model: Annotated[str | None, Setting(
+        "The model of every role without its own: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or "
+        "local:PATH.", Panel.MODEL, resume=Resume.NO_ANSWER, first=True,
+    )] = None
+    roles: Annotated[dict[str, str], Setting(
+        "Models by role (agent, reflector, curator, judge, state); typed as ROLE=MODEL, repeatable.", Panel.MODEL,
+        option="--role", metavar="ROLE=MODEL", accepts=Mapping[str, str], typed=list[str], resume=Resume.NO_ANSWER,
+    )] = Field(default_factory=dict)
+    profile: Annotated[Profile | None, Setting(
+        "Prompts and forms for capable models (full) or for small ones (small).", Panel.MODEL, inert=True,
+        note="If it is None: small where the model that reflects, or else the agent's, runs in this process.",
+    )] = None
+    sections: Annotated[dict[str, str], BeforeValidator(_read_sections), Setting(
+        "Sections of the playbook, with what belongs there: NAME: DESCRIPTION, or names alone.", Panel.METHOD,
+        accepts=Mapping[str, str] | Sequence[str], inert=True, use="learning",
+        note="Typed as a file of such lines, or a,b,c. If it is empty: those of the seed and a set for any "
+        "task; in the profile small, the one section rules.",
+    )] = Field(default_factory=dict)
+    agent: Annotated[str, Setting(
+        "The agent: chat, tools:module:name, command:PROGRAM, module:function, or one of a plug-in.", Panel.MODEL,
+        resume=Resume.NO_ATTEMPT, first=True,
+    )] = "chat"
+    scorer: Annotated[str | None, Setting(
+        "The scorer: exact, numeric, tests, ... (see docs/tasks.md) or module:function.", Panel.TASKS, first=True,
+        note="If it is None: that of the agent's plug-in, choice if choices are given, else exact.",
+    )] = None
+    instructions: Annotated[str, Setting(
+        "Text that the agent sees with each task; typed as it is, or as @FILE.", Panel.MODEL, inert=True, first=True,
+    )] = ""
+    choices: Annotated[tuple[str, ...], Setting(
+        "The possible answers; typed as a,b,c, @FILE of lines, or auto (the targets of the tasks).",
+        Panel.TASKS, accepts=Sequence[str], inert=True, first=True,
+    )] = ()
+    reasoning: Annotated[bool, Setting(
+        "The chat agent writes its reasoning before the answer.", Panel.MODEL, option="--reasoning/--no-reasoning",
+        inert=True,
+    )] = False
+    max_turns: Annotated[int, Setting(
+        "Model calls of an agent with tools in one attempt, at most.", Panel.MODEL, unit="calls", inert=True,
+        use="tools",
+    )] = Field(default=MAX_TURNS, ge=1)
+    tool_timeout: Annotated[float, Setting(
+        "Seconds that a tool may take, and that the tools' environment may take to open or close.", Panel.MODEL,
+        unit="s", inert=True, use="tools",
+    )] = Field(default=TOOL_TIMEOUT, gt=0)
+    guard_tools: Annotated[GuardTools, Setting(
+        "Tool calls whose text only strangers wrote: off (made), refuse, or ask (held for approval).", Panel.MODEL,
+        resume=Resume.NO_ATTEMPT, use="tools",
+        note="Approval comes from `Parts(approve=...)` or the terminal; without either, the call is refused "
+        "(`agents.guard`).",
+    )] = "off"
+    labels: Annotated[bool, Setting(
+        "Learning sees targets and scores; --no-labels hides both.", Panel.TASKS, inert=True, use="training",
+    )] = True
+    judged: Annotated[bool, Setting(
+        "Without labels or scores: a judge's verdict is the feedback.", Panel.TASKS, option="--judge", inert=True,
+        use="training",
+    )] = False
+    seed: Annotated[int, Setting("The seed of every random choice.", Panel.METHOD, inert=True)] = 0
+    concurrency: Annotated[int, Setting(
+        "Calls in flight at one endpoint, or attempts of an agent of your own, at most.", Panel.MODEL, unit="calls",
+        resume=Resume.FREE, inert=True, first=True,
+    )] = Field(default=16, ge=1)
+    engine: Annotated[str, Setting(
+        "Where attempts are made: local (this process), ray (a cluster), or a plug-in's engine.", Panel.CLUSTER,
+        resume=Resume.FREE, use="cluster",
+        note="The rest of a run stays in this process, and so does an agent that makes one model call.",
+    )] = LOCAL
+    ray_address: Annotated[str | None, Setting(
+        "The cluster's head as HOST:PORT, or auto: the cluster that this machine is part of.", Panel.CLUSTER,
+        metavar="HOST:PORT", resume=Resume.FREE, use="cluster",
+        note="If it is None: RAY_ADDRESS, or else a Ray of this machine that is started for the run alone.",
+    )] = None
+    resources: Annotated[Resources, Setting(
+        "What an attempt on a cluster takes, such as cpu=2,gpu=0.5,memory=4gb,image=NAME.", Panel.CLUSTER,
+        metavar="cpu=X,gpu=X", accepts=Resources | Mapping[str, Any] | str, resume=Resume.FREE, use="cluster",
+        note="One processor if nothing is given. Attempts that take less than one share a process.",
+    )] = Resources()
+    structure: Annotated[Structure, Setting(
+        "How models are asked for JSON.", Panel.MODEL, resume=Resume.LATER, inert=True,
+        note="native: a schema in the request; tool: a tool call; prompted: in the prompt; grammar: for llama.cpp. "
+        "With choices, grammar is fixed once an attempt is kept.",
+    )] = "native"
+    temperature: Annotated[float | None, Setting(
+        "The sampling temperature of every role; None leaves it to the provider.", Panel.MODEL,
+        resume=Resume.NOTHING, inert=True,
+    )] = Field(default=0.0, ge=0)
+    max_output_tokens: Annotated[int | None, Setting(
+        "Tokens that one call may write, at most.", Panel.MODEL, unit="tokens", inert=True,
+        note="If it is None: 4,096 in the profile full and 1,024 in small.",
+    )] = Field(default=None, ge=1)
+    timeout: Annotated[float, Setting(
+        "Seconds that one try of a call may take, from the connection to the last byte.", Panel.MODEL, unit="s",
+        resume=Resume.FREE, inert=True,
+    )] = Field(default=120.0, gt=0)
+    retries: Annotated[int, Setting(
+        "How often a call that the provider failed is sent again.", Panel.MODEL, unit="calls", resume=Resume.FREE,
+        inert=True,
+    )] = Field(default=5, ge=0)
+    api_key_env: Annotated[str | None, Setting(
+        "The environment variable with the key of a model at an address; the key is stored nowhere.", Panel.MODEL,
+        metavar="NAME", resume=Resume.FREE,
+    )] = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    max_reply_mb: Annotated[float, Setting(
+        "Megabytes of a reply, at most; a larger one is a failed call.", Panel.MODEL, unit="MB", resume=Resume.FREE,
+        inert=True,
+    )] = Field(default=MAX_REPLY_MB, gt=0)
+    model_options: Annotated[ModelOptions, BeforeValidator(read_json), Setting(
+        'More for every request, as JSON: {"extra_body": {...}, "headers": {NAME: "env:NAME"}}.', Panel.MODEL,
+        metavar="JSON", accepts=ModelOptions | Mapping[str, Any] | str, resume=Resume.FREE,
+        note="A secret in a header is written as env:NAME, the name of an environment variable, and is not stored.",
+    )] = ModelOptions()
+    window: Annotated[int | None, Setting(
+        "Tokens that fit into the model's context window.", Panel.MODEL, unit="tokens", resume=Resume.LATER,
+        inert=True, note="If it is None: 8,192 for models in this process, and the known window for others.",
+    )] = Field(default=None, ge=256)
+    prices: Annotated[dict[str, Price], BeforeValidator(read_prices), Setting(
+        "US dollars per million tokens, in=X,cached=X,out=X; 'NAME in=X,out=X' for one model.", Panel.MODEL,
+        option="--price", metavar="in=X,out=X", accepts=GivenPrices, typed=list[str], unit="USD", resume=Resume.FREE,
+        inert=True,
+        note="For models that genai-prices does not list. In Python also a mapping by model names, in which * stands "
+        "for every model without a price.",
+    )] = Field(default_factory=dict)
+    embedder: Annotated[str, Setting(
+        "The embedder: wordllama, granite, or one of pydantic-ai (openai:text-embedding-3-small).", Panel.MODEL,
+    )] = "wordllama"
+    validate_every: Annotated[int, Setting(
+        "Steps between two validations, if there are validation tasks.", Panel.TASKS, unit="steps", inert=True,
+        use="training",
+    )] = Field(default=1, ge=1)
+    review: Annotated[Review, Setting(
+        "Which edits wait for `practicum review`: none, foreign (not from your own tasks, or flagged), or all.",
+        Panel.METHOD, use="learning",
+    )] = "foreign"
+    trust_tools: Annotated[bool, Setting(
+        "What tools return is as trusted as your own tasks.", Panel.METHOD, use="learning",
+    )] = False
+    redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds), Setting(
+        "Placeholders for secrets,emails,cards,ibans,ids,phones,ips (or all) before texts are stored or sent.",
+        Panel.TASKS, metavar="KINDS", accepts=Sequence[Kind] | str, inert=True,
+    )] = ()
+    redact_map: Annotated[str | None, Setting(
+        "The file, outside the run, that keeps the redacted values; tools and programs then get them back.",
+        Panel.TASKS, metavar="FILE",
+    )] = None
+    nonce: Annotated[str, Setting(
+        "The word in the marks around entries and material that models are shown; empty: no marks.", Panel.METHOD,
+        option=None, note="By default it is made of the tasks (`engine.framing`).",
+    )] = ""
+    from_traces: Annotated[bool, Setting(
+        "Learning is from attempts that the tasks carry, so that the agent runs in evaluations only.", Panel.TASKS,
+        option=None, inert=True, use="traces",
+    )] = False
+    trace_faults: Annotated[int, Setting(
+        "Parts of the stored traces that could not be read in full; the report counts them.", Panel.TASKS,
+        option=None, unit="parts", inert=True, use="training",
+    )] = Field(default=0, ge=0)
+    before: Annotated[bool, Setting(
+        "The test tasks are also scored before learning.", Panel.TASKS, inert=True, use="training",
+    )] = False
+    max_calls: Annotated[int | None, Setting(
+        "Stop before more model calls than this, over all resumes.", Panel.BUDGET, unit="calls",
+        resume=Resume.FREE, inert=True, use="budget", first=True,
+    )] = Field(default=None, ge=1)
+    max_tokens: Annotated[int | None, Setting(
+        "Stop before more tokens than this, input and output together.", Panel.BUDGET, unit="tokens",
+        resume=Resume.FREE, inert=True, use="budget",
+    )] = Field(default=None, ge=1)
+    max_usd: Annotated[float | None, Setting(
+        "Stop before it costs more US dollars than this.", Panel.BUDGET, unit="USD", resume=Resume.FREE, inert=True,
+        use="budget", first=True,
+    )] = Field(default=None, gt=0)
+    max_minutes: Annotated[float | None, Setting(
+        "Stop after this many minutes of work.", Panel.BUDGET, unit="min", resume=Resume.FREE, inert=True,
+        use="budget",
+    )] = Field(default=None, gt=0)
+    # fmt: on
 
     def given(self, *names: str) -> tuple[str, ...]:
         """Those of the named settings that differ from their defaults."""
@@ -276,7 +266,7 @@ class Config(BaseModel):
     @property
     def executing(self) -> dict[str, Any]:
         """What the run executes and whom it calls, as plain values: all that is not inert and not a default."""
-        return self.model_dump(mode="json", exclude={*INERT}, exclude_defaults=True)
+        return self.model_dump(mode="json", include={*EXECUTING}, exclude_defaults=True)
 
     @property
     def models(self) -> str:
@@ -316,6 +306,62 @@ class Config(BaseModel):
         return BudgetLimits(self.max_calls, self.max_tokens, self.max_usd, self.max_minutes)
 
 
+SETTINGS = settings_of(Config)
+"""The settings of a run by name."""
+
+
+def used_by(*uses: Use) -> tuple[str, ...]:
+    """The names of the settings with these uses."""
+    return tuple(name for name, field in SETTINGS.items() if field.setting.use in uses)
+
+
+ARGUMENTS = ("method", "settings")
+"""Settings that are arguments of `learn` and its like, and so are no keywords of `RunOptions`."""
+
+RESUMABLE = tuple(name for name, field in SETTINGS.items() if field.setting.resume is not Resume.NEVER)
+"""The settings that a resume may change, some under a condition."""
+
+FREE = {name for name, field in SETTINGS.items() if field.setting.resume is Resume.FREE}
+"""Settings on which no result depends: they may change when the same is asked again."""
+
+EXECUTING = tuple(name for name, field in SETTINGS.items() if not field.setting.inert)
+"""The settings in which a run that was made elsewhere is not obeyed; they are the mark of a run."""
+
+CLASHES: tuple[Clash, ...] = (
+    Clash(
+        {}, "`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out",
+        ("redact_map",), {"redact": ON}, code="settings.unused",
+    ),
+    Clash(
+        {"labels": True, "from_traces": False},
+        "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`",
+        ("judged",), code="settings.unused",
+    ),
+    Clash(
+        {}, "`reasoning` is for the chat agent, not for {s.agent}: leave it out",
+        ("reasoning",), {"agent": "chat"}, code="settings.unused",
+    ),
+    Clash(
+        {"agent": "chat", "from_traces": False},
+        "`trust_tools` is for an agent with tools, and the chat agent has none: leave it out",
+        ("trust_tools",), code="settings.unused",
+    ),
+    Clash(
+        {}, "`{setting}` is for an agent with tools, not for {s.agent}: leave it out",
+        used_by("tools"), {"uses_tools": True}, code="settings.unused",
+    ),
+    Clash(
+        lambda s: s.choices and kind_of(s.agent) is not None,
+        "the tasks of {s.agent} have no choice of answers: leave out `choices`", code="settings.conflict",
+    ),
+    Clash(
+        {"engine": LOCAL}, "`{setting}` is for `engine=ray`: give that too, or leave it out",
+        tuple(name for name in used_by("cluster") if name != "engine"), code="settings.unused",
+    ),
+)  # fmt: skip
+"""Settings of a run that exclude each other or have no effect, whatever its tasks and its method are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Splits:
     """The tasks of a run. Those to learn from may be stored ones, which are read where they are needed."""
@@ -342,7 +388,7 @@ def require_tasks(tasks: Iterable[object]) -> None:
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
     """Raises UsageError for a keyword that is neither an argument of the function nor one of `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    require_names(given, [*own, *RunOptions.__annotations__])
+    require_names(given, [*own, *(name for name in SETTINGS if name not in ARGUMENTS)])
 
 
 def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Editing the playbook of a run as a markdown text (`practicum edit`). The change becomes one more version.
+"""Editing the playbook of a run as a markdown text (`practicum space edit`). The change becomes one more version.
 
 The text is an export below a title that names the version it was made of. So a text that was kept can still be applied
 when the run has changed meanwhile, if what it changes has not.
@@ -66,7 +66,7 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
                 raise UsageError(
                     "entry.changed",
                     f"{id} was changed in {store.folder} since version {base.version}, of which this text was made: "
-                    f"see practicum diff {store.folder} {base.version} {last.version}",
+                    f"see practicum space diff {store.folder} {base.version} {last.version}",
                     entry=id,
                 )
     return last, delta

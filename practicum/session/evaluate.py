@@ -22,8 +22,9 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.config import Splits, require_known
 from practicum.session.foreign import acting_values
+from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import load_context
 from practicum.session.result import Evaluation, RunInfo, Watch

@@ -16,7 +16,7 @@ from practicum.core.errors import UsageError
 from practicum.core.words import one_line
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts, make_method, make_settings
-from practicum.session.config import INERT, PYTHON, TOOLS, Config, Splits, config_from
+from practicum.session.config import EXECUTING, PYTHON, TOOLS, Config, Splits, config_from, used_by
 from practicum.session.records import (
     acting_config,
     config_columns,
@@ -32,16 +32,6 @@ from practicum.tasks.scoring.registry import COMPARING, JUDGED
 
 HARMLESS_SCORERS = (*COMPARING, "coverage", *JUDGED)
 """Scorers that run no program; what a judge's model is, is a matter of the models."""
-
-EXECUTING = tuple(field for field in Config.model_fields if field not in INERT)
-"""The fields in which a run that was made elsewhere is not obeyed."""
-
-
-ELSEWHERE = ("engine", "ray_address", "resources")
-"""Fields that nothing but a resume takes over."""
-
-LEARNING = ("review", "trust_tools")
-"""Fields that matter for learning alone."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +85,8 @@ class Origin:
         """The same for what attempts use, or also learning from them, but for these fields, which have no effect."""
         if self.trusted:
             return
-        without = {*without, *ELSEWHERE, *(() if learns else LEARNING)}
+        # A cluster is taken over by a resume alone.
+        without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
         # Whom a method asks is known once it is built, which it is only if that runs nothing foreign.
         unbuilt = any(self._outside(("method", "settings")))

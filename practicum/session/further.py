@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from practicum import methods
-from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Task, Usage

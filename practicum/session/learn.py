@@ -39,8 +39,9 @@ from practicum.models.local import pinned
 from practicum.models.registry import is_local
 from practicum.session.amend import save_snapshot, settle, show_at_once
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.config import RESUMABLE, Splits, require_known
 from practicum.session.foreign import Origin
+from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
@@ -62,7 +63,7 @@ from practicum.session.records import (
     update_run,
 )
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch
-from practicum.session.resume import ResumeOptions, resumed
+from practicum.session.resume import resumed
 from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up, strangers
 from practicum.session.watching import one_watch
@@ -196,7 +197,7 @@ async def resume(
     """
     folder = Path(folder)
     with Store.open(folder) as store:
-        Origin.of(store, changes, parts or Parts(), trust_run, ResumeOptions.__annotations__).require_all()
+        Origin.of(store, changes, parts or Parts(), trust_run, RESUMABLE).require_all()
         settle(store)
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
@@ -322,7 +323,7 @@ class LearningSession:
 
     def _way_on(self, error: PracticumError) -> str:
         """How to go on after an error that ended the run."""
-        go_on, other = f"practicum resume {self.folder}", isinstance(error, ModelError)
+        go_on, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
         if (now := read_kept(self.store)).nothing:
             said = NOTHING_SAID if now.spent.calls else NOTHING_KEPT
             again = f"{said}: correct it and give the same command again, or: {go_on}"

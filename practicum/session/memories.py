@@ -1,5 +1,5 @@
-"""Searching, adding and removing the memories of a run by hand (`practicum memory`). It works for the entries of every
-section.
+"""Searching, adding and removing the memories of a run by hand (`practicum space memory`). It works for the entries of
+every section.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Opened:
                 return self._kept
         why = f"{self._source} cannot be written to" if self.folder else "this is no run"
         raise UsageError(
-            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum import FILE --out RUN)"
+            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum space import FILE --out RUN)"
         )
 
     def _run_to_learn(self) -> Path:
@@ -142,6 +142,6 @@ class Opened:
             raise UsageError(
                 "run.needed",
                 f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
-                "(practicum import FILE --out RUN)",
+                "(practicum space import FILE --out RUN)",
             )
         return self.folder

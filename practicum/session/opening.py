@@ -218,7 +218,7 @@ def run_retrieval(config: Config, parts: Parts) -> Retrieval:
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
     """How a run opens its models; their logs go to its folder."""
     return ClientSettings(
-        config.concurrency, config.structure, config.attempts, config.window, folder, config.prices, parts.progress,
+        config.concurrency, config.structure, config.retries + 1, config.window, folder, config.prices, parts.progress,
         config.api_key_env, config.max_reply_mb, config.model_options, config.output_tokens,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions
 from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
-from practicum.session.config import Config, Splits, prices_for, require_tasks
+from practicum.session.config import Config, Splits, prices_for, require_tasks, used_by
 from practicum.session.identity import identified
 from practicum.store import schema
 from practicum.store.database import Store, as_stored, is_space
@@ -396,14 +396,8 @@ def run_config(path: Path) -> dict[str, Any]:
 
 def acting_config(config: Config) -> dict[str, Any]:
     """A configuration without what is for learning alone, and without the cluster that it was learned on."""
-    values = config.model_dump(exclude={*LEARNING_ONLY})
+    values = config.model_dump(exclude={*used_by("training", "cluster", "budget")})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
-
-
-LEARNING_ONLY = (
-    "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every", "trace_faults",
-    "engine", "ray_address", "resources",
-)  # fmt: skip
 
 
 def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
-from practicum.agents.guard import GuardTools
 from practicum.core.clashes import refuse
 from practicum.core.errors import UsageError
+from practicum.core.settings import Resume
 from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import LIMITS
-from practicum.models.options import ModelOptions
-from practicum.models.prices import GivenPrices, read_prices
-from practicum.models.refused import Structure
+from practicum.models.prices import read_prices
 from practicum.models.registry import ROLES, client_name
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, config_from, prices_for, require_names
+from practicum.session.config import (
+    CLASHES,
+    RESUMABLE,
+    SETTINGS,
+    Config,
+    Splits,
+    config_from,
+    prices_for,
+    require_names,
+)
 from practicum.session.records import Kept
 from practicum.session.setup import Setup, build_setup, check_engine, set_up
 
 
-class ResumeOptions(TypedDict, total=False):
-    """The keywords of `resume` that change settings of the run. The model of a role may change as long as the run
-    keeps no answer of that role, the agent and the guard of its tools as long as it keeps no attempt, the temperature
-    as long as it keeps nothing. All others may change at any time."""
-
-    model: str | None
-    roles: Mapping[str, str]
-    agent: str | None
-    guard_tools: GuardTools | None
-    structure: Structure | None
-    prices: GivenPrices
-    temperature: float | None
-    timeout: float | None
-    attempts: int | None
-    api_key_env: str | None
-    max_reply_mb: float | None
-    model_options: ModelOptions | Mapping[str, Any] | str | None
-    concurrency: int | None
-    engine: str | None
-    ray_address: str | None
-    resources: Resources | Mapping[str, Any] | str | None
-    window: int | None
-    max_calls: int | None
-    max_tokens: int | None
-    max_usd: float | None
-    max_minutes: float | None
-
-
 def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Parts, kept: Kept) -> Setup:
     """The setup of a stored run with these changes. Raises UsageError for one that does not fit what is kept."""
-    require_names(given, ResumeOptions.__annotations__)
+    require_names(given, RESUMABLE)
     values = {name: value for name, value in given.items() if value is not None and value != {}}
     if "roles" in values:
         values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
@@ -66,8 +45,8 @@ def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Par
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)
-    if not changed & {"model", "roles", "agent", "guard_tools"}:
-        refuse(new, Config.CLASHES)
+    if all(SETTINGS[name].setting.resume in (Resume.FREE, Resume.LATER) for name in changed):
+        refuse(new, CLASHES)
         setup = build_setup(new, splits, parts)
         check_engine(setup)
         return setup
@@ -113,29 +92,28 @@ def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
 
 
 def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
-    """Refuse another agent, temperature or form of answers where results of the old one are kept."""
-    there = kept.of("agent")
-    for name, what, whose in (("agent", "the agent", "it"), ("guard_tools", "`guard_tools`", "the agent")):
-        if name in changed and there:
-            raise UsageError(
-                "settings.fixed",
-                f"{what} cannot change from {getattr(config, name)} to {getattr(new, name)}: the run keeps {there} of "
-                f"{whose}. Start a new run from what this one learned (`seed_context`)",
-                setting=name,
-            )
-    if "temperature" in changed and kept.answers:
+    """Refuse a change that does not fit the results that are kept. Models are checked once the roles are known."""
+    attempts, results = kept.of("agent"), sum(kept.answers.values())
+    for name in sorted(changed):
+        match SETTINGS[name].setting.resume:
+            case Resume.NO_ATTEMPT if attempts:
+                there = f"{attempts} of the agent"
+            case Resume.NOTHING if results:
+                there = f"{results} results"
+            case _:
+                continue
         raise UsageError(
             "settings.fixed",
-            f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
-            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)",
-            setting="temperature",
+            f"`{name}` cannot change from {getattr(config, name)} to {getattr(new, name)}: the run keeps {there}. "
+            "Start a new run from what this one learned (`seed_context`)",
+            setting=name,
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
     # A grammar holds the agent to the choices, so it is asked in another way.
-    if grammar and config.choices and (there := kept.of("agent")):
+    if grammar and config.choices and attempts:
         raise UsageError(
             "settings.fixed",
             f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
-            f"{there} of the agent",
+            f"{attempts} of the agent",
             setting="structure",
         )

@@ -367,6 +367,6 @@ def _require_reviewable(store: Store) -> None:
         raise UsageError(
             "run.unfinished",
             f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
-            f"(practicum resume {store.folder}), or end it as it is (practicum rollback {store.folder} "
+            f"(practicum space resume {store.folder}), or end it as it is (practicum space rollback {store.folder} "
             f"{read_context(store).version})",
         )

@@ -27,7 +27,8 @@ from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
-from practicum.session.config import Config, Splits, config_from, require_tasks
+from practicum.session.config import CLASHES as OF_CONFIG
+from practicum.session.config import FREE, Config, Splits, config_from, require_tasks
 from practicum.store.journal import digest
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
@@ -36,12 +37,6 @@ from practicum.tasks.survey import Survey
 
 AGAIN = ("lessons", "refine", "rounds")
 """Settings of trying a task again, which stored traces do not allow."""
-
-CHANGEABLE = {
-    "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
-    "api_key_env", "max_reply_mb", "model_options",
-}  # fmt: skip
-"""Settings on which no result depends: they may change when the same is asked again."""
 
 NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
 """Settings with which a task is run once alone."""
@@ -125,7 +120,7 @@ class Setup:
     def digest(self, *parts: Any) -> str:
         """A digest of strings or JSON values, and of the settings on which results depend. A place in the journal that
         has it in its name holds no result of other work."""
-        return digest(*parts, self.config.model_dump(mode="json", exclude=CHANGEABLE))[:12]
+        return digest(*parts, self.config.model_dump(mode="json", exclude=FREE))[:12]
 
     def test_name(self, name: str) -> str:
         """The name of an evaluation of the test tasks. It differs for other tasks, and for the same ids with other
@@ -158,7 +153,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if not splits.train and not splits.test:
         raise UsageError("tasks.missing", "there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)
-    refuse(setup.config, Config.CLASHES)
+    refuse(setup.config, OF_CONFIG)
     refuse(setup, CLASHES)
     setup = replace(setup, known=survey(setup.splits.train))
     # A run that was begun keeps its nonce.

@@ -28,11 +28,12 @@ from practicum.methods.settings import GateSettings
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
-from practicum.session.config import Config, RunOptions, require_known
+from practicum.session.config import Config, require_known
 from practicum.session.correcting import HELD_OUT, Corrector
 from practicum.session.corrections import read_corrections
 from practicum.session.forget import ForgetReport, forget
 from practicum.session.further import learn_further
+from practicum.session.keywords import RunOptions
 from practicum.session.opened import Opened
 from practicum.session.opening import (
     check_tasks,

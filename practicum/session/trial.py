@@ -23,13 +23,14 @@ from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget
 from practicum.session.amend import writing
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.config import FREE, Splits, require_known
 from practicum.session.foreign import Origin
+from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import attempt_row, read_run
 from practicum.session.result import RunInfo, Watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
-from practicum.session.setup import CHANGEABLE, Setup, set_up, take_objects
+from practicum.session.setup import Setup, set_up, take_objects
 from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
@@ -116,7 +117,7 @@ async def try_reviews(
             )
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
-        same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - CHANGEABLE
+        same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - FREE
         # The run's own validation counts as long as the same is asked.
         split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)

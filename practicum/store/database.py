@@ -211,7 +211,7 @@ class Store(Scope):
             require_space_name(name)
         _make(folder)
         _refuse_earlier(folder)
-        held = f"{path} already holds a run: continue it with practicum resume {path}, or give another `out`"
+        held = f"{path} already holds a run: continue it with practicum space resume {path}, or give another `out`"
         if kind is None or where is None:
             if (folder / STORE_FILE).exists():
                 raise StoreError("run.exists", held)

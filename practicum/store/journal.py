@@ -105,7 +105,7 @@ async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]
 NOTE_ROLE = "noted"
 """The role of notes, which cost nothing but cannot be repeated: how long a step took, which attempt was first."""
 
-REMOVED = "[removed from this run by practicum forget]"
+REMOVED = "[removed from this run by practicum space forget]"
 """Stands in a prompt for a text that the run had to forget."""
 
 MOST_TEXTS = 2**16

@@ -92,6 +92,6 @@ def _other(number: int, format: StoreFormat, store: str) -> StoreError:
     if number == 0:
         has, advice = "has no tables yet", "what made it was stopped before it wrote anything: start that again"
     elif 0 < number < format.newest:
-        advice = "the next command that writes to it, such as practicum resume, migrates it"
+        advice = "the next command that writes to it, such as practicum space resume, migrates it"
     said = f"{store} {has}, and this practicum reads format {format.newest}: {advice}"
     return StoreError("store.unknown_format", said, format=number, reads=format.newest)

@@ -138,7 +138,7 @@ def run(example: Path, tmp_path: Path) -> Callable[..., Done]:
 
 
 def test_the_command_prints_a_table_and_draws_without_paying(run: Any, tmp_path: Path) -> None:
-    done = run("dynamics", "run", "--plot", "plot.png", "--window", 10)
+    done = run("space", "dynamics", "run", "--plot", "plot.png", "--recent", 10)
     assert "9 checkpoints on 5 validation tasks" in done.out
     assert "within 10 checkpoints" in done.out
     assert "usage: 0 calls" in done.out
@@ -150,7 +150,7 @@ def test_the_command_prints_a_table_and_draws_without_paying(run: Any, tmp_path:
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
-    "window": ("run --window 7", "'7' is not one of '5', '10', 'all'", 2),
+    "window": ("run --recent 7", "'7' is not one of '5', '10', 'all'", 2),
     "every": ("run --every 0", "--every", 2),
     "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),
@@ -169,6 +169,8 @@ def test_the_command_reports_wrong_usage_in_one_line(run: Any, tmp_path: Path) -
     run(*learning, "scripted:gone", "--test", "val.jsonl", "--out", "lost")
     (tmp_path / "gone").unlink()
     for typed, words, code in WRONG.values():
-        assert words in run("dynamics", *typed.split(), code=code).line
-    assert "dynamics" in run("--help").out
-    assert all(f"--{name}" in run("dynamics", "--help").out for name in ("tasks", "window", "every", "plot", "json"))
+        assert words in run("space", "dynamics", *typed.split(), code=code).line
+    assert "space dynamics" in run("help").out
+    assert all(
+        f"--{name}" in run("space", "dynamics", "--help").out for name in ("tasks", "recent", "every", "plot", "json")
+    )

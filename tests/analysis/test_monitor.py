@@ -157,7 +157,7 @@ def test_versions_that_no_step_made_change_only_the_totals(bank: Learned, tmp_pa
 
     folder = copied(bank.folder, tmp_path)
     with pytest.raises(SystemExit):
-        main(["rollback", str(folder), "1", "--yes"])
+        main(["space", "rollback", str(folder), "1", "--yes"])
     report = watched(folder)
     assert numbers(report, "memory") == {"entries": 2, "successes": 1, "failures": 1}
     assert columns(report, "memory") == columns(watched(bank.folder), "memory")

@@ -129,7 +129,7 @@ def test_run_writes_the_page(tmp_path: Path, script: Path) -> None:
 def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2), SHOWING)
     plot = tmp_path / "pools.png"
-    done = run_command(("pools", run.folder, "--agent", "agent1", "--plot", plot), tmp_path)
+    done = run_command(("space", "pools", run.folder, "--pool", "agent1", "--plot", plot), tmp_path)
     assert done.code == 0
     rows = [line.split() for line in done.out.splitlines()]
     # Of each task a gain and two acceptances; the second task's three critiques were shown one of the first each.

@@ -50,8 +50,8 @@ def test_noise_comes_as_often_as_the_setting_says() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["--every", "0"],
-        ["--every", "now"],
+        ["--harmful-every", "0"],
+        ["--harmful-every", "now"],
         ["--noise", "2"],
         ["--noise", "x"],
     ],

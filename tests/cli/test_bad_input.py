@@ -147,13 +147,13 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("a scorer that returns 17", (*LEARN, *SCRIPTED, "--scorer", "agents_here:score_17"), 1),
     ("an --out that holds a run", ("learn", "{tasks}", *SCRIPTED, "--out", "run"), 1),
     ("a folder that is no run", ("show", "empty"), 2),
-    ("`resume`: a folder that is no run", ("resume", "empty"), 2),
-    ("`resume`: a run that is finished", ("resume", "run"), 2),
+    ("`resume`: a folder that is no run", ("space", "resume", "empty"), 2),
+    ("`resume`: a run that is finished", ("space", "resume", "run"), 2),
     ("a damaged database", ("show", "damaged"), 1),
     ("a run of a newer version", ("show", "newer"), 1),
     ("a run made elsewhere", ("run", "2 + 2", "--context", "theirs", *SCRIPTED), 2),
     ("a database with a trigger", ("show", "active"), 1),
-    ("a run that another process writes", ("rollback", "busy", "0", "--yes"), 1),
+    ("a run that another process writes", ("space", "rollback", "busy", "0", "--yes"), 1),
     ("a version that does not exist", ("show", "run", "--version", "99"), 2),
     ("an entry that does not exist", ("show", "run", "--entry", "e99"), 2),
     ("`review`: an id that does not wait", ("review", "run", "--approve", "9.9"), 2),
@@ -163,8 +163,8 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("`export`: a folder that does not exist", ("export", "run", "--output", "none/x.md"), 0),
     ("`run`: an empty query", ("run", " ", "--context", "run"), 2),
     ("`run`: a context that does not exist", ("run", "2 + 2", "--context", "nowhere"), 2),
-    ("`rollback` where nobody can answer", ("rollback", "run", "0"), 2),
-    ("`forget`: an unknown task", ("forget", "run", "--task", "t99", "--yes"), 2),
+    ("`rollback` where nobody can answer", ("space", "rollback", "run", "0"), 2),
+    ("`forget`: an unknown task", ("space", "forget", "run", "--task", "t99", "--yes"), 2),
     ("a mistyped command", ("lern", "{tasks}"), 2),
 )
 """What is wrong, the command, and its exit code."""
@@ -181,7 +181,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (here / "agents_here.py").write_text(AGENTS)
     (here / "book.md").write_text("## rules\n- Add the numbers.\n")
     (here / "empty").mkdir()
-    seed = run_command(("import", "book.md", "--out", "run"), here)
+    seed = run_command(("space", "import", "book.md", "--out", "run"), here)
     assert seed.code == 0
     for copy in ("damaged", "newer", "busy", "theirs", "active"):
         shutil.copytree(here / "run", here / copy)

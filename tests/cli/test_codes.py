@@ -23,5 +23,5 @@ def test_a_bug_has_a_code_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("a slip")
 
     monkeypatch.setattr("practicum.cli.output.Printer.result", broken)
-    done = run_command(("methods", "--json"), here)
+    done = run_command(("bench", "methods", "--json"), here)
     assert (done.code, json.loads(done.out)["error"]["code"]) == (1, "practicum.bug")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import practicum
-from practicum.cli.app import make_app
+from practicum.cli.tree import root
 from practicum.core.context import MOST_ENTRIES
 from practicum.core.errors import PracticumError, StoreError
 from practicum.session.records import load_context
@@ -25,9 +25,10 @@ from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
 
 READING: tuple[tuple[str, ...], ...] = (
-    ("show", "RUN"), ("show", "RUN", "--attempts"), ("show", "RUN", "--entry", "e1"), ("monitor", "RUN"),
-    ("export", "RUN"), ("diff", "RUN", "0", "1"), ("memory", "list", "RUN"), ("name", "RUN", "x"),
-    ("rollback", "RUN", "0", "--yes"), ("forget", "RUN", "--task", "t1", "--yes", "--no-copy"),
+    ("show", "RUN"), ("show", "RUN", "--attempts"), ("show", "RUN", "--entry", "e1"), ("space", "monitor", "RUN"),
+    ("export", "RUN"), ("space", "diff", "RUN", "0", "1"), ("space", "memory", "list", "RUN"), ("space", "name",
+    "RUN", "x"),
+    ("space", "rollback", "RUN", "0", "--yes"), ("space", "forget", "RUN", "--task", "t1", "--yes", "--no-copy"),
 )  # fmt: skip
 
 SLOW: dict[str, Any] = {
@@ -67,7 +68,7 @@ def every_command(run: Path) -> None:
         with tempfile.TemporaryDirectory() as name:
             copy = shutil.copytree(run, Path(name) / "run")
             try:
-                make_app()([str(copy) if word == "RUN" else word for word in command], standalone_mode=False)
+                root()([str(copy) if word == "RUN" else word for word in command], standalone_mode=False)
             except PracticumError:
                 continue
 

@@ -41,8 +41,8 @@ ENCODINGS = [
     {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
 ]  # fmt: skip
 COMMANDS = [
-    ("show", "r"), ("export", "r"), ("diff", "r", "0", "1"), ("show", "r", "--json"), ("review", "r"),
-    ("show", "r", "--entry", "e1"), ("methods",), ("eval", "tasks.jsonl", "--agent", "greek:agent", "--json"),
+    ("show", "r"), ("export", "r"), ("space", "diff", "r", "0", "1"), ("show", "r", "--json"), ("review", "r"),
+    ("show", "r", "--entry", "e1"), ("bench", "methods"), ("eval", "tasks.jsonl", "--agent", "greek:agent", "--json"),
 ]  # fmt: skip
 
 

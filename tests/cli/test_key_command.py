@@ -23,7 +23,7 @@ def store(place: Place) -> list[str]:
 
 @pytest.mark.slow
 def test_the_first_key_is_made_before_the_first_start(place: Place) -> None:
-    made = key(place, "add", "ci", "--role", "ask", "--role", "report", "--days", 90, "--a-minute", 600)
+    made = key(place, "add", "ci", "--grant", "ask", "--grant", "report", "--days", 90, "--a-minute", 600)
     secret, said = made.out.splitlines()
     assert secret.startswith("pk-")
     assert said.startswith("key ci for all spaces: ask, report; it expires at ")

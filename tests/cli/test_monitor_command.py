@@ -1,4 +1,4 @@
-"""`practicum monitor`: what it prints, and the metrics that it sends."""
+"""`practicum space monitor`: what it prints, and the metrics that it sends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.code == 0, done.err
     (folder / "rules.md").write_text("## rules\n- Be brief.\n", encoding="utf-8")
     for typed in (
-        "import rules.md --out seed",
+        "space import rules.md --out seed",
         "learn tasks.jsonl --method episodes --model scripted:model --out plain",
     ):
         assert run_command(typed.split(), folder).code == 0
@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def typed(place: Path, words: str, code: int = 0) -> Done:
-    done = run_command(["monitor", *words.split()], place)
+    done = run_command(["space", "monitor", *words.split()], place)
     assert done.code == code, done.out + done.err
     assert "Traceback" not in done.err
     return done
@@ -135,7 +135,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 def here(place: Path, *words: str) -> int | str | None:
     with pytest.raises(SystemExit) as left:
-        main(["monitor", str(place / "run"), *words])
+        main(["space", "monitor", str(place / "run"), *words])
     return left.value.code
 
 

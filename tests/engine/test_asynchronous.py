@@ -553,9 +553,9 @@ def test_kills_keep_the_order_in_which_things_ended(
         assert ended.code == -signal.SIGKILL, (moment, ended.err)
         order = order_of(folder)
         assert order[: len(known)] == known
-        command, known = ("resume", "run"), order
+        command, known = ("space", "resume", "run"), order
     assert known
-    last = launcher.run(("resume", "run", "--json"), tmp_path)
+    last = launcher.run(("space", "resume", "run", "--json"), tmp_path)
     assert last.code == 0, last.err
     assert order_of(folder)[: len(known)] == known
     assert last.json["usage"]["calls"] == journaled(folder) + last.json["errors"].get("left_in_flight", 0)

@@ -86,4 +86,4 @@ def test_the_command_line_tells_the_first_error_at_once_and_ends_with_it(tmp_pat
     assert (
         len(re.findall("^the agent failed on task t[0-9]: false ended with exit code 1", done.out, re.MULTILINE)) == 1
     )
-    assert "practicum resume run" in done.line
+    assert "practicum space resume run" in done.line

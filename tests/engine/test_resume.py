@@ -97,7 +97,7 @@ def test_a_limit_of_the_size_of_files_ends_a_run_with_one_line_and_a_resume_goes
     ended = running.end()
     assert ended.code == 1
     assert ended.line.startswith("cannot write")
-    last = launcher.run(("resume", "cut", "--json"), tmp_path)
+    last = launcher.run(("space", "resume", "cut", "--json"), tmp_path)
     assert last.json["entries"] == whole["entries"]
     assert last.json["scores"] == whole["scores"]
     assert received(log) - once == once + last.json["errors"]["left_in_flight"] <= once + 3
@@ -150,10 +150,10 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
             assert stopped.code == 130, stopped.err
 
         stop_after(2, *command, "run")
-        stop_after(5, "resume", "run", "--json")
-        stop_after(once - 9, "resume", "run", "--json")
+        stop_after(5, "space", "resume", "run", "--json")
+        stop_after(once - 9, "space", "resume", "run", "--json")
         server.refuse = None
-        done = launcher.run(("resume", "run", "--json"), tmp_path).json
+        done = launcher.run(("space", "resume", "run", "--json"), tmp_path).json
     assert (done["entries"], done["scores"], done["version"]) == (whole["entries"], whole["scores"], whole["version"])
     assert not [name for name in done["errors"] if "lost" in name]
     assert done["usage"]["calls"] == whole["usage"]["calls"] == once

@@ -190,7 +190,7 @@ def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path
     assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
     done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
     assert done.json["errors"] == {"stopped_programs": 1}, done.err
-    assert "1 whose code was stopped" in launcher.run(["monitor", "run"], tmp_path).out
+    assert "1 whose code was stopped" in launcher.run(["space", "monitor", "run"], tmp_path).out
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:

@@ -102,11 +102,11 @@ class Warned(Watch):
 
 async def learned(server: SimulatedServer, out: Path, **more: Any) -> Result:
     settings = {"rounds": 0, **more.pop("settings", {})}
-    return await practicum.learn(TASKS, out=out, model=f"{server.url}#sim", settings=settings, attempts=2, **more)
+    return await practicum.learn(TASKS, out=out, model=f"{server.url}#sim", settings=settings, retries=1, **more)
 
 
 async def evaluated(server: SimulatedServer, tasks: list[Task] = TASKS, **more: Any) -> Evaluation:
-    return await practicum.evaluate(tasks, practicum.Context(), model=f"{server.url}#sim", attempts=2, **more)
+    return await practicum.evaluate(tasks, practicum.Context(), model=f"{server.url}#sim", retries=1, **more)
 
 
 def refusing(name: str, when: int | str = ONE) -> Any:

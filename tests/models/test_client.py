@@ -103,7 +103,7 @@ def test_a_web_page_instead_of_a_server_is_reported_after_few_tries(tmp_path: Pa
 @pytest.mark.slow
 def test_a_server_that_hangs_is_given_up_after_the_timeout(tmp_path: Path) -> None:
     with refused("attempts.all_failed"):
-        learn_from(tmp_path / "run", [("hang", 1)], timeout=0.2, attempts=1)
+        learn_from(tmp_path / "run", [("hang", 1)], timeout=0.2, retries=0)
 
 
 UNUSABLE: dict[str, tuple[str, str]] = {

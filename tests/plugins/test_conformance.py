@@ -14,8 +14,8 @@ import pytest
 import typer
 
 from practicum.agents.kinds import AGENTS, AgentKind, AgentOptions
-from practicum.cli.app import COMMANDS
 from practicum.cli.plugins import plugins
+from practicum.cli.tree import COMMANDS
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.plugins import Group
 from practicum.engine.workers import ENGINES

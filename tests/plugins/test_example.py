@@ -32,6 +32,6 @@ def test_an_installed_package_adds_a_method_a_scorer_and_a_command(tmp_path: Pat
     result = json.loads(practicum(*learn, "--model", "scripted:model", "--out", "run", "--json"))
     assert result["scores"]["test"] == 1.0
     assert practicum("count-entries", "run").strip() == "0"
-    listed = json.loads(practicum("plugins", "--json"))["plugins"]
+    listed = json.loads(practicum("bench", "plugins", "--json"))["plugins"]
     mine = {(each["kind"], each["name"], each["problem"]) for each in listed if each["package"] != "practicum"}
     assert mine >= {("method", "keep_failures", ""), ("scorer", "same_words", ""), ("command", "count-entries", "")}

@@ -64,7 +64,7 @@ def nothing() -> None:
 
 
 def offline(store: Path, before: Callable[[], None] = nothing) -> Forgotten:
-    """What `practicum forget STORE --user` does."""
+    """What `practicum space forget STORE --user` does."""
     before()
     with spaces_of(store, USER) as (space,):
         return forget_user(space, USER)
@@ -329,11 +329,11 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
         with Store.read(run) as store:
             ((state,),) = store.rows(store.select(schema.spaces.c.learning))
         # The same call again reports no error, unless all was done, and the next one that it is gone.
-        done = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        done = run_command(["space", "forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
         assert done.code == (2 if state == schema.FORGOTTEN else 0), done.err
         assert marked(run) == []
         assert [path.name for path in run.parent.iterdir() if "before" in path.name] in ([], [".run-before-forget"])
-        again = run_command(["forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
+        again = run_command(["space", "forget", "run", "--source", name, "--yes", "--no-copy"], run.parent)
         assert (again.code, "nothing in this run was learned from" in again.err) == (2, True)
     print(f"a run: {count} moments, bytes left after {before} kills")
 

@@ -371,7 +371,7 @@ def test_what_is_unusual_goes_to_the_sdk(message: object) -> None:
 @pytest.mark.slow
 @asynchronous
 async def test_the_configuration_that_is_printed_works(tmp_path: Path) -> None:
-    printed = run_command(["mcp", "--store", "store", "--role", "ask", "--json"], tmp_path)
+    printed = run_command(["mcp", "--store", "store", "--grant", "ask", "--json"], tmp_path)
     config = printed.json["mcpServers"]["practicum"]
     assert str(tmp_path / "store") in config["args"]
     how = command()

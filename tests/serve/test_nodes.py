@@ -102,7 +102,7 @@ async def test_a_session_that_says_anything_is_kept(postgresql: str, tmp_path: P
 async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: str, tmp_path: Path) -> None:
     async with with_candidate(postgresql, tmp_path) as (a, b):
         folder = tmp_path / "elsewhere"
-        # As `practicum store connect` and then `practicum name` do.
+        # As `practicum store connect` and then `practicum space name` do.
         Store.connect(folder, postgresql, "default").close()
         with Store.beside(folder) as store:
             name_version(store, LIVE, 1)

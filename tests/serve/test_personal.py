@@ -55,7 +55,7 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
     shown = run_command(["export", "practicum-store", "--user", "anna", "--space", "other"], tmp_path)
     assert [json.loads(line)["what"] for line in shown.out.splitlines()] == ["interaction"]
 
-    forget = ["forget", "practicum-store", "--user", "anna"]
+    forget = ["space", "forget", "practicum-store", "--user", "anna"]
     assert "add --yes to go on" in run_command(forget, tmp_path).err
     done = run_command([*forget, "--text", "--yes"], tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -71,10 +71,10 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["forget", "away", "--user", "u", "--yes"], "away is not a run folder"),
+        (["space", "forget", "away", "--user", "u", "--yes"], "away is not a run folder"),
         (["export", "away", "--user", "u"], "away is not a run folder"),
-        (["forget", "away", "--user", "u", "--task", "t1", "--yes"], "--user"),
-        (["forget", "away", "--space", "default", "--yes"], "--space"),
+        (["space", "forget", "away", "--user", "u", "--task", "t1", "--yes"], "--user"),
+        (["space", "forget", "away", "--space", "default", "--yes"], "--space"),
     ],
 )
 def test_what_does_not_fit_is_said(arguments: list[str], says: str, tmp_path: Path) -> None:

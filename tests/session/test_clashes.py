@@ -18,7 +18,7 @@ from practicum import methods
 from practicum.core.clashes import Clash
 from practicum.core.errors import UsageError
 from practicum.core.types import Recorded, Score, Trace
-from practicum.session.config import Config
+from practicum.session.config import CLASHES as OF_CONFIG
 from practicum.session.setup import CLASHES
 
 SETTINGS: Mapping[str, str] = {
@@ -162,7 +162,7 @@ def test_settings_of_a_run_that_do_not_fit_are_refused(how: dict[str, Any], code
 
 
 def declared() -> Iterator[Clash]:
-    yield from (*Config.CLASHES, *CLASHES)
+    yield from (*OF_CONFIG, *CLASHES)
     for name in methods.METHODS.registered().keys() | {*methods.NAMES}:
         yield from methods.settings_of(name).clashes()
 

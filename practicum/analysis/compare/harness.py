@@ -31,8 +31,9 @@ from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget, Finishing
 from practicum.models.client import Wait
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.config import Splits, require_known
 from practicum.session.foreign import executes
+from practicum.session.keywords import RunOptions
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
 from practicum.session.live import moved_text, wait_text

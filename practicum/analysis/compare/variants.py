@@ -164,7 +164,7 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
 def _unused_message(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
     if dot and which in {name for v in study.variants for name in (v.name, v.method)}:
-        listed = f"`practicum methods {which}` lists its settings"
+        listed = f"`practicum bench methods {which}` lists its settings"
         return f"{which} has no setting {setting!r} (`settings: {key}=...`); {listed}"
     if dot:
         return f"`settings: {key}=...`: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"

@@ -26,8 +26,8 @@ DATA: Mapping[str, str] = {
     "formula": f"XBRL Formula, formula_train_subset_500.jsonl and formula_test.jsonl ({_ACE_DATA})",
     "finer": f"FiNER-139, finer_train_batched_1000_samples.jsonl and finer_test_subset_006_seed42.jsonl ({_ACE_DATA})",
     "ddxplus": "DDXPlus in StreamBench's layout (huggingface.co/datasets/appier-ai-research/StreamBench)",
-    "appworld": "AppWorld: its own server, --agent appworld:URL, and tasks by `practicum tasks IDS --server URL --out "
-    "FILE` (docs/agents.md)",
+    "appworld": "AppWorld: its own server, --agent appworld:URL, and tasks by `practicum bench tasks IDS --server URL "
+    "--out FILE` (docs/agents.md)",
     "rewardbench2": "RewardBench 2 as JSON lines (huggingface.co/datasets/allenai/reward-bench-2)",
     "mmlu": "MMLU's CSV files, as published (github.com/hendrycks/test)",
     "gsm8k": "GSM8K's test.jsonl (github.com/openai/grade-school-math)",
@@ -36,7 +36,7 @@ DATA: Mapping[str, str] = {
     "srdd": "SRDD's descriptions of software, its CSV file (github.com/OpenBMB/ChatDev)",
     "yours": 'a stream of tasks of yours, as lines {"id", "input", "target"}',
 }
-"""The data sets of the tables: what they are and where they can be had. `practicum tasks` knows their layouts."""
+"""The data sets of the tables: what they are and where they can be had. `practicum bench tasks` knows their layouts."""
 
 SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
 """The data sets of scorers that no other set of the tables has."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
+from practicum.core.sections import plain_name
 from practicum.core.types import Attempt, Feedback, Profile, Score, Task, Trace
 from practicum.core.views import (
     View,
@@ -296,26 +297,10 @@ def default_sections(profile: Profile, seed: Context | None = None) -> dict[str,
     first."""
     if profile == "small":
         return SMALL_SECTIONS
-    named = {_plain_name(name): text for name, text in FULL_SECTIONS.items()}
-    there = {e.section: named.get(_plain_name(e.section), "") for e in seed or () if not e.hidden}
-    names = set(map(_plain_name, there))
-    return there | {name: text for name, text in FULL_SECTIONS.items() if _plain_name(name) not in names}
-
-
-def parse_sections(lines: Iterable[str]) -> dict[str, str]:
-    """Sections from lines of the form "name" or "name: description"; blank lines are left out.
-
-    Raises ValueError if a name is empty, has no letter or digit, begins with a dot, or is there twice.
-    """
-    found: dict[str, str] = {}
-    for line in filter(str.strip, lines):
-        name, _, description = (part.strip() for part in line.partition(":"))
-        if not _plain_name(name) or name.startswith("."):
-            raise ValueError(f"{line.strip()!r} names no section: write NAME or NAME: DESCRIPTION")
-        if _plain_name(name) in map(_plain_name, found):
-            raise ValueError(f"the section {name!r} is there twice")
-        found[name] = " ".join(description.split())
-    return found
+    named = {plain_name(name): text for name, text in FULL_SECTIONS.items()}
+    there = {e.section: named.get(plain_name(e.section), "") for e in seed or () if not e.hidden}
+    names = set(map(plain_name, there))
+    return there | {name: text for name, text in FULL_SECTIONS.items() if plain_name(name) not in names}
 
 
 def section_of(name: str, run: Run) -> str:
@@ -324,7 +309,7 @@ def section_of(name: str, run: Run) -> str:
     Case, punctuation, plurals and missing words do not matter ("Strategy", "2. formulas"). A name that fits no section,
     or several, is counted and stands for the first section, as does an empty name.
     """
-    found = [section for section in run.sections if _plain_name(section) == _plain_name(name)]
+    found = [section for section in run.sections if plain_name(section) == plain_name(name)]
     if not found and (words := _stems(name)):
         found = [section for section in run.sections if words <= _stems(section) or _stems(section) <= words]
     if len(found) == 1:
@@ -338,12 +323,6 @@ def described(run: Run) -> str:
     return "\n".join(f"- {name}: {text}" if text else f"- {name}" for name, text in run.sections.items())
 
 
-def _plain_name(name: str) -> str:
-    """The letters and digits of a name, in lower case, as words. A number at its beginning counts where it is all."""
-    words = re.findall(r"[^\W_]+", name.casefold().replace("&", " and "))
-    return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)
-
-
 def _stems(name: str) -> frozenset[str]:
     """The words of a name without the endings of plurals."""
-    return frozenset(re.sub(r"(?<=\w\w)(?:ies|y|s)$", "", word) for word in _plain_name(name).split() if word != "and")
+    return frozenset(re.sub(r"(?<=\w\w)(?:ies|y|s)$", "", word) for word in plain_name(name).split() if word != "and")

@@ -214,7 +214,7 @@ class PgvectorIndex:
             raise StoreError(
                 "embedder.mismatch",
                 f"the index of {self.space} in {self.database.name} has vectors of {self.dims} dimensions, and the "
-                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum memory reembed",
+                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum space memory reembed",
             )
 
     def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:

@@ -52,7 +52,7 @@ def test_each_method_with_each_seed_is_one_ordinary_run(compared: tuple[Shell, d
     }
     assert shell.json("show cmp/runs/ace-1")["scores"]["test"] == 1.0
     assert shell("export cmp/runs/ace-1").out
-    assert len(shell.json("diff cmp/runs/none-0 cmp/runs/ace-0")["added"]) == 3
+    assert len(shell.json("space diff cmp/runs/none-0 cmp/runs/ace-0")["added"]) == 3
 
 
 def test_the_report_is_one_html_file_markdown_and_json(compared: tuple[Shell, dict[str, Any]]) -> None:

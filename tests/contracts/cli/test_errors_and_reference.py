@@ -50,9 +50,9 @@ WRONG: dict[str, tuple[str, str]] = {
     "a format": ("export runs/first --format yaml", "command.invalid"),
     "a query": ("run ' ' --context runs/first", "query.empty"),
     "a context": ("run hello --context nowhere", "playbook.not_found"),
-    "no confirmation": ("rollback runs/first 1", "confirmation.missing"),
-    "the last version": ("rollback runs/first 11 --yes", "version.unchanged"),
-    "a source": ("forget runs/first --task t99 --yes", "source.unknown"),
+    "no confirmation": ("space rollback runs/first 1", "confirmation.missing"),
+    "the last version": ("space rollback runs/first 11 --yes", "version.unchanged"),
+    "a source": ("space forget runs/first --task t99 --yes", "source.unknown"),
     "no run": ("show nowhere", "run.not_found"),
     "an option": ("learn train.jsonl --modle local", "command.invalid"),
     "a command": ("lern train.jsonl", "command.invalid"),
@@ -67,6 +67,21 @@ def test_wrong_use_ends_with_2_one_line_and_a_code_before_anything_is_made(
     typed, error = WRONG[kind]
     shell.fails(f"{typed}{' --out made' if typed.startswith('learn') else ''}", error=error)
     assert not (shell / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    {"lern": "practicum learn", "resume": "practicum space resume", "rolback run 1": "practicum space rollback",
+     "list": "practicum space memory list or practicum key list",
+     "methods": "practicum bench methods",
+     "space memory serch": "practicum space memory search"}.items(),
+)  # fmt: skip
+def test_a_wrong_command_names_the_one_that_is_meant(workshop: Shell, typed: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in workshop.fails(typed, error="command.invalid")
+
+
+def test_the_help_of_a_wrong_command_names_the_one_that_is_meant(workshop: Shell) -> None:
+    assert "did you mean practicum learn?" in workshop("help lern", code=2).line
 
 
 @pytest.mark.parametrize("kind", ["401", "402", "403", "404"])
@@ -205,7 +220,7 @@ PLAYBOOKS: dict[str, str] = {
 @pytest.mark.parametrize("form", PLAYBOOKS)
 def test_a_playbook_keeps_ids_and_votes_and_new_items_get_new_ids(shell: Shell, form: str) -> None:
     shell.file("book", PLAYBOOKS[form])
-    assert shell.json("import book --out seed")["entries"] == 2
+    assert shell.json("space import book --out seed")["entries"] == 2
     entries = shell.json("show seed")["entries"]
     found = {e["text"]: (e["id"], e["section"], e["helpful"], e["harmful"]) for e in entries}
     assert found["Be brief."] == ("e7", "rules", 3, 1)
@@ -215,7 +230,7 @@ def test_a_playbook_keeps_ids_and_votes_and_new_items_get_new_ids(shell: Shell, 
 @pytest.mark.parametrize("form", ["markdown", "json"])
 def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: Shell, form: str) -> None:
     shell(f"export runs/first --format {form} --output book")
-    shell("import book --out seed")
+    shell("space import book --out seed")
     assert shell("export seed --format agents-md").out == shell("export runs/first --format agents-md").out
     same = [(e["id"], e["text"], e["helpful"], e["harmful"]) for e in shell.json("show seed")["entries"]]
     assert same == [(e["id"], e["text"], e["helpful"], e["harmful"]) for e in shell.json("show runs/first")["entries"]]
@@ -233,7 +248,7 @@ def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: S
 )  # fmt: skip
 def test_a_playbook_that_cannot_be_used_is_one_line(shell: Shell, text: str, error: str) -> None:
     shell.file("book", text)
-    line = shell.fails("import book --out seed")
+    line = shell.fails("space import book --out seed")
     assert line.startswith("book")
     assert not (shell / "seed").exists()
 
@@ -245,9 +260,11 @@ def test_every_result_is_one_json_object_on_standard_output_and_all_else_on_stan
         done = process.end()
     assert done.json["run"] == "runs/first"
     assert "[e0]" in done.err
-    quiet: list[str] = ["show runs/first", "show runs/first --calls", "export runs/first", "monitor runs/first",
-                        "diff runs/first 1 2", "name runs/first", "review runs/first", "memory list runs/bank",
-                        "memory search runs/bank x", "methods none", "advise train.jsonl", "bench paper"]  # fmt: skip
+    quiet: list[str] = ["show runs/first", "show runs/first --calls", "export runs/first", "space monitor runs/first",
+                        "space diff runs/first 1 2", "space name runs/first", "review runs/first",
+                        "space memory list runs/bank",
+                        "space memory search runs/bank x", "bench methods none", "bench advise train.jsonl",
+                        "bench paper"]  # fmt: skip
     for typed in quiet:
         value: Any = workshop(f"{typed} --json").json
         assert value

@@ -52,7 +52,7 @@ def test_after_a_kill_resume_pays_nothing_twice_and_comes_to_the_same_bytes(
     model.answer = by_script(SCRIPT)
     assert killed(shell, model, at, signal.SIGKILL) == -signal.SIGKILL
     assert len(model.bodies) == at
-    value = shell.json("resume run")
+    value = shell.json("space resume run")
     assert shell("export run --format json").out == export
     assert value["scores"] == {"before": 0.25, "test": 1.0}
     assert len(model.bodies) == calls + 1  # the call in flight is made again
@@ -70,8 +70,8 @@ def test_a_run_that_is_stopped_again_and_again_comes_to_the_same_bytes(shell: Sh
     model.bodies.clear()
     shell(f"{learn} run --max-calls 7")
     for limit in range(10, sum(asked.values()), 3):
-        shell(f"resume run --max-calls {limit}")
-    shell("resume run --max-calls 500")
+        shell(f"space resume run --max-calls {limit}")
+    shell("space resume run --max-calls 500")
     assert shell("export run --format json").out == shell("export whole --format json").out
     assert Counter(model.texts) == asked
 
@@ -95,9 +95,9 @@ def test_a_stop_keeps_what_was_paid_for_and_says_how_to_go_on(
     model.before = lambda n: None
     assert done.code == code
     assert done.json["stopped"]
-    assert "practicum resume run" in done.err
+    assert "practicum space resume run" in done.err
     assert shell.json("show run")["state"] == "stopped"
-    shell.json("resume run")
+    shell.json("space resume run")
     assert len(model.bodies) == calls
     assert shell("export run --format json").out == export
 
@@ -122,8 +122,8 @@ def test_equal_runs_of_another_seed_learn_in_another_order(shell: Shell) -> None
 def test_a_copied_run_resumes_as_the_original(shell: Shell) -> None:
     shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
     assert shell.json("store copy run copy")["rows"]
-    shell("resume run --max-calls 500")
-    shell("resume copy --max-calls 500")
+    shell("space resume run --max-calls 500")
+    shell("space resume copy --max-calls 500")
     assert shell("export run --format json").out == shell("export copy --format json").out
     assert shell("export run --format json").out == shell("export runs/first --format json").out
 
@@ -136,12 +136,12 @@ def test_a_spent_budget_stops_new_calls_and_what_was_learned_is_kept_and_scored(
     value = told.json
     assert value["stopped"]
     assert (value["version"], value["usage"]["calls"], value["scores"]["test"]) == (5, 20, 1.0)
-    assert "practicum resume run --max-calls N" in told.err
+    assert "practicum space resume run --max-calls N" in told.err
     assert shell.json("show run")["state"] == "stopped"
-    shell.fails("resume run", error="budget.spent")
-    shell.fails("resume run --max-calls 20")
-    shell.fails("resume run --max-calls 8")
-    again = shell.json("resume run --max-calls 100")
+    shell.fails("space resume run", error="budget.spent")
+    shell.fails("space resume run --max-calls 20")
+    shell.fails("space resume run --max-calls 8")
+    again = shell.json("space resume run --max-calls 100")
     assert "stopped" not in again
     assert (again["version"], again["scores"]["test"], again["usage"]["calls"]) == (11, 1.0, 39)
     assert again["journal"]["hits"] == 20
@@ -165,13 +165,13 @@ def test_time_is_a_budget_too(shell: Shell) -> None:
     value = shell.json(FIRST.replace("runs/first", "run"), "--max-minutes", 0.000001)
     assert "stopped" in value
     assert value["scores"] == {}
-    assert shell.json("resume run --max-minutes 60")["scores"] == {"before": 0.25, "test": 1.0}
+    assert shell.json("space resume run --max-minutes 60")["scores"] == {"before": 0.25, "test": 1.0}
 
 
 def test_a_budget_that_ends_in_the_evaluation_before_learning_stops_the_run(shell: Shell) -> None:
     value = shell.json(FIRST.replace("runs/first", "run"), "--max-calls", 7)
     assert (value["scores"], value["usage"]["calls"]) == ({}, 3)
-    assert shell.json("resume run --max-calls 500")["scores"] == {"before": 0.25, "test": 1.0}
+    assert shell.json("space resume run --max-calls 500")["scores"] == {"before": 0.25, "test": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -223,14 +223,16 @@ def test_resume_corrects_what_nothing_depends_on_that_is_kept(shell: Shell, mode
     write_lines(shell / "wrong.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
     shell.fails("learn train.jsonl --choices auto --model scripted:wrong.jsonl --out run", code=1)
     for fixed in ("--model scripted:script.jsonl", "--agent os.path:join", "--temperature 1"):
-        shell.fails(f"resume run {fixed}", error="settings.fixed")
-    value = shell.json("resume run --role reflector=scripted:script.jsonl --structure tool --retries 1 --timeout 9")
+        shell.fails(f"space resume run {fixed}", error="settings.fixed")
+    value = shell.json(
+        "space resume run --role reflector=scripted:script.jsonl --structure tool --retries 1 --timeout 9"
+    )
     assert value["journal"]["hits"] >= 1
     assert value["version"] > 0
 
 
 def test_a_finished_run_is_not_resumed(shell: Shell) -> None:
-    shell.fails("resume runs/first", error="run.finished")
+    shell.fails("space resume runs/first", error="run.finished")
 
 
 # ---- forgetting
@@ -256,8 +258,9 @@ def taught(shell: Shell) -> Shell:
 def gone(shell: Shell, folder: str = "run") -> None:
     """The secret is in no output, and in no byte of the folder."""
     for typed in (f"show {folder}", f"show {folder} --attempts", f"show {folder} --calls", f"export {folder}",
-                  f"export {folder} --format json", f"memory list {folder} --section all", f"show {folder} --lessons",
-                  f"monitor {folder}"):  # fmt: skip
+                  f"export {folder} --format json", f"space memory list {folder} --section all",
+                  f"show {folder} --lessons",
+                  f"space monitor {folder}"):  # fmt: skip
         assert SECRET not in shell(typed).out
     assert SECRET.encode() not in all_bytes(shell / folder)
     shell(f"view {folder} --output site-{folder}")
@@ -270,26 +273,26 @@ def gone(shell: Shell, folder: str = "run") -> None:
 )
 def test_what_is_forgotten_is_in_no_later_output_and_no_byte_on_the_disk(taught: Shell, named: str) -> None:
     before = len(taught.texts("run"))
-    value = taught.json(f"forget run {named} --yes --no-copy")
+    value = taught.json(f"space forget run {named} --yes --no-copy")
     assert len(value["removed"]) == 1
     assert value["left"] == 0
     gone(taught)
     assert len(taught.texts("run")) == before - 1
     assert not (taught / "run-before-forget").exists()
-    taught.fails(f"forget run {named} --yes", error="source.unknown")
+    taught.fails(f"space forget run {named} --yes", error="source.unknown")
 
 
 def test_an_entry_is_forgotten(taught: Shell) -> None:
     (id,) = (entry["id"] for entry in taught.json("show run")["entries"] if SECRET in entry["text"])
-    assert taught.json(f"forget run --entry {id} --yes --no-copy")["left"] == 0
+    assert taught.json(f"space forget run --entry {id} --yes --no-copy")["left"] == 0
     assert not any(SECRET in text for text in taught.texts("run"))
 
 
 def test_forget_keeps_a_copy_unless_told_otherwise(taught: Shell) -> None:
-    taught("forget run --task s1 --yes")
+    taught("space forget run --task s1 --yes")
     gone(taught)
     assert any(SECRET in text for text in taught.texts("run-before-forget"))
-    taught("forget run --task r1 --yes")
+    taught("space forget run --task r1 --yes")
     assert (taught / "run-before-forget-2").is_dir()
 
 
@@ -298,7 +301,7 @@ def test_all_that_strangers_taught_is_forgotten_by_their_trust(shell: Shell) -> 
     shell.file("theirs.jsonl", logs.replace("The battery of my laptop", f"{SECRET.capitalize()}. My battery"))
     learn = "learn --from-traces theirs.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
     assert len(shell.json(f"{learn} --model scripted:script.jsonl --out run")["entries"]) == 3
-    value = shell.json("forget run --source trust:foreign --yes --no-copy")
+    value = shell.json("space forget run --source trust:foreign --yes --no-copy")
     assert (len(value["removed"]), value["left"]) == (3, 0)
     assert shell.texts("run") == []
     assert SECRET.capitalize().encode() not in all_bytes(shell / "run")
@@ -313,37 +316,37 @@ def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: S
         mixed = next(e for e in entries.values() if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
         (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))
         shell.copy(run, kept := f"{run}-kept")
-        value = shell.json(f"forget {kept} --source {task} --keep-mixed --yes")
+        value = shell.json(f"space forget {kept} --source {task} --keep-mixed --yes")
         assert value[rest]
         left = {e["id"]: e for e in shell.json(f"show {kept}")["entries"]}
         assert not any(task in e["sources"] for e in left.values())
         assert {e["id"] for e in value[rest]} <= left.keys()
         assert mixed["text"] in [e["text"] for e in left.values()]
-        assert mixed["id"] in [e["id"] for e in shell.json(f"forget {run} --source {task} --yes")["removed"]]
+        assert mixed["id"] in [e["id"] for e in shell.json(f"space forget {run} --source {task} --yes")["removed"]]
         assert mixed["id"] not in [e["id"] for e in shell.json(f"show {run}")["entries"]]
 
 
 def test_what_has_rare_words_of_it_is_reported_and_with_text_removed(shell: Shell) -> None:
     """A model copied words of a task into what it said about others."""
     shell.copy("runs/first", "runs/other")
-    value = shell.json("forget runs/first --task r7 --yes --no-copy")
+    value = shell.json("space forget runs/first --task r7 --yes --no-copy")
     assert sum(value["alike"]["rows"].values()) + len(value["alike"]["entries"]) > 0
     assert value["left"] == 0
-    with_text = shell.json("forget runs/other --task r7 --text --yes --no-copy")
+    with_text = shell.json("space forget runs/other --task r7 --text --yes --no-copy")
     assert with_text["alike"] == {"entries": [], "rows": {}}
     assert with_text["rows"] > value["rows"]
 
 
 @pytest.mark.parametrize("named", ["", "--task t99", "--entry e99", "--user ann", "--space x --task s1"])
 def test_what_cannot_be_forgotten_is_one_line(taught: Shell, named: str) -> None:
-    taught.fails(f"forget run {named} --yes")
+    taught.fails(f"space forget run {named} --yes")
     assert any(SECRET in text for text in taught.texts("run"))
 
 
 def test_a_forgotten_run_learns_on_without_what_was_forgotten(shell: Shell) -> None:
     shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
-    shell("forget run --task r7 --yes --no-copy")
-    shell("resume run --max-calls 500")
+    shell("space forget run --task r7 --yes --no-copy")
+    shell("space resume run --max-calls 500")
     assert b"Half of the screen stays black" not in all_bytes(shell / "run")
 
 
@@ -352,12 +355,16 @@ def test_a_forgotten_run_learns_on_without_what_was_forgotten(shell: Shell) -> N
 
 @pytest.mark.parametrize(
     "typed",
-    ["show FOLDER", "export FOLDER", "resume FOLDER", "rollback FOLDER 0 --yes", "forget FOLDER --task x --yes",
-     "review FOLDER", "name FOLDER", "memory list FOLDER", "memory search FOLDER x", "memory add FOLDER mine.jsonl",
-     "memory remove FOLDER e0", "memory reembed FOLDER", "edit FOLDER --file own.md", "monitor FOLDER", "pools FOLDER",
-     "dynamics FOLDER", "diff FOLDER 0 1", "view FOLDER --output site", "store copy FOLDER copy",
+    ["show FOLDER", "export FOLDER", "space resume FOLDER", "space rollback FOLDER 0 --yes",
+     "space forget FOLDER --task x --yes",
+     "review FOLDER", "space name FOLDER", "space memory list FOLDER", "space memory search FOLDER x",
+     "space memory add FOLDER mine.jsonl",
+     "space memory remove FOLDER e0", "space memory reembed FOLDER", "space edit FOLDER --file own.md",
+     "space monitor FOLDER", "space pools FOLDER",
+     "space dynamics FOLDER", "space diff FOLDER 0 1", "view FOLDER --output site", "store copy FOLDER copy",
      "eval test.jsonl --context FOLDER --model scripted:script.jsonl", "run x --context FOLDER",
-     "learn test.jsonl --seed-playbook FOLDER --model scripted:script.jsonl --out new", "import FOLDER --out new"],
+     "learn test.jsonl --seed-playbook FOLDER --model scripted:script.jsonl --out new",
+     "space import FOLDER --out new"],
 )  # fmt: skip
 @pytest.mark.parametrize("folder", ["empty", "nowhere"])
 def test_a_folder_that_is_no_run_is_one_line(shell: Shell, typed: str, folder: str) -> None:
@@ -378,7 +385,7 @@ def test_a_run_that_another_process_writes_is_not_written_by_a_second_one(shell:
 
     def look(n: int) -> None:
         if n == 2:
-            with started(shell.folder, "rollback", "run", 0, "--yes", "--json") as process:
+            with started(shell.folder, "space", "rollback", "run", 0, "--yes", "--json") as process:
                 ended.append(process.end())
 
     model.before = look

@@ -13,7 +13,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_monitor_reports_the_metrics_of_a_run(workshop: Shell) -> None:
-    value = workshop.json("monitor runs/first")
+    value = workshop.json("space monitor runs/first")
     assert (value["run"], value["method"], value["state"], value["steps"]) == (
         "runs/first", "ace", "done", [*range(1, 17)],
     )  # fmt: skip
@@ -29,8 +29,8 @@ def test_monitor_reports_the_metrics_of_a_run(workshop: Shell) -> None:
 
 
 def test_metrics_that_a_method_does_not_have_are_left_out(workshop: Shell) -> None:
-    assert "retrieval" not in workshop.json("monitor runs/first")
-    bank = workshop.json("monitor runs/bank")
+    assert "retrieval" not in workshop.json("space monitor runs/first")
+    bank = workshop.json("space monitor runs/bank")
     assert bank["memory"]["entries"] == bank["memory"]["failures"] == 5
     assert 0 < bank["retrieval"]["similarity"] < 1
     assert bank["contrast"]["agreement"] == 1.0
@@ -38,7 +38,7 @@ def test_metrics_that_a_method_does_not_have_are_left_out(workshop: Shell) -> No
 
 @pytest.mark.slow
 def test_monitor_draws_one_picture_for_each_subject(workshop: Shell, tmp_path: Path) -> None:
-    workshop("monitor runs/first --plot", tmp_path / "pictures")
+    workshop("space monitor runs/first --plot", tmp_path / "pictures")
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
     assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "pictures").iterdir())
@@ -48,48 +48,48 @@ def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model:
     shell(f"learn train.jsonl --method reasoning_bank --no-labels --judge --model {model.name} --out judged")
     before = shell.json("show judged")
     model.bodies.clear()
-    value = shell.json("monitor judged --judge-again 3")
+    value = shell.json("space monitor judged --judge-again 3")
     assert len(model.bodies) == 3
     assert value["judge"]["again"]
     assert shell.json("show judged") == before
-    shell.fails("monitor runs/first --judge-again 3")
+    shell.fails("space monitor runs/first --judge-again 3")
 
 
 def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -> None:
-    value = shell.json("dynamics runs/first --every 4")
+    value = shell.json("space dynamics runs/first --every 4")
     rows = [(row["step"], row["version"], row["current"], row["best_so_far"]) for row in value["checkpoints"]]
     assert rows == [(0, 0, 0.25, 0.25), (4, 4, 0.75, 0.75), (8, 6, 1.0, 1.0), (12, 9, 1.0, 1.0), (16, 11, 1.0, 1.0)]
     assert (value["tasks"], value["unlearned"], value["final"]) == (4, 0, 1.0)
     assert (value["usage"]["calls"], value["hits"]) == (4, 8)
-    again = shell.json("dynamics runs/first --every 4")
+    again = shell.json("space dynamics runs/first --every 4")
     assert again["checkpoints"] == value["checkpoints"]
     assert again["usage"]["calls"] == 0
 
 
 def test_dynamics_takes_other_tasks(shell: Shell) -> None:
-    value = shell.json("dynamics runs/first --every 8 --tasks train.jsonl")
+    value = shell.json("space dynamics runs/first --every 8 --tasks train.jsonl")
     assert value["tasks"] == 8
     assert value["checkpoints"][-1]["current"] == 1.0
-    shell.fails("dynamics runs/first --tasks nowhere.jsonl", error="tasks.not_found")
+    shell.fails("space dynamics runs/first --tasks nowhere.jsonl", error="tasks.not_found")
 
 
 @pytest.mark.slow
 def test_pictures_of_dynamics_and_pools_are_drawn(shell: Shell, model: Model) -> None:
-    shell("dynamics runs/first --every 8 --plot dynamics.png")
+    shell("space dynamics runs/first --every 8 --plot dynamics.png")
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
-    shell("pools network --plot pools.png")
+    shell("space pools network --plot pools.png")
     assert all((shell / name).read_bytes().startswith(PNG) for name in ("dynamics.png", "pools.png"))
 
 
 def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Model) -> None:
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
-    value = shell.json("pools network")
+    value = shell.json("space pools network")
     assert sum(pool["size"] for pool in value["pools"]) == len(shell.texts("network"))
     (first, *_) = value["pools"]
     assert sum(first["rewards"]) == first["size"] == sum(kind["size"] for kind in first["by_kind"].values())
-    assert shell.json("pools network --agent", first["agent"])["pools"] == [first]
-    shell.fails("pools network --agent boss", error="pool.unknown")
-    shell.fails("pools runs/first")
+    assert shell.json("space pools network --pool", first["agent"])["pools"] == [first]
+    shell.fails("space pools network --pool boss", error="pool.unknown")
+    shell.fails("space pools runs/first")
 
 
 # ---- benches
@@ -145,7 +145,7 @@ def test_overload_counts_the_facts_that_are_left(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_robustness_measures_a_harmful_reflector_with_the_gate_and_without(shell: Shell) -> None:
-    value = shell.json("bench robustness --every 1 --noise 0.5 --seeds 1 --out measured")
+    value = shell.json("bench robustness --harmful-every 1 --noise 0.5 --seeds 1 --out measured")
     rows = {(row["name"], row["gate"]): row for row in value["rows"]}
     assert rows["harmful every 1", False]["gain"] < 0 <= rows["harmful every 1", True]["gain"]
     assert (shell / "measured" / "robustness.json").exists()

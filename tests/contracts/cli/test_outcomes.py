@@ -24,7 +24,7 @@ def served(shell: Shell, name: str = "served") -> Path:
     """A space with four outcomes: one wrong and one right answer with targets, a score alone, and a user's target."""
     shell.file("book.md", "# Rules\n- Be short.\n")
     shell.file("last_word.py", SAYS)
-    shell.json(f"import book.md --out {name}")
+    shell.json(f"space import book.md --out {name}")
 
     async def report() -> None:
         async with practicum.open(shell / name) as space:
@@ -91,7 +91,7 @@ def test_a_space_is_taken_in_place_of_a_file_of_tasks(shell: Shell) -> None:
     assert len(shell.json(f"eval served {LAST} --scorer any:score")["attempts"]) == 4
     shell.json(f"learn served {LAST} {EPISODES} new")
     assert len(attempts(shell, "new")) == 3
-    assert shell.json("advise served")["tasks"]
+    assert shell.json("bench advise served")["tasks"]
     report = shell.json(f"compare served --test train.jsonl --methods none,episodes --seeds 1 {LAST} --out compared "
                         "--model scripted:script.jsonl")  # fmt: skip
     assert [row["name"] for row in report["variants"]] == ["none", "episodes"]
@@ -201,14 +201,14 @@ def test_a_run_learns_from_what_a_service_collects_while_it_serves(shell: Shell,
 )
 def test_what_has_no_outcomes_is_one_line(shell: Shell, typed: str, error: str) -> None:
     served(shell)
-    shell.json("import book.md --out empty")
+    shell.json("space import book.md --out empty")
     shell.fails(typed, error=error)
     assert not (shell / "run").exists()
 
 
 def test_scores_alone_cannot_be_compared_with_right_answers(shell: Shell) -> None:
     shell.file("book.md", "# Rules\n- Be short.\n")
-    shell.json("import book.md --out scored")
+    shell.json("space import book.md --out scored")
 
     async def report() -> None:
         async with practicum.open(shell / "scored") as space:

@@ -19,50 +19,60 @@ from .kit import ROOT, Model, Shell, all_bytes, doc, write_lines
 TEAMS = ("Alder", "Birch", "Cedar", "Hazel", "Juniper", "Maple", "Rowan", "Willow")
 RULES = {"e0": "If it is about battery, answer K5.", "e1": "If it is about screen, answer K7.",
          "e2": "If it is about files, answer K9."}  # fmt: skip
+FIRST_COMMANDS = ["demo", "learn", "run", "eval", "compare", "serve", "mcp", "show", "view", "export", "review", "help"]
+OPERATIONS = (
+    "recall", "report", "remember", "interactions", "playbook", "history", "corrections", "review", "decide", "remove",
+    "decide-rollout", "learn", "export-user", "forget-user", "keys", "add-key", "remove-key", "spaces", "add-space",
+    "remove-space",
+)  # fmt: skip
 COMMANDS = [
-    "demo",
-    "tasks",
-    "advise",
-    "methods",
-    "learn",
-    "resume",
-    "run",
-    "serve",
-    "key",
-    "space",
-    "mcp",
-    "show",
-    "view",
-    "diff",
-    "monitor",
-    "dynamics",
-    "pools",
-    "export",
-    "review",
-    "edit",
-    "import",
-    "memory",
-    "name",
-    "forget",
-    "rollback",
-    "store",
-    "eval",
-    "compare",
-    "bench",
-]
+    *FIRST_COMMANDS, "space resume", "space edit", "space import", "space name", "space rollback", "space forget",
+    "space diff", "space monitor", "space dynamics", "space pools", *(f"space {name}" for name in OPERATIONS),
+    "space memory list",
+    "space memory search", "space memory add", "space memory remove", "space memory reembed", "key add", "key list",
+    "key remove", "bench advise", "bench tasks", "bench methods", "bench plugins", "bench paper", "bench overload",
+    "bench retrieval", "bench robustness", "store",
+]  # fmt: skip
 
 
 # ---- README
 
 
-def test_help_lists_every_command(workshop: Shell) -> None:
-    listed = re.findall(r"^│ ([a-z-]+) {2,}", workshop("--help").out, re.M)
-    assert {*COMMANDS} <= {*listed}
+def listed(text: str) -> list[str]:
+    """The commands that a help lists."""
+    return [name for name in re.findall(r"^  ([a-z]+(?: [a-z-]+)*)  ", text, re.M) if not name.startswith("-")]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_help_has_twelve_commands_and_says_how_to_see_all(workshop: Shell) -> None:
+    text = workshop("--help").out
+    assert listed(text) == FIRST_COMMANDS
+    assert "practicum help lists all commands" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_help_lists_every_command_on_one_line(workshop: Shell) -> None:
+    text = workshop("help").out
+    assert listed(text) == COMMANDS
+    assert max(len(line) for line in text.splitlines() if not line.startswith("  store")) <= 80
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "space", "space memory", "key", "bench"])
 def test_every_command_has_help(workshop: Shell, command: str) -> None:
-    assert f"Usage: practicum {command}" in workshop(f"{command} --help").out
+    text = workshop(f"{command} --help").out
+    assert f"Usage: practicum {command}" in text
+    assert workshop(f"help {command}").out == text
+
+
+@pytest.mark.parametrize("command", ["learn", "run", "eval", "compare", "serve", "space resume"])
+def test_a_short_help_names_the_option_that_shows_all(workshop: Shell, command: str) -> None:
+    short, long = (workshop(f"{command} {option}").out for option in ("--help", "--help-all"))
+    first, every = (re.findall(r"^│ \*?\s*(--[a-z-]+)", text, re.M) for text in (short, long))
+    assert {*first} < {*every}
+    assert "--help-all" in short.rstrip().splitlines()[-1]
+    assert "--help-all" not in long
+    if command == "learn":
+        assert len([option for option in first if option != "--help"]) == 15
+        assert {"--val", "--test", "--method", "--model", "--max-usd", "--out", "--json"} <= {*first}
 
 
 def test_the_version_is_printed(workshop: Shell) -> None:
@@ -85,7 +95,7 @@ def test_the_demo_learns_to_route_messages_to_teams_with_opaque_names(shell: She
 
 
 def test_the_table_of_methods_has_every_method(workshop: Shell) -> None:
-    known = {*workshop.json("methods")}
+    known = {*workshop.json("bench methods")}
     listed = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/\w+\.md\)", doc("README.md"), re.M)
     assert {*listed} <= known
     assert {"none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank",
@@ -93,13 +103,13 @@ def test_the_table_of_methods_has_every_method(workshop: Shell) -> None:
 
 
 def test_methods_prints_the_costs_and_settings_of_each(workshop: Shell) -> None:
-    value = workshop.json("methods ace")["ace"]
+    value = workshop.json("bench methods ace")["ace"]
     assert value["paper"]
     assert value["settings"]["rounds"][1]
-    told = workshop("methods ace --set rounds=0")
+    told = workshop("bench methods ace --set rounds=0")
     assert "costs beside the attempts" in told.out
     assert "--set rounds=" in told.out
-    workshop.fails("methods nothing")
+    workshop.fails("bench methods nothing")
 
 
 def test_without_labels_none_leaks(shell: Shell, model: Model) -> None:
@@ -177,12 +187,12 @@ def test_show_prints_the_scores_and_the_entries(workshop: Shell) -> None:
 
 
 def test_diff_says_what_changed_between_two_versions(workshop: Shell) -> None:
-    value = workshop.json("diff runs/first 1 3")
+    value = workshop.json("space diff runs/first 1 3")
     assert [entry["id"] for entry in value["added"]] == ["e1"]
     assert (value["removed"], value["changed"]) == ([], [])
-    back = workshop.json("diff runs/first 3 1")
+    back = workshop.json("space diff runs/first 3 1")
     assert [entry["id"] for entry in back["removed"]] == ["e1"]
-    assert "1 added, 0 removed, 0 changed" in workshop("diff runs/first 1 3").out
+    assert "1 added, 0 removed, 0 changed" in workshop("space diff runs/first 1 3").out
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "agents-md"])
@@ -198,41 +208,41 @@ def test_the_playbook_is_exported_to_standard_output_or_a_file_with_the_same_byt
 
 def test_export_takes_a_version_or_its_name(shell: Shell) -> None:
     assert RULES["e1"] not in shell("export runs/first --version 1").out
-    shell("name runs/first early 3")
+    shell("space name runs/first early 3")
     assert shell("export runs/first --version early").out == shell("export runs/first --version 3").out
     assert shell("export runs/first@early").out == shell("export runs/first --version 3").out
 
 
 def test_rollback_makes_an_earlier_version_the_last_one_and_nothing_is_lost(shell: Shell) -> None:
-    assert shell.json("rollback runs/first 3 --yes") == {"run": "runs/first", "version": 12, "as": 3}
+    assert shell.json("space rollback runs/first 3 --yes") == {"run": "runs/first", "version": 12, "as": 3}
     assert shell.texts("runs/first") == shell.texts("runs/first", "--version", 3) == [RULES["e0"], RULES["e1"]]
     assert shell.texts("runs/first", "--version", 11) == [*RULES.values()]
     assert "test" not in shell.json("show runs/first")["scores"]  # the score was that of version 11
-    shell("rollback runs/first 11 --yes")
+    shell("space rollback runs/first 11 --yes")
     assert shell.json("show runs/first")["scores"] == {"before": 0.25, "test": 1.0}
 
 
 def test_resume_after_a_rollback_learns_on_from_that_version(shell: Shell) -> None:
-    shell("rollback runs/first 3 --yes")
-    value = shell.json("resume runs/first")
+    shell("space rollback runs/first 3 --yes")
+    value = shell.json("space resume runs/first")
     assert sorted(entry["text"] for entry in value["entries"]) == sorted(RULES.values())
     assert value["scores"]["test"] == 1.0
     assert value["usage"]["calls"] > 43
 
 
 def test_a_name_stands_for_its_version_wherever_a_context_is_read(shell: Shell) -> None:
-    assert shell.json("name runs/first prod 1") == {"run": "runs/first", "names": {"prod": 1}}
-    assert shell.json("name runs/first last")["names"] == {"prod": 1, "last": 11}
+    assert shell.json("space name runs/first prod 1") == {"run": "runs/first", "names": {"prod": 1}}
+    assert shell.json("space name runs/first last")["names"] == {"prod": 1, "last": 11}
     assert shell.texts("runs/first", "--version", "prod") == shell.texts("runs/first@prod") == [RULES["e0"]]
-    assert len(shell.json("diff runs/first prod last")["added"]) == 2
+    assert len(shell.json("space diff runs/first prod last")["added"]) == 2
     assert shell.json("eval test.jsonl --context runs/first@prod")["score"] < 1.0
-    assert shell.json("import runs/first@prod --out seeded")["entries"] == 1
+    assert shell.json("space import runs/first@prod --out seeded")["entries"] == 1
     assert shell.json("run --context runs/first@prod hello")["version"] == 1
-    assert shell.json("name runs/first prod 3")["names"]["prod"] == 3
-    assert shell.json("name runs/first prod --delete")["names"] == {"last": 11}
+    assert shell.json("space name runs/first prod 3")["names"]["prod"] == 3
+    assert shell.json("space name runs/first prod --delete")["names"] == {"last": 11}
     shell.fails("show runs/first --version prod")
-    shell.fails("name runs/first gone --delete")
-    shell.fails("name runs/first x 99")
+    shell.fails("space name runs/first gone --delete")
+    shell.fails("space name runs/first x 99")
 
 
 # ---- many attempts, traces, playbooks
@@ -265,7 +275,7 @@ OWN = "# Ours\n\n## Code\n\n- " + CODE.replace("\n", "\n  ") + "\n- One line.\n"
 
 def test_entries_of_several_lines_are_kept_word_for_word(shell: Shell) -> None:
     shell.file("own.md", OWN)
-    assert shell.json("import own.md --out runs/seed") == {
+    assert shell.json("space import own.md --out runs/seed") == {
         "run": "runs/seed",
         "entries": 2,
         "waiting": 0,
@@ -274,7 +284,7 @@ def test_entries_of_several_lines_are_kept_word_for_word(shell: Shell) -> None:
     assert shell.texts("runs/seed") == [CODE, "One line."]
     for form in ("markdown", "json"):
         shell(f"export runs/seed --format {form} --output again-{form}")
-        shell(f"import again-{form} --out runs/{form}")
+        shell(f"space import again-{form} --out runs/{form}")
         assert shell.texts(f"runs/{form}") == [CODE, "One line."]
 
 
@@ -326,9 +336,9 @@ def test_an_edited_playbook_is_a_new_version(shell: Shell) -> None:
     text = (shell / "playbook.md").read_text(encoding="utf-8")
     kept = "\n".join(line for line in text.splitlines() if "[e2]" not in line)
     shell.file("playbook.md", kept.replace("screen, answer K7", "screen, answer K8") + "\n- Look twice.\n")
-    shell.fails("edit runs/first --file playbook.md")  # a deletion is asked about
+    shell.fails("space edit runs/first --file playbook.md")  # a deletion is asked about
     assert shell.json("show runs/first")["version"] == 11
-    value = shell.json("edit runs/first --file playbook.md --yes")
+    value = shell.json("space edit runs/first --file playbook.md --yes")
     assert (value["version"], [e["text"] for e in value["added"]]) == (12, ["Look twice."])
     assert [e["id"] for e in value["removed"]] == ["e2"]
     entries = {e["id"]: e for e in shell.json("show runs/first")["entries"]}
@@ -340,13 +350,13 @@ def test_an_editor_changes_the_playbook(shell: Shell, monkeypatch: pytest.Monkey
                                      "open(p, 'w').write(t)\n")  # fmt: skip
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
-    assert shell.json("edit runs/first")["version"] == 12
+    assert shell.json("space edit runs/first")["version"] == 12
     assert shell.texts("runs/first")[1] == "If it is about screen, answer K8."
-    assert shell.json("edit runs/first")["version"] is None  # nothing was changed
+    assert shell.json("space edit runs/first")["version"] is None  # nothing was changed
     monkeypatch.setenv("EDITOR", "no-such-editor")
-    shell.fails("edit runs/first")
+    shell.fails("space edit runs/first")
     monkeypatch.delenv("EDITOR")
-    shell.fails("edit runs/first")
+    shell.fails("space edit runs/first")
 
 
 def test_a_text_that_cannot_be_applied_is_kept(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,22 +364,22 @@ def test_a_text_that_cannot_be_applied_is_kept(shell: Shell, monkeypatch: pytest
     monkeypatch.setenv("VISUAL", f"{sys.executable} {editor}")
     monkeypatch.setenv("TMPDIR", str(shell.folder))
     monkeypatch.setattr("tempfile.tempdir", None)
-    said = shell.fails("edit runs/first")
-    kept = re.search(r"practicum edit runs/first --file (\S+)", said)
+    said = shell.fails("space edit runs/first")
+    kept = re.search(r"practicum space edit runs/first --file (\S+)", said)
     assert kept
     assert "[e0] Twice." in Path(kept[1]).read_text(encoding="utf-8")
     assert shell.json("show runs/first")["version"] == 11
 
 
 def test_two_runs_or_playbook_files_are_compared(shell: Shell) -> None:
-    shell("import runs/first --out runs/copy")
-    assert shell.json("diff runs/first runs/copy") == {"added": [], "removed": [], "changed": []} | {
+    shell("space import runs/first --out runs/copy")
+    assert shell.json("space diff runs/first runs/copy") == {"added": [], "removed": [], "changed": []} | {
         key: value
-        for key, value in shell.json("diff runs/first runs/copy").items()
+        for key, value in shell.json("space diff runs/first runs/copy").items()
         if key not in ("added", "removed", "changed")
     }
     shell.file("b.md", "## strategies\n- If it is about screen, answer K7.\n- New.\n")
-    value = shell.json("diff runs/first b.md")
+    value = shell.json("space diff runs/first b.md")
     assert [e["text"] for e in value["added"]] == ["New."]
     assert {e["text"] for e in value["removed"]} == {RULES["e0"], RULES["e2"]}
 
@@ -465,11 +475,11 @@ def test_a_run_learns_from_a_query_as_a_step_that_forget_and_rollback_treat_like
     value = shell.json('run --context runs/bank --learn --target K9 "All files are gone."')
     assert (value["answer"], value["learned"]["step"], value["learned"]["version"]) == ("K2", 9, 7)
     assert [e["id"] for e in value["learned"]["applied"]] == ["e5"]
-    assert [e["id"] for e in shell.json("diff runs/bank 6 7")["added"]] == ["e5"]
+    assert [e["id"] for e in shell.json("space diff runs/bank 6 7")["added"]] == ["e5"]
     assert shell.json("show runs/bank --entry e5")["attempts"]
-    shell("rollback runs/bank 6 --yes")
+    shell("space rollback runs/bank 6 --yes")
     assert "e5" not in [e["id"] for e in shell.json("show runs/bank")["entries"]]
-    removed = shell.json("forget runs/bank --task asked-9 --yes --no-copy")
+    removed = shell.json("space forget runs/bank --task asked-9 --yes --no-copy")
     assert removed["left"] == 0
     assert b"All files are gone." not in all_bytes(shell / "runs/bank")
 
@@ -478,41 +488,41 @@ def test_a_run_learns_from_a_query_as_a_step_that_forget_and_rollback_treat_like
 
 
 def test_memories_are_listed_and_searched_by_outcome_tag_and_number(workshop: Shell) -> None:
-    listed = workshop.json("memory list runs/bank --outcome failure")["entries"]
+    listed = workshop.json("space memory list runs/bank --outcome failure")["entries"]
     assert [e["id"] for e in listed] == ["e0", "e1", "e2", "e3", "e4"]
-    assert workshop.json("memory list runs/bank --outcome success")["entries"] == []
-    assert [e["id"] for e in workshop.json("memory list runs/bank -k 2")["entries"]] == ["e3", "e4"]
-    tagged = workshop.json("memory list runs/bank --tag laptop")["entries"]
+    assert workshop.json("space memory list runs/bank --outcome success")["entries"] == []
+    assert [e["id"] for e in workshop.json("space memory list runs/bank -k 2")["entries"]] == ["e3", "e4"]
+    tagged = workshop.json("space memory list runs/bank --tag laptop")["entries"]
     assert [e["id"] for e in tagged] == ["e1", "e3", "e4"]
-    (found,) = workshop.json('memory search runs/bank "a broken display" -k 1')["entries"]
+    (found,) = workshop.json('space memory search runs/bank "a broken display" -k 1')["entries"]
     assert found["id"] == "e2"
     assert 0 < found["similarity"] < 1
 
 
 def test_memories_are_added_and_removed_each_as_a_new_version(shell: Shell) -> None:
     shell.copy("runs/bank", "bank")
-    value = shell.json("memory add bank mine.jsonl")
+    value = shell.json("space memory add bank mine.jsonl")
     assert (value["version"], [e["id"] for e in value["added"]]) == (7, ["e5"])
     assert value["added"][0]["data"]["outcome"] == "failure"
-    (found,) = shell.json('memory search bank "a phone that fell into water" -k 1')["entries"]
+    (found,) = shell.json('space memory search bank "a phone that fell into water" -k 1')["entries"]
     assert found["id"] == "e5"
-    assert shell.json("memory remove bank e0")["version"] == 8
-    assert "e0" not in [e["id"] for e in shell.json("memory list bank")["entries"]]
-    shell.fails("memory remove bank e0")
+    assert shell.json("space memory remove bank e0")["version"] == 8
+    assert "e0" not in [e["id"] for e in shell.json("space memory list bank")["entries"]]
+    shell.fails("space memory remove bank e0")
     write_lines(shell / "plain.jsonl", [{"text": "Be brief."}])
-    assert shell.json("memory add bank plain.jsonl --section style")["added"][0]["section"] == "style"
-    assert [e["text"] for e in shell.json("memory list bank --section style")["entries"]] == ["Be brief."]
-    assert shell.json("memory reembed bank")["embedded"] > 0
+    assert shell.json("space memory add bank plain.jsonl --section style")["added"][0]["section"] == "style"
+    assert [e["text"] for e in shell.json("space memory list bank --section style")["entries"]] == ["Be brief."]
+    assert shell.json("space memory reembed bank")["embedded"] > 0
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "list"])
 def test_memories_are_added_from_a_playbook_or_a_list(shell: Shell, form: str) -> None:
     shell.file("own.md", "## rules\n- Be brief.\n- Be kind.\n")
-    shell("import own.md --out seed")
+    shell("space import own.md --out seed")
     shell(f"export seed --format {form if form != 'list' else 'json'} --output own")
     if form == "list":
         shell.file("own", json.dumps([{"text": "Be brief."}, {"text": "Be kind."}]))
-    value = shell.json("memory add runs/bank own --section style")
+    value = shell.json("space memory add runs/bank own --section style")
     assert [(e["section"], e["text"]) for e in value["added"]] == [("style", "Be brief."), ("style", "Be kind.")]
 
 
@@ -520,8 +530,8 @@ def test_memories_are_added_from_a_playbook_or_a_list(shell: Shell, form: str) -
 
 
 def test_what_was_learned_from_a_task_is_removed_for_good(shell: Shell) -> None:
-    shell.fails("forget runs/first --task r7")  # it is asked for
-    value = shell.json("forget runs/first --task r7 --yes")
+    shell.fails("space forget runs/first --task r7")  # it is asked for
+    value = shell.json("space forget runs/first --task r7 --yes")
     assert [e["text"] for e in value["removed"]] == [RULES["e1"]]
     assert value["left"] == 0
     assert (shell / "runs/first-before-forget").is_dir()

@@ -116,7 +116,7 @@ def test_the_list_names_the_lesson_the_attempt_and_its_file(waiting: Shell) -> N
 
 @pytest.mark.parametrize(
     ("options", "count"),
-    [("--trust foreign", 4), ("--trust own", 0), ("--flag link", 1), ("--flag secret", 0),
+    [("--only-trust foreign", 4), ("--only-trust own", 0), ("--flag link", 1), ("--flag secret", 0),
      ("--section strategies", 3), ("--section pitfalls", 1), ("--limit 2", 2), ("--state approved", 0)],
 )  # fmt: skip
 def test_a_part_of_the_list_can_be_asked_for(waiting: Shell, options: str, count: int) -> None:
@@ -126,7 +126,8 @@ def test_a_part_of_the_list_can_be_asked_for(waiting: Shell, options: str, count
 @pytest.mark.parametrize(
     "typed",
     ["export theirs", "export theirs --format json", "export theirs --format agents-md", "show theirs",
-     "memory list theirs --section all", "memory search theirs 'a dark screen' --section all", "diff theirs own.md"],
+     "space memory list theirs --section all", "space memory search theirs 'a dark screen' --section all",
+     "space diff theirs own.md"],
 )  # fmt: skip
 def test_what_waits_is_in_no_export_page_or_search(shell: Shell, typed: str) -> None:
     shell.file("own.md", "## rules\n- Be brief.\n")
@@ -165,7 +166,7 @@ def test_what_is_approved_becomes_one_more_version_and_keeps_its_trust(shell: Sh
     event = shell.json("show theirs --entry", entries[0]["id"])["events"][0]
     assert event["reason"].startswith("approved in review")
     assert shell.json("review theirs --state approved")["approved"] == 2
-    shell("rollback theirs 0 --yes")
+    shell("space rollback theirs 0 --yes")
     assert shell.texts("theirs") == []
 
 
@@ -174,8 +175,8 @@ def test_trust_is_said_where_people_look_and_not_where_agents_read(shell: Shell)
     shell.file("own.md", "## rules\n- Be brief.\n")
     shell("view theirs --output site")
     pages = "".join(p.read_text(encoding="utf-8") for p in (shell / "site").rglob("*.html"))
-    typed = ("show theirs", "show theirs --entry e0", "export theirs --format json", "diff theirs 0 1",
-             "memory list theirs --section all --json")  # fmt: skip
+    typed = ("show theirs", "show theirs --entry e0", "export theirs --format json", "space diff theirs 0 1",
+             "space memory list theirs --section all --json")  # fmt: skip
     for told in (pages, *(shell(each).out for each in typed)):
         assert "foreign" in told
     for form in ("markdown", "agents-md"):
@@ -223,7 +224,7 @@ def test_what_was_rejected_does_not_come_back_when_a_stopped_run_goes_on(shell: 
     learn = f"learn --from-traces again.jsonl --trust-scores {LEARN} --max-calls 2 --out stopped"
     assert shell.json(learn)["held"] == 1
     shell(f"review stopped --reject {ids(shell, SCREEN, 'stopped')} --reason no")
-    value = shell.json("resume stopped --max-calls 100")
+    value = shell.json("space resume stopped --max-calls 100")
     assert (value["held"], value["entries"]) == (0, [])
     assert value["errors"][Count.KNOWN_TO_REVIEW.value] >= 1
 
@@ -232,21 +233,21 @@ def test_after_an_approval_resume_learns_from_the_tasks_that_are_left(shell: She
     learn = f"learn --from-traces logs.jsonl --trust-scores {LEARN} --max-calls 2 --out stopped"
     assert shell.json(learn)["held"] == 1
     assert shell.json("review stopped --approve all --yes")["version"] == 1
-    value = shell.json("resume stopped --max-calls 100")
+    value = shell.json("space resume stopped --max-calls 100")
     assert (len(value["entries"]), value["held"]) == (1, 2)
     assert value["usage"]["calls"] == 6
 
 
 def test_an_edit_of_an_entry_that_was_removed_meanwhile_waits_still_with_the_reason(shell: Shell) -> None:
     shell.file("own.md", f"## strategies\n- [e0] {SCREEN}\n")
-    shell("import own.md --out seed")
+    shell("space import own.md --out seed")
     rules = [json.loads(line) for line in SCRIPT.splitlines()]
     changes = [{"op": "UPDATE", "insights": [1], "ids": ["e0"], "text": f"{SCREEN} Or K8.", "reason": "more is known"}]
     rules = [{**r, "answer": {"changes": changes}} if r["role"] == "curator" else r for r in rules]
     write_lines(shell / "flagging.jsonl", rules)
     learn = f"learn --from-traces logs.jsonl --trust-scores --seed-playbook seed {LEARN} --steps 1 --out changed"
     assert shell.json(learn)["held"] == 1
-    shell("memory remove changed e0")
+    shell("space memory remove changed e0")
     decided = shell.json("review changed --approve 1.1")
     assert (decided["approved"], [*decided["not_approved"]]) == ([], ["1.1"])
     assert shell.json("review changed")["pending"] == 1

@@ -78,7 +78,7 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
     assert len(model.bodies) == 2
     for wrong in ("nothing --score 1", "", "--session 9 --score 1", "x", "last --score 7"):
         shell.fails(f"space report {at} {wrong}")
-    key = shell.json("key add ann --role ask --store store")["key"]
+    key = shell.json("key add ann --grant ask --store store")["key"]
     assert refused(lambda: service.ask(QUESTION)) == 401  # within a second
     assert service.ask(QUESTION, authorization=f"Bearer {key}")["choices"]
     shell.json("key remove ann --store store")
@@ -96,27 +96,27 @@ def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, 
     items = shell.json("export store --user ann")["items"]
     assert any("the heron" in json.dumps(item) for item in items)
     assert not any("What is new" in json.dumps(item) for item in items)
-    assert shell.json("forget store --user ann --yes")["spaces"]
+    assert shell.json("space forget store --user ann --yes")["spaces"]
     assert b"the heron" not in all_bytes(shell / "store")
     assert shell.json("export store --user bob")["items"]
     shell.fails("export store --user ann")
-    shell.fails("forget store --user ann --task x --yes")
+    shell.fails("space forget store --user ann --task x --yes")
 
 
 # ---- keys
 
 
 def test_keys_are_made_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
-    made = shell.json("key add ann --role ask --role report --space shop --days 7 --a-minute 60")
+    made = shell.json("key add ann --grant ask --grant report --space shop --days 7 --a-minute 60")
     assert (made["name"], made["space"], made["roles"], made["a_minute"]) == ("ann", "shop", ["ask", "report"], 60)
     assert made["expires"] is not None
     assert made["key"].encode() not in all_bytes(shell / "practicum-store")
-    shell.json("key add ann --role admin")
+    shell.json("key add ann --grant admin")
     listed = shell.json("key list")["keys"]
     assert {(key["name"], key["space"]) for key in listed} == {("ann", "shop"), ("ann", "")}
     assert not any(made["key"] in json.dumps(key) for key in listed)
-    shell.fails("key add ann --role admin", error="key.duplicate")
-    shell.fails("key add bob --role boss", error="key.invalid")
+    shell.fails("key add ann --grant admin", error="key.duplicate")
+    shell.fails("key add bob --grant boss", error="key.invalid")
     shell.fails("key list --store nowhere", error="store.not_found")
     assert not (shell / "nowhere").exists()
     shell.json("key remove ann --space shop")
@@ -128,7 +128,7 @@ def test_keys_are_made_listed_and_removed_and_stored_as_digests(shell: Shell) ->
 
 
 def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
-    value = shell.json("mcp --store memory --space shop --role ask")["mcpServers"]["practicum"]
+    value = shell.json("mcp --store memory --space shop --grant ask")["mcpServers"]["practicum"]
     assert Path(value["command"]).is_absolute()
     assert value["args"][value["args"].index("--store") + 1] == str((shell / "memory").absolute())
     assert value["args"][value["args"].index("--space") + 1] == "shop"

@@ -112,7 +112,7 @@ def test_calls_have_tokens_and_seconds_and_one_is_shown_whole(workshop: Shell) -
     calls = workshop.json("show runs/first --calls")["calls"]
     assert len(calls) == 43
     for role, count in {"agent": 24, "reflector": 16, "curator": 3}.items():
-        assert len(workshop.json(f"show runs/first --calls --role {role}")["calls"]) == count
+        assert len(workshop.json(f"show runs/first --calls --by-role {role}")["calls"]) == count
     step = workshop.json("show runs/first --calls --step 3")["calls"]
     assert [call["role"] for call in step] == ["agent", "reflector", "agent", "curator"]
     assert all(call["ok"] and call["usage"]["input_tokens"] > 0 and call["seconds"] >= 0 for call in calls)
@@ -197,14 +197,14 @@ def hostile(shell: Shell) -> Shell:
     write_lines(shell / "hostile-script.jsonl", [{"role": "agent", "answer": {"answer": HOSTILE}}])
     shell("learn hostile.jsonl --method episodes --review none --model scripted:hostile-script.jsonl --out run")
     shell.file("hostile.md", f"## rules\n- {HOSTILE}\n")
-    shell("import hostile.md --out seed")
+    shell("space import hostile.md --out seed")
     return shell
 
 
 @pytest.mark.parametrize(
     "typed",
     ["show run", "show run --attempts", "show run --calls", "show run --lessons", "show run --call 1",
-     "memory list run --section all", "review seed", "diff seed hostile.md", "diff run 0 1",
+     "space memory list run --section all", "review seed", "space diff seed hostile.md", "space diff run 0 1",
      "eval hostile.jsonl --model scripted:hostile-script.jsonl", "show run --attempt 1.x", "show 'a\x1b[2Jb'",
      "learn 'a\x1b[2Jb' --model local", "run 'Say hi' --context run"],
 )  # fmt: skip
@@ -238,7 +238,7 @@ def test_an_export_to_a_file_has_the_text_as_it_is(hostile: Shell) -> None:
 def test_joiners_stay_where_scripts_and_emoji_need_them(shell: Shell) -> None:
     text = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f4bb"
     shell.file("own.md", f"## rules\n- {text}\n")
-    shell("import own.md --out seed")
+    shell("space import own.md --out seed")
     told = shell("show seed").out + shell("review seed").out
     assert text in told
 
@@ -310,7 +310,7 @@ def test_texts_are_escaped_in_pages(hostile: Shell) -> None:
 def test_a_folder_of_runs_is_viewed(shell: Shell) -> None:
     shell.file("own.md", "## rules\n- Look twice.\n")
     for name in ("alder", "birch"):
-        shell("import own.md --out", f"all/{name}")
+        shell("space import own.md --out", f"all/{name}")
     shell("view all --output site")
     index = (shell / "site" / "index.html").read_text(encoding="utf-8")
     assert "alder" in index

@@ -155,7 +155,7 @@ def test_advise_names_a_method_its_reason_its_price_and_a_command_that_learn_tak
     write_lines(shell / "train.jsonl", tasks)
     write_lines(shell / "test.jsonl", [{"input": "my card is gone", "target": "cards"}])
     before = {*shell.folder.iterdir()}
-    value = shell.json("advise train.jsonl --test test.jsonl --model openai:gpt-4.1-mini")
+    value = shell.json("bench advise train.jsonl --test test.jsonl --model openai:gpt-4.1-mini")
     assert {*shell.folder.iterdir()} == before
     assert (value["tasks"], value["model"], value["method"]) == ("choices", "capable", "episodes")
     assert value["reason"]
@@ -182,13 +182,13 @@ def test_advise_tells_kinds_of_tasks_and_models(
     shell: Shell, records: list[dict[str, str]], options: str, tasks: str, model: str
 ) -> None:
     write_lines(shell / "train.jsonl", records)
-    value = shell.json(f"advise train.jsonl {options}")
+    value = shell.json(f"bench advise train.jsonl {options}")
     assert (value["tasks"], value["model"]) == (tasks, model)
 
 
 def test_advise_heeds_the_budget(shell: Shell) -> None:
     write_lines(shell / "train.jsonl", [{"input": f"q{n}", "target": f"answer {n}"} for n in range(40)])
-    free, bound = shell.json("advise train.jsonl"), shell.json("advise train.jsonl --max-calls 20")
+    free, bound = shell.json("bench advise train.jsonl"), shell.json("bench advise train.jsonl --max-calls 20")
     assert free["learning"]["calls"] > 20
     assert bound["method"] != free["method"] or bound["notes"]
 
@@ -232,10 +232,10 @@ def test_a_data_sets_own_file_becomes_tasks_with_the_options_that_suit_them(shel
     second = {key: f"{value}x" if key in ("task_id", "id") else value for key, value in second.items()}
     write_lines(shell / "data.jsonl", [record, second])
     before = {*shell.folder.iterdir()}
-    value = shell.json("tasks data.jsonl")
+    value = shell.json("bench tasks data.jsonl")
     assert (value["format"], value["tasks"], value["scorer"], value["out"]) == (name, 2, scorer, None)
     assert {*shell.folder.iterdir()} == before  # without --out nothing is written
-    assert shell.json(f"tasks data.jsonl --format {name} --out tasks.jsonl")["out"] == "tasks.jsonl"
+    assert shell.json(f"bench tasks data.jsonl --format {name} --out tasks.jsonl")["out"] == "tasks.jsonl"
     (task, *_) = (json.loads(line) for line in (shell / "tasks.jsonl").read_text(encoding="utf-8").splitlines())
     assert {key: task[key] for key in expected} == expected
     assert (shell / "tasks.instructions.txt").read_text(encoding="utf-8").strip() == value["instructions"]
@@ -244,7 +244,7 @@ def test_a_data_sets_own_file_becomes_tasks_with_the_options_that_suit_them(shel
 
 def test_the_printed_command_learns(shell: Shell, model: Model) -> None:
     write_lines(shell / "data.jsonl", [SETS["gsm8k"][0], {**SETS["gsm8k"][0], "question": "And 7?"}])
-    told = shell("tasks data.jsonl --out tasks.jsonl").out
+    told = shell("bench tasks data.jsonl --out tasks.jsonl").out
     (line,) = (line for line in told.splitlines() if line.startswith("learn with: practicum "))
     words = shlex.split(line.removeprefix("learn with: practicum ").replace("--model NAME", f"--model {model.name}"))
     shell("", *words, "--method", "episodes", "--out", "run")
@@ -254,15 +254,15 @@ def test_the_printed_command_learns(shell: Shell, model: Model) -> None:
 def test_ties_are_left_out_and_counted(shell: Shell) -> None:
     tie = {**SETS["rewardbench2"][0], "id": "8", "subset": "Ties", "chosen": ["Red", "Blue"], "rejected": ["Dog"]}
     write_lines(shell / "data.jsonl", [SETS["rewardbench2"][0], tie])
-    value = shell.json("tasks data.jsonl")
+    value = shell.json("bench tasks data.jsonl")
     assert (value["tasks"], value["left_out"], value["choices"]) == (1, 1, ["A", "B", "C", "D"])
 
 
 def test_a_file_of_no_known_format_is_one_line(shell: Shell) -> None:
     write_lines(shell / "data.jsonl", [{"a": 1}])
-    shell.fails("tasks data.jsonl")
-    shell.fails("tasks data.jsonl --format gsm8k")
-    shell.fails("tasks data.jsonl --out .")
+    shell.fails("bench tasks data.jsonl")
+    shell.fails("bench tasks data.jsonl --format gsm8k")
+    shell.fails("bench tasks data.jsonl --out .")
 
 
 # ---- scorers

@@ -227,7 +227,7 @@ def test_ids_that_are_taken_get_a_number(shell: Shell) -> None:
     write_lines(shell / "log.jsonl", [{"id": "x", "messages": [{**USER, "content": f"q{n}"}, SAID]} for n in range(3)])
     shell(f"learn --from-traces log.jsonl --trust own --batch-size 3 {EPISODES} run")
     assert {a["task"] for a in shell.json("show run --attempts")["attempts"]} == {"x", "x#2", "x#3"}
-    assert shell.json("forget run --task x --yes --no-copy")["left"] == 0
+    assert shell.json("space forget run --task x --yes --no-copy")["left"] == 0
 
 
 def test_the_source_may_vanish_once_the_run_has_begun(shell: Shell) -> None:
@@ -236,7 +236,7 @@ def test_the_source_may_vanish_once_the_run_has_begun(shell: Shell) -> None:
     )
     assert shell.json(f"{learn} --max-calls 2 --out run")["stopped"]
     (shell / "logs.jsonl").unlink()
-    assert len(shell.json("resume run --max-calls 100")["entries"]) == 3
+    assert len(shell.json("space resume run --max-calls 100")["entries"]) == 3
 
 
 # ---- what is refused

@@ -290,7 +290,7 @@ def test_a_curator_that_fails_costs_no_vote_and_no_insight_that_is_to_be_kept(tm
         agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
     )
     seen = learned(
-        tmp_path, ONE, played, settings={**ONCE, "uncovered": "keep"}, seed_context=playbook(tmp_path, RED), attempts=1
+        tmp_path, ONE, played, settings={**ONCE, "uncovered": "keep"}, seed_context=playbook(tmp_path, RED), retries=0
     )
     assert seen.texts == [RED, NEW]
     assert seen.entry(RED).harmful == 1

@@ -421,7 +421,7 @@ def test_a_watch_that_fails_is_told_the_end(tmp_path: Path) -> None:
     watch = Everything()
     parts = practicum.Parts(clients={"agent": model(agent=down)})
     with refused("attempts.all_failed"):
-        practicum.run_sync(practicum.learn(messages(0), out=tmp_path / "run", attempts=1, watch=watch, parts=parts))
+        practicum.run_sync(practicum.learn(messages(0), out=tmp_path / "run", retries=0, watch=watch, parts=parts))
     assert watch.told[-1] == "ended False"
 
 

@@ -232,7 +232,7 @@ def test_a_setting_on_which_results_depend_cannot_change(stopped: Seen, changed:
 
 def test_settings_on_which_no_result_depends_can_change(stopped: Seen, tmp_path: Path) -> None:
     whole = learned(tmp_path / "whole", messages(*range(6)), settings={"batch": 2})
-    again = resumed(stopped.folder, max_calls=1000, concurrency=2, timeout=7.0, attempts=2)
+    again = resumed(stopped.folder, max_calls=1000, concurrency=2, timeout=7.0, retries=1)
     assert again.exported == whole.exported
     assert len(again.model.calls) + len(stopped.model.calls) == len(whole.model.calls)
 
@@ -270,7 +270,7 @@ def test_a_failure_of_the_provider_is_counted_and_the_run_goes_on(tmp_path: Path
     def flaky(call: Any) -> Any:
         return down() if number(call) == 1 else agent(call)
 
-    seen = learned(tmp_path, LEARNED, model(agent=flaky), settings={"batch": 3}, attempts=1, test=messages(0, 1))
+    seen = learned(tmp_path, LEARNED, model(agent=flaky), settings={"batch": 3}, retries=0, test=messages(0, 1))
     assert seen.result.errors["lost_attempts"] == 2
     assert sorted(seen.texts) == [lesson(0), lesson(2)]
     # A lost attempt has no score: it is left out, and is no failure of the agent.
@@ -282,7 +282,7 @@ def test_a_failure_of_the_provider_is_counted_and_the_run_goes_on(tmp_path: Path
 def test_three_lost_steps_in_a_row_stop_the_run_and_a_resume_tries_them_again(tmp_path: Path) -> None:
     away = model(agent=down)
     with refused("attempts.all_failed"):
-        learned(tmp_path, messages(*range(6)), away, attempts=1)
+        learned(tmp_path, messages(*range(6)), away, retries=0)
     assert len(away.calls) == 3
     again = resumed(tmp_path / "run")
     assert len(again.texts) == 6

@@ -342,7 +342,7 @@ def test_what_cannot_be_scored_at_all_is_an_error(run: Seen) -> None:
     with refused("attempts.all_failed"):
         practicum.run_sync(
             practicum.evaluate(
-                again(0, 1), run.folder, attempts=1, parts=practicum.Parts(clients={"agent": model(agent=down)})
+                again(0, 1), run.folder, retries=0, parts=practicum.Parts(clients={"agent": model(agent=down)})
             )
         )
 

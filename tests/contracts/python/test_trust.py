@@ -277,9 +277,9 @@ def test_a_run_made_elsewhere_shows_its_context_and_executes_nothing_before_it_i
 
 
 def forget(folder: Path, *options: str) -> dict[str, Any]:
-    """`practicum forget`, which has no other face yet."""
+    """`practicum space forget`, which has no other face yet."""
     program = Path(sys.executable).with_name("practicum")
-    command = [str(program), "forget", str(folder), *options, "--yes", "--json"]
+    command = [str(program), "space", "forget", str(folder), *options, "--yes", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

@@ -45,7 +45,7 @@ def keyed(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 def passing(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service whose clients send their own upstream key, and which trusts and learns from what users ask."""
     store = tmp_path_factory.mktemp("passing") / "store"
-    options = ("--pass-key", "--trust-users", "--timeout", 2, "--max-read", 1)
+    options = ("--pass-key", "--trust-users", "--upstream-timeout", 2, "--max-read", 1)
     with serving(model, store, *LEARNING, *options, keys=ADMIN) as service:
         service.client = service.client.with_headers(x_practicum_key=ADMIN)
         yield service

@@ -179,7 +179,7 @@ def test_an_admin_of_one_space_manages_keys_of_that_space_alone(keyed: Service) 
 def test_practicum_key_works_beside_a_running_service(keyed: Service) -> None:
     name = unique("ops")
     where = ("--store", keyed.store)
-    done = command("key", "add", name, *where, "--role", "ask", "--space", "other", "--a-minute", 600, "--days", 90)
+    done = command("key", "add", name, *where, "--grant", "ask", "--space", "other", "--a-minute", 600, "--days", 90)
     assert done.returncode == 0, done.stderr
     given = bare(keyed.client).with_key(done.stdout.split()[0]).with_headers(x_forwarded_for="203.0.113.77")
     until(lambda: given.send("GET", "/v1/history").status == 200, "a service that knows the key")
@@ -191,7 +191,7 @@ def test_practicum_key_works_beside_a_running_service(keyed: Service) -> None:
 @pytest.mark.slow
 def test_a_service_that_had_a_key_stays_locked(model: Model, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    assert command("key", "add", "only", "--store", store, "--role", "ask").returncode == 0
+    assert command("key", "add", "only", "--store", store, "--grant", "ask").returncode == 0
     with serving(model, store) as service:
         refused(service.client.send("POST", CHAT, BODIES[CHAT]), "key.missing")
         assert command("key", "remove", "only", "--store", store).returncode == 0

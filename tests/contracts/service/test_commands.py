@@ -16,7 +16,7 @@ import practicum
 def edited(folder: Path, tmp_path: Path, text: str) -> int:
     """Edit the playbook as a file; returns the version."""
     (tmp_path / "playbook.md").write_text(f"# Playbook\n\n## rules\n\n- {text}\n")
-    version: int = told("edit", folder, "--file", tmp_path / "playbook.md", "--yes")["version"]
+    version: int = told("space", "edit", folder, "--file", tmp_path / "playbook.md", "--yes")["version"]
     return version
 
 
@@ -29,7 +29,7 @@ def test_an_edit_is_live_at_once(space: Client, folder: Path, tmp_path: Path) ->
 
 def test_a_rollback_is_live_at_once_and_is_not_tried(space: Client, folder: Path, tmp_path: Path) -> None:
     edited(folder, tmp_path, "Quetzals are cards.")
-    version = told("rollback", folder, 0, "--yes")["version"]
+    version = told("space", "rollback", folder, 0, "--yes")["version"]
     until(lambda: space.health()["version"] == version)
     assert space.entries() == []
     assert [one["state"] for one in space.get("/v1/history")["rollouts"]] == ["promoted", "promoted"]
@@ -45,7 +45,7 @@ def test_what_follows_from_the_live_version_again_is_no_rollout(space: Client, f
 
 def test_a_name_moves_what_is_live(space: Client, folder: Path, tmp_path: Path) -> None:
     edited(folder, tmp_path, "Quetzals are cards.")
-    told("name", folder, "live", 0)
+    told("space", "name", folder, "live", 0)
     until(lambda: space.health()["version"] == 0)
     assert "Quetzals" not in space.shown()
 
@@ -63,7 +63,7 @@ def test_without_the_service_a_change_waits_for_its_next_start(model: Model, tmp
 
 
 READING: dict[str, tuple[object, ...]] = {
-    "show": (), "diff": (0, 1), "export": (), "view": ("--output", "page.html"), "review": (),
+    "show": (), "space diff": (0, 1), "export": (), "view": ("--output", "page.html"), "review": (),
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_what_reads_works_beside_the_service(
 ) -> None:
     edited(folder, tmp_path, "Quetzals are cards.")
     monkeypatch.chdir(tmp_path)
-    done = command(name, folder, *READING[name])
+    done = command(*name.split(), folder, *READING[name])
     assert done.returncode == 0, done.stderr
 
 
@@ -82,7 +82,7 @@ def test_its_versions_are_scored_beside_the_service(keyed: Service, tmp_path: Pa
     folder = keyed.store / "spaces" / new_space(keyed.client).space
     edited(folder, tmp_path, "Quetzals are cards.")
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
-    (start,) = told("dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
+    (start,) = told("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
     assert start["current"] == 0.0
 
 
@@ -120,7 +120,7 @@ def test_what_readers_see_is_the_live_version_while_another_one_is_tried(keyed: 
 def test_serving_leaves_the_settings_of_a_run_alone(model: Model, tmp_path: Path) -> None:
     (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are cards.\n")
     run = tmp_path / "run"
-    told("import", tmp_path / "playbook.md", "--out", run)
+    told("space", "import", tmp_path / "playbook.md", "--out", run)
     before = config_of(run)
     with serving(model, run) as service:
         assert "Quetzals" in service.client.shown()

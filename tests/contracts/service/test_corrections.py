@@ -40,7 +40,7 @@ def test_an_export_has_them_and_another_space_can_begin_with_it(space: Client, f
     assert RIGHT in exported
     assert "Cards are blocked at once." in exported
     (tmp_path / "playbook.md").write_text(exported)
-    told("import", tmp_path / "playbook.md", "--out", tmp_path / "run")
+    told("space", "import", tmp_path / "playbook.md", "--out", tmp_path / "run")
     assert {entry["section"] for entry in told("show", tmp_path / "run")["entries"]} >= {"corrections", "general notes"}
     assert note in held(folder)
 
@@ -90,7 +90,7 @@ def test_one_that_is_forgotten_is_gone_from_the_service_and_the_one_before_holds
     space.report(id, target="the quetzal team")
     (name,) = held(folder)
     given = {"entry": ("--entry", name), "source": ("--task", id)}[how]
-    done = told("forget", folder, *given, "--yes")
+    done = told("space", "forget", folder, *given, "--yes")
     assert done["left"] == 0
     assert name in {entry["id"] for entry in done["removed"]}
     until(lambda: "quetzal" not in space.shown())
@@ -107,13 +107,13 @@ def test_of_one_that_was_reviewed_and_is_forgotten_no_word_is_left(answer: str, 
     user.report(user.ask(), target=answer)
     (waits,) = told("review", folder)["reviews"]
     told("review", folder, "--approve", waits["id"])
-    assert told("forget", folder, "--entry", waits["id"], "--yes")["left"] == 0
+    assert told("space", "forget", folder, "--entry", waits["id"], "--yes")["left"] == 0
     assert told("review", folder, "--state", "approved")["reviews"] == []
     until(lambda: answer not in space.shown())
 
 
 def test_one_of_another_letter_is_unknown(space: Client, folder: Path) -> None:
-    for words in (("show", folder, "--entry", "c99"), ("forget", folder, "--entry", "c99", "--yes")):
+    for words in (("show", folder, "--entry", "c99"), ("space", "forget", folder, "--entry", "c99", "--yes")):
         done = command(*words, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "entry.unknown"
 
@@ -204,10 +204,10 @@ def test_an_export_is_edited_around_them(space: Client, folder: Path, tmp_path: 
     text = file.read_text()
     assert f"[{name}]" in text
     file.write_text(f"{text}\n## rules\n\n- Cards are blocked at once.\n")
-    assert told("edit", folder, "--file", file, "--yes")["version"] == 1
+    assert told("space", "edit", folder, "--file", file, "--yes")["version"] == 1
     assert [*held(folder)] == [name]
     file.write_text(text.replace(RIGHT, "the team of tomorrow"))
-    done = command("edit", folder, "--file", file, "--yes", "--json")
+    done = command("space", "edit", folder, "--file", file, "--yes", "--json")
     assert json.loads(done.stdout)["error"]["code"] == "edit.refused"
 
 

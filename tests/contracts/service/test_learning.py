@@ -198,7 +198,7 @@ def test_practicum_name_takes_a_version_back_from_another_terminal(locked: Clien
         locked.add_entry(f"Rule {text}.")
     teach(locked, 8)
     learn(locked)
-    done = command("name", keyed.store / "spaces" / locked.space, "live", 1)
+    done = command("space", "name", keyed.store / "spaces" / locked.space, "live", 1)
     assert done.returncode == 0, done.stderr
     until(lambda: locked.health()["candidate"] is None)
     assert set(seen(locked).values()) == {1}
@@ -289,7 +289,7 @@ def test_a_judge_scores_answers_that_nobody_reported_on(model: Model, tmp_path: 
     verdict = json.dumps({"reason": "It is right.", "success": True, "correct": True, "verdict": True})
     model.answers['"response_format"'] = verdict
     try:
-        with serving(model, tmp_path / "store", *LEARNING, "--judge", 1.0, "--learn-every", 4) as service:
+        with serving(model, tmp_path / "store", *LEARNING, "--judge-share", 1.0, "--learn-every", 4) as service:
             for n in range(8):
                 service.client.ask(f"Which team handles judged case {n}?")
             until(lambda: service.client.health()["candidate"], "a version that was learned from verdicts")

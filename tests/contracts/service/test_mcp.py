@@ -56,7 +56,7 @@ def agent_key(space: Client, *roles: str) -> Client:
 def window(plain: Service) -> Iterator[Agent]:
     """An agent over standard input and output, in a space of its own of the running service, with all roles."""
     space = new_space(plain.client)
-    roles = ("--role", "ask", "--role", "report", "--role", "review")
+    roles = ("--grant", "ask", "--grant", "report", "--grant", "review")
     with over_stdio("--store", plain.store, "--space", space.space, *roles) as agent:
         yield agent
 
@@ -339,7 +339,7 @@ def test_the_configuration_that_is_printed_names_whole_paths(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("--service", "http://127.0.0.1:9", "--store", "s"), ("--role", "admin"),
+@pytest.mark.parametrize("arguments", [("--service", "http://127.0.0.1:9", "--store", "s"), ("--grant", "admin"),
                                        ("--service", "nowhere")], ids=range(3))  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...]) -> None:
     done = command("mcp", *arguments, "--json")

@@ -196,12 +196,12 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
     assert {item["space"] for item in items} == {"default", "other"}
     assert "albatross" not in json.dumps(items)
     (tmp_path / "anna.jsonl").unlink()
-    assert command("forget", store, "--user", "anna").returncode != 0
-    done = command("forget", store, "--user", "anna", "--yes")
+    assert command("space", "forget", store, "--user", "anna").returncode != 0
+    done = command("space", "forget", store, "--user", "anna", "--yes")
     assert done.returncode == 0, done.stderr
     assert files_with(store, word) == []
     assert "practicum.sqlite" in files_with(store, "albatross")
-    assert command("forget", store, "--user", "anna", "--yes").returncode == 2
+    assert command("space", "forget", store, "--user", "anna", "--yes").returncode == 2
     with serving(model, store, *LEARNED_FROM_USERS) as service:
         assert "albatross" in service.client.shown("Which team handles albatross 3?")
 
@@ -216,7 +216,7 @@ def test_practicum_forget_removes_what_was_learned_from_an_attempt_beside_the_se
     learn_live(crowd)
     run = passing.store / "spaces" / crowd.space
     entry = next(one for one in crowd.get("/v1/playbook", limit=200)["entries"] if word in one["text"])
-    done = command("forget", run, "--entry", entry["id"], "--yes")
+    done = command("space", "forget", run, "--entry", entry["id"], "--yes")
     assert done.returncode == 0, done.stderr
     until(lambda: entry["text"] not in crowd.entries())
     assert f"{bird} team" in json.dumps(crowd.entries())
@@ -241,7 +241,7 @@ def test_a_user_is_removed_beside_the_service_too(face: str, keyed: Service) -> 
         items, done = practicum.run_sync(program())
     else:
         items = told("export", folder, "--user", "anna")["items"]
-        (done,) = told("forget", folder, "--user", "anna", "--yes")["spaces"]
+        (done,) = told("space", "forget", folder, "--user", "anna", "--yes")["spaces"]
     assert [item["id"] for item in items if item["what"] == "interaction"] == ids
     assert {item["id"] for item in items if item["what"] == "correction"} == {note}
     assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
@@ -254,8 +254,8 @@ def test_a_user_is_removed_beside_the_service_too(face: str, keyed: Service) -> 
 
 def test_of_a_user_whom_no_space_knows_nothing_is_written_out(keyed: Service) -> None:
     space = new_space(keyed.client)
-    for words in (("export",), ("forget", "--yes")):
-        done = command(words[0], keyed.store / "spaces" / space.space, "--user", "nobody", *words[1:], "--json")
+    for words, options in ((("export",), ()), (("space", "forget"), ("--yes",))):
+        done = command(*words, keyed.store / "spaces" / space.space, "--user", "nobody", *options, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "user.unknown"
-        done = command(words[0], keyed.store, "--user", "anna", "--space", "away", *words[1:], "--json")
+        done = command(*words, keyed.store, "--user", "anna", "--space", "away", *options, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "user.unknown"

@@ -278,7 +278,7 @@ def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
 @pytest.mark.slow
 def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("s1_2\n\ns1_3:tag\n")
-    made = launcher.run(["tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
+    made = launcher.run(["bench", "tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
     assert made.code == 0, made.err
     first, second = load_tasks(tmp_path / "t.jsonl")
     assert first.input.startswith("How much is 1 plus 2?")
@@ -302,8 +302,8 @@ def test_lists_of_ids_that_cannot_be_used_are_one_clear_line(
         ("\n", "ids.txt: the file lists no tasks"),
     ):
         (tmp_path / "ids.txt").write_text(text)
-        done = launcher.run(["tasks", "ids.txt", "--server", server.address], tmp_path)
+        done = launcher.run(["bench", "tasks", "ids.txt", "--server", server.address], tmp_path)
         assert done.code == 2
         assert re.match(line, done.line), done.line
-    done = launcher.run(["tasks", "ids.txt", "--server", server.address, "--format", "mmlu"], tmp_path)
+    done = launcher.run(["bench", "tasks", "ids.txt", "--server", server.address, "--format", "mmlu"], tmp_path)
     assert done.line == "--server is for the formats appworld: name one of them with --format"

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from practicum.agents.base import AgentRun
-from practicum.agents.guard import Approve, GuardTools
+from practicum.agents.guard import Approve
 from practicum.agents.kinds import AgentKind, AgentOptions
-from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent, guarded
+from practicum.agents.limits import MAX_TURNS, TOOL_TIMEOUT, GuardTools
+from practicum.agents.tools import ToolsAgent, guarded
 from practicum.core.types import Task, Trace
 from practicum.core.views import View
 from practicum.plugins.environments.appworld.tasks import AppWorldServer, connect, parse_addresses

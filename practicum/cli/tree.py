@@ -1,0 +1,293 @@
+"""The tree of commands. A command is imported, and its options are built, when it is used or asked for help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from importlib import import_module
+from inspect import Parameter, Signature, getdoc
+from typing import Any
+
+import typer
+from typer import Option
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from practicum.cli.options import CommandOption, info_of, parameters_of
+from practicum.core.errors import PracticumError, UsageError
+from practicum.core.plugins import Group, called
+from practicum.core.words import quantity
+from practicum.models.keys import ADDRESSES
+
+START: Mapping[str, Mapping[str, str]] = {
+    "Learn and answer": {"demo": "demo:demo", "learn": "learn:learn", "run": "run:run"},
+    "Measure": {"eval": "eval:eval_", "compare": "compare:compare"},
+    "Serve": {"serve": "serve:serve", "mcp": "mcp:mcp"},
+    "Look at a space": {"show": "show:show", "view": "view:view", "export": "context:export"},
+    "Decide": {"review": "review:review"},
+    "Help": {"help": "help:help_"},
+}
+"""The commands of `practicum --help` by panel, each with the module below `practicum.cli` that has it."""
+
+GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "space": ("Change one space, or look closer at it.", {
+        "resume": "learn:resume", "edit": "edit:edit", "import": "context:import_", "name": "name:name",
+        "rollback": "context:rollback", "forget": "context:forget", "diff": "context:diff",
+        "monitor": "monitor:monitor", "dynamics": "dynamics:dynamics", "pools": "pools:pools",
+    }),
+    "space memory": ("List, search, add and remove the memories of a space.", {
+        "list": "memory:list_", "search": "memory:search", "add": "memory:add", "remove": "memory:remove",
+        "reembed": "memory:reembed",
+    }),
+    "key": ("Make, list and remove the keys of a service, also while it runs.", {
+        "add": "key:add", "list": "key:list_", "remove": "key:remove",
+    }),
+    "bench": ("Choose a method, prepare tasks, and measure.", {
+        "advise": "advise:advise", "tasks": "tasks:tasks", "methods": "methods:methods", "plugins": "plugins:plugins",
+        "paper": "bench_paper:paper", "overload": "bench:overload", "retrieval": "bench:retrieval",
+        "robustness": "bench:robustness",
+    }),
+}  # fmt: skip
+"""The other commands by group, with a line about the group."""
+
+PLACES: Mapping[str, str] = {
+    **{name: place for commands in START.values() for name, place in commands.items()},
+    **{f"{group} {name}": place for group, (_, commands) in GROUPS.items() for name, place in commands.items()},
+}
+"""Every command of practicum by its path."""
+
+COMMANDS: Group[Any] = Group("practicum.commands", "command", called, dict.fromkeys(path.split()[0] for path in PLACES))
+"""Packages register a function with typer's options, or a `typer.Typer`, under the name of the command."""
+
+ALL = "help_all"
+"""The parameter of --help-all, and its key in the state of a command."""
+
+
+OPERATED = "space"
+"""The group with the operations of a space."""
+
+
+def operations() -> Mapping[str, Any]:
+    """The operations of a space as commands, by path. They are made when a command of the group is asked for."""
+    from practicum.cli.operations import operation_commands
+
+    return {f"{OPERATED} {name}": function for name, function in operation_commands().items()}
+
+
+def function_of(path: str) -> Any:
+    """The function of a command of practicum."""
+    if path not in PLACES:
+        return operations()[path]
+    module, _, attribute = PLACES[path].partition(":")
+    return getattr(import_module(f"practicum.cli.{module}"), attribute)
+
+
+def summary_of(path: str) -> str:
+    """What a command does, in one line."""
+    if path not in PLACES:
+        return str(operations()[path].operation.summary)
+    return (getdoc(function_of(path)) or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Every command with its summary, by groups. A plug-in that cannot be used has the reason as its summary."""
+    for panel, commands in START.items():
+        yield panel, [(name, summary_of(name)) for name in commands]
+    for group, (about, commands) in GROUPS.items():
+        paths = [f"{group} {name}" for name in commands]
+        if group == OPERATED:
+            paths += [path for path in operations() if path not in PLACES]
+        yield about.rstrip("."), [(path, summary_of(path)) for path in paths]
+    yield "Plug-ins", [
+        (f"{path}", about) for name in COMMANDS.registered() for path, about in _of_plugin(name)
+    ]  # fmt: skip
+
+
+def _of_plugin(name: str) -> Iterator[tuple[str, str]]:
+    try:
+        command = _plugin(name)
+    except PracticumError as error:
+        yield name, f"cannot be used: {error}"
+        return
+    about = (command.help or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
+    yield name, about
+
+
+def _plugin(name: str) -> Any:
+    """The command that a package registers."""
+    found = COMMANDS.load(name)
+    if not isinstance(found, typer.Typer):
+        app = _app()
+        app.command(name)(found)
+        return get_command(app)
+    found._add_completion = False
+    command = get_command(found)
+    command.name = name
+    return command
+
+
+class Command(TyperCommand):
+    """A command whose help shows the first options, and all of them with --help-all."""
+
+    later: frozenset[str] = frozenset()
+    defaults: Mapping[str, Any] = {}
+    """Defaults that the help shows, of options that are None."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            parameter.default = self.defaults.get(parameter.name) or parameter.default
+        hidden: list[Any] = [] if ctx.meta.get(ALL) else [p for p in self.params if p.name in self.later]
+        for parameter in hidden:
+            parameter.hidden = True
+        self.epilog = f"--help-all shows {quantity(len(hidden), 'more option')}." if hidden else None
+        super().format_help(ctx, formatter)
+        for parameter in hidden:
+            parameter.hidden = False
+
+
+class Tree(TyperGroup):
+    """A group of the tree, `path`, which imports a command when it is used."""
+
+    path = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        start = f"{self.path} ".lstrip()
+        known = (*PLACES, *GROUPS, *(operations() if self.path == OPERATED else ()))
+        below = [path.removeprefix(start) for path in known if path.startswith(start)]
+        return [*dict.fromkeys(path.split()[0] for path in below), *(() if self.path else COMMANDS.registered())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        path = f"{self.path} {cmd_name}".strip()
+        if path in PLACES:
+            return build(path)
+        if path in GROUPS:
+            return group(path, GROUPS[path][0])
+        if self.path == OPERATED and path in operations():
+            return build(path)
+        return _plugin(cmd_name) if not self.path and cmd_name in COMMANDS.registered() else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
+        path = f"{self.path} {args[0]}"
+        at_service = any(word.startswith(ADDRESSES) for word in args[1:])
+        if self.path == OPERATED and at_service and path in operations():
+            # Of a space at an address, the service does what the command does with a folder.
+            return args[0], build(path, operations()[path]), args[1:]
+        if (command := self.get_command(ctx, args[0])) is None:
+            raise UsageError("command.invalid", f"there is no command {args[0]!r:.80}{_meant(self.path, args[0])}")
+        return args[0], command, args[1:]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        if self.path:
+            write(formatter, [("Commands", [(name, self._summary(name)) for name in self.list_commands(ctx)])])
+        else:
+            write(formatter, [(panel, [(name, summary_of(name)) for name in names]) for panel, names in START.items()])
+        write(formatter, [("Options", [record for p in self.get_params(ctx) if (record := p.get_help_record(ctx))])])
+        if not self.path:
+            formatter.write_paragraph()
+            formatter.write_text("practicum help lists all commands, also those of space, key and bench.")
+
+    def _summary(self, name: str) -> str:
+        path = f"{self.path} {name}"
+        return GROUPS[path][0].rstrip(".") if path in GROUPS else summary_of(path)
+
+
+def write(formatter: Any, parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
+    """Write lists of names with their summaries, all in the same two columns."""
+    width = max((len(name) for _, rows in parts for name, _ in rows), default=0)
+    for title, rows in parts:
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), about) for name, about in rows])
+
+
+def _meant(group: str, name: str) -> str:
+    """Says which command a wrong name may stand for: the one of that name in another group, or the closest."""
+    paths = [*PLACES, *GROUPS, *COMMANDS.registered()]
+    by_name: dict[str, list[str]] = {}
+    for path in sorted(paths, key=lambda path: not path.startswith(group)):
+        by_name.setdefault(path.split()[-1], []).append(path)
+    if name not in by_name and not (close := get_close_matches(name, by_name, n=1)):
+        return ": practicum help lists all"
+    meant = by_name[name if name in by_name else close[0]]
+    return f": did you mean {' or '.join(f'practicum {path}' for path in meant)}?"
+
+
+def build(path: str, function: Any = None) -> Any:
+    """A command of practicum with its options; `function` is another one than that of its path."""
+    function = function or function_of(path)
+    parameters = parameters_of(function)
+    options = {p.name: info for p in parameters if isinstance(info := info_of(p), CommandOption)}
+    later = frozenset(name for name, info in options.items() if not info.first)
+    if later:
+        show = Option(False, "--help-all", is_eager=True, hidden=True, callback=_show_all)
+        parameters.append(Parameter(ALL, Parameter.KEYWORD_ONLY, default=show, annotation=bool))
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        given.pop(ALL, None)
+        return function(**given)
+
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    app = _app()
+    app.command(path.split()[-1], cls=Command)(command)
+    built: Any = get_command(app)
+    built.later, built.defaults = later, {name: info.shown for name, info in options.items()}
+    return built
+
+
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+def group(path: str, about: str, **how: Any) -> Any:
+    """A group of the tree; the root is that of the path ""."""
+    app = _app(cls=Tree, name=path.split()[-1] if path else None, help=about, **how)
+    app.callback()(_options if not path else _nothing)
+    made: Any = get_command(app)
+    made.path = path
+    return made
+
+
+def root() -> Any:
+    """All commands."""
+    about = "Agents that learn from experience by changing what is in their context, never their weights."
+    return group("", about, add_completion=True)
+
+
+def _app(**how: Any) -> typer.Typer:
+    return typer.Typer(
+        **{"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "rich", **how}
+    )
+
+
+def _nothing() -> None:
+    return
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from practicum import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _options(
+    debug: bool = Option(False, "--debug", help="Show a traceback if something fails."),  # read by `main`
+    version: bool = Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    return
