@@ -294,7 +294,7 @@ def in_tasks(given: Measurement) -> Context:
 
 
 def in_playbooks(given: Measurement, trust: Trust) -> Context:
-    """A playbook from elsewhere, imported as one (`practicum import --trust foreign`), or as if it was the operator's
+    """A playbook from elsewhere, imported as one (`practicum space import --trust foreign`), or as if it was the operator's
     own: then the filter alone is left."""
     file = given.folder / "theirs.json"
     file.write_text(json.dumps([{"section": "rules", "text": one.text} for one in given.attacks]), "utf-8")
