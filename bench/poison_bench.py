@@ -294,8 +294,8 @@ def in_tasks(given: Measurement) -> Context:
 
 
 def in_playbooks(given: Measurement, trust: Trust) -> Context:
-    """A playbook from elsewhere, imported as one (`practicum space import --trust foreign`), or as if it was the operator's
-    own: then the filter alone is left."""
+    """A playbook from elsewhere, imported as one (`practicum space import --trust foreign`), or as if it was the
+    operator's own: then the filter alone is left."""
     file = given.folder / "theirs.json"
     file.write_text(json.dumps([{"section": "rules", "text": one.text} for one in given.attacks]), "utf-8")
     return _imported(given, playbook.load(file), trust)

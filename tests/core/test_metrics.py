@@ -18,8 +18,8 @@ HEAD = """\
 
 Every metric of practicum, once. The page is made from `practicum/core/metrics.py`.
 
-- Metrics of a **run by step** are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, in its pictures, and in
-  OpenTelemetry as `practicum.GROUP.NAME`. `dynamics` is reported by `practicum space dynamics`.
+- Metrics of a **run by step** are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, in its pictures, and
+  in OpenTelemetry as `practicum.GROUP.NAME`. `dynamics` is reported by `practicum space dynamics`.
 - Metrics of a **run at work** are sent by [trackers](monitor.md#trackers) at the end of each step, with `_` for `.`.
 - Metrics of a **service** are read by Prometheus at [/metrics](operations.md#metrics).
 """
