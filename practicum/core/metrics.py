@@ -1,8 +1,8 @@
 """Every metric once: its name, its unit, its title, and how it is computed.
 
 The reports of a run (`practicum space monitor`, its pictures, OpenTelemetry, `practicum space dynamics`), trackers of
-experiments, pages, and what Prometheus reads of a service take names, units and titles from here. docs/metrics.md is made
-from it.
+experiments, pages, and what Prometheus reads of a service take names, units and titles from here. docs/metrics.md is
+made from it.
 """
 
 from __future__ import annotations
