@@ -153,7 +153,7 @@ class TaskBlock(_Block):
             self._link.warn("tasks without what was learned", error)
         else:
             self.context, self.interaction, self.version = shown.text, shown.interaction, shown.version
-            self.entries, self.corrections = [*shown.entries], shown.corrections
+            self.entries, self.corrections = [(id, near) for id, near in shown.entries], shown.corrections
         await super()._begin(wait)
         if self.interaction is not None:
             remember(self.interaction)

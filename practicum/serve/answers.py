@@ -77,7 +77,7 @@ class ShownText(Answer):
     interaction: str
     version: int
     text: str
-    entries: list[tuple[str, float]]
+    entries: list[list[str | float]]
     corrections: list[int]
 
     def as_text(self) -> str:

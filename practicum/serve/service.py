@@ -294,7 +294,7 @@ class Service:
         solved = "\n".join(framed([exchanges(turns)], space.nonce)) if turns else ""
         text = "\n\n".join(filter(None, [shown.fixed, *notes, solved]))
         return answers.ShownText(
-            interaction=id, version=shown.version, text=text, entries=[*shown.entries],
+            interaction=id, version=shown.version, text=text, entries=[[*pair] for pair in shown.entries],
             corrections=[*shown.corrections],
         )  # fmt: skip
 

@@ -224,7 +224,7 @@ def test_at_mcp_the_tools_are_those_of_the_keys_roles(roles: tuple[str, ...], lo
 @pytest.mark.slow
 @pytest.mark.parametrize("roles", [(), ("ask",)])
 def test_practicum_mcp_has_the_roles_that_it_is_given(roles: tuple[str, ...], plain: Service) -> None:
-    space, options = new_space(plain.client), [word for role in roles for word in ("--role", role)]
+    space, options = new_space(plain.client), [word for role in roles for word in ("--grant", role)]
     with over_stdio("--store", plain.store, "--space", space.space, *options) as agent:
         allowed = roles or ("ask", "report")
         assert {tool.name for tool in agent.tools()} == {name for name, role in TOOLS.items() if role in allowed}
@@ -430,6 +430,6 @@ def test_a_store_that_cannot_be_opened_is_an_error_of_each_call_until_it_can_be(
     store.write_text("no folder")
     with over_stdio("--store", store) as agent:
         for _ in range(2):
-            agent.refuses("recall", "store.unwritable", task=QUESTION)
+            agent.refuses("recall", "store.unwritable", input=QUESTION)
         store.unlink()
         agent.do("recall", input=QUESTION)
