@@ -10,12 +10,11 @@ from typing import Any
 from serving import Served, until
 from sqlalchemy import select
 
-from practicum.session.outcomes import Trusted
 from practicum.store.names import LIVE, name_version
 from practicum.testing import Answer
 
 EPISODES: dict[str, Any] = {
-    "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trusted": Trusted(users=True)
+    "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trust_users": True
 }  # fmt: skip
 """A method that asks no model to learn; it learns when a test says so, also from what users asked."""
 

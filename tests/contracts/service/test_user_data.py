@@ -254,8 +254,9 @@ def test_a_user_is_removed_beside_the_service_too(face: str, keyed: Service) -> 
 
 def test_of_a_user_whom_no_space_knows_nothing_is_written_out(keyed: Service) -> None:
     space = new_space(keyed.client)
-    for words in (("export",), ("space", "forget", "--yes")):
-        done = command(words[0], keyed.store / "spaces" / space.space, "--user", "nobody", *words[1:], "--json")
+    for words in (("export",), ("space", "forget")):
+        yes = ("--yes",) if len(words) > 1 else ()
+        done = command(*words, keyed.store / "spaces" / space.space, "--user", "nobody", *yes, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "user.unknown"
-        done = command(words[0], keyed.store, "--user", "anna", "--space", "away", *words[1:], "--json")
+        done = command(*words, keyed.store, "--user", "anna", "--space", "away", *yes, "--json")
         assert json.loads(done.stdout)["error"]["code"] == "user.unknown"
