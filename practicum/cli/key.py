@@ -36,9 +36,9 @@ def add(
     a_minute: int | None = opt.option(None, min=1, max=10_000_000),
     json_: opt.Json = False,
 ) -> None:
-    """Make a key.
+    """Make a key and print it, once.
 
-    The key is printed once; the store has only its digest. The store is made if it does not exist.
+    The store has only its digest. The store is made if it does not exist.
     """
     from practicum.serve import access
 

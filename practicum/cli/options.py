@@ -26,26 +26,19 @@ PANELS = (None, DECIDE, ONLY, TRY, *Panel)
 
 
 HELPS: Mapping[str, str] = {
-    "--a-minute": "Requests that a key may send a minute.",
-    "--context": "The context: a run, RUN@NAME, or a playbook file.",
     "--entry": "An entry, by its id.",
     "--fields": "Names of fields in task files, as input=question,target=answer.",
     "--format": "The format of the file.",
     "--grant": "What a key or an agent may do: ask, report, review or admin (all); repeatable.",
     "--json": "Print one JSON object on standard output.",
-    "--key": "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.",
-    "--learner": "The model that learns from outcomes.",
-    "--log": "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.",
     "--methods": "Methods, as a,b,c.",
     "--out": "Where the results are kept (default: a new folder).",
     "--output": "The file or folder to write.",
     "--plot": "Draw pictures (PNG): the file, or the folder of several.",
-    "--port": "The port to listen on; 0: a free one.",
     "--runs-at-once": "Runs that are open at a time.",
     "--section": "The section of the entries.",
     "--seeds": "Runs of each kind, each with another seed; a claim needs three.",
     "--seed-playbook": "Start from a playbook file or from another run.",
-    "--space": "The space, by its name.",
     "--store": "The store: a folder, or postgresql://USER@HOST/DATABASE.",
     "--tag": "A tag of tasks (meta.tags).",
     "--target": "The right answer.",
@@ -62,9 +55,20 @@ HELPS: Mapping[str, str] = {
 """The helps of options that several commands have. An option means the same on each."""
 
 
+@cache
+def help_of(option: str) -> str | None:
+    """The help of an option that several commands have, also of one that is a setting of the service; None if it is the
+    option of one command."""
+    if option in HELPS:
+        return HELPS[option]
+    from practicum.serve.settings import SETTINGS
+
+    return next((field.help for field in SETTINGS.values() if field.option == option), None)
+
+
 class CommandOption(OptionInfo):
     """An option of a command. Short helps leave it out if it is not `first`. `shown` is the default that a help shows
-    where the default is None. Without a help it has that of its name in `HELPS`."""
+    where the default is None. Without a help it has that of its name (`help_of`)."""
 
     def __init__(
         self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **how: Any
@@ -228,7 +232,7 @@ def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
     for p in own:
         if isinstance(info := info_of(p), OptionInfo) and info.help is None:
             texts = (*(info.param_decls or ()), info.default, f"--{p.name.replace('_', '-')}")
-            info.help = next(HELPS[text] for text in texts if isinstance(text, str) and text in HELPS)
+            info.help = next(filter(None, (help_of(text) for text in texts if isinstance(text, str))), None)
     return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_place)]
 
 

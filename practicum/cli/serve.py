@@ -16,6 +16,7 @@ from practicum.cli.inputs import pairs
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 from practicum.core.settings import SettingField
+from practicum.core.words import fault
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -47,6 +48,8 @@ def serve(
     POST /v1/feedback takes scores and corrections.
     """
     try:
+        from pydantic import ValidationError
+
         from practicum.serve.server import run as start
         from practicum.serve.settings import ServiceSettings
     except ImportError as error:
@@ -60,8 +63,11 @@ def serve(
     values["settings"] = pairs(values.get("settings", ()), "--set")
     values["keys"] = [*values.get("keys", ()), *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
     if "spaces" in values:
-        values["spaces"] = tuple(dict.fromkeys(values["spaces"]))
-    settings = ServiceSettings(store=where, **values)
+        values["spaces"] = [*dict.fromkeys(values["spaces"])]
+    try:
+        settings = ServiceSettings(store=where, **values)
+    except ValidationError as error:
+        raise UsageError("settings.invalid", opt.as_options(fault(error))) from error
     out = Printer(json_)
 
     def ready(address: str, warnings: list[str], new: list[str]) -> None:

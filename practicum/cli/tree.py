@@ -137,8 +137,10 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
             parameter.default = self.defaults.get(parameter.name) or parameter.default
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
         hidden: list[Any] = [] if ctx.meta.get(ALL) else [p for p in self.params if p.name in self.later]
-        for parameter in hidden:
+        for parameter in (*hidden, self.get_help_option(ctx)):
             parameter.hidden = True
         self.epilog = f"--help-all shows {quantity(len(hidden), 'more option')}." if hidden else None
         super().format_help(ctx, formatter)
@@ -237,6 +239,8 @@ def build(path: str, function: Any = None) -> Any:
         return function(**given)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    # In a paragraph, typer keeps the ends of lines.
+    command.__doc__ = "\n\n".join(" ".join(part.split()) for part in (getdoc(function) or "").split("\n\n"))
     app = _app()
     app.command(path.split()[-1], cls=Command)(command)
     built: Any = get_command(app)

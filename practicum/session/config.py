@@ -208,7 +208,7 @@ class Config(BaseModel):
         "What tools return is as trusted as your own tasks.", Panel.METHOD, use="learning",
     )] = False
     redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds), Setting(
-        "Placeholders for secrets,emails,cards,ibans,ids,phones,ips (or all) before texts are stored or sent.",
+        "Values that become placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all.",
         Panel.TASKS, metavar="KINDS", accepts=Sequence[Kind] | str, inert=True,
     )] = ()
     redact_map: Annotated[str | None, Setting(

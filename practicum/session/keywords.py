@@ -102,7 +102,7 @@ class RunOptions(TypedDict, total=False):
     trust_tools: bool
     """What tools return is as trusted as your own tasks."""
     redact: Sequence[Kind] | str
-    """Placeholders for secrets,emails,cards,ibans,ids,phones,ips (or all) before texts are stored or sent."""
+    """Values that become placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all."""
     redact_map: str | None
     """The file, outside the run, that keeps the redacted values; tools and programs then get them back."""
     nonce: str

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import Field
 
 import practicum
 from practicum.agents.limits import GuardTools
+from practicum.cli.options import parameter
+from practicum.cli.tree import PLACES, build, summary_of
 from practicum.core.sensitive import Kind
-from practicum.core.settings import Resume, SettingField
+from practicum.core.settings import Panel, Resume, Setting, SettingField, settings_of
 from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.models.prices import GivenPrices
 from practicum.models.refused import Structure
-from practicum.session.config import ARGUMENTS, SETTINGS
+from practicum.serve.settings import SETTINGS as OF_SERVICE
+from practicum.session.config import ARGUMENTS, SETTINGS, Config
 
 KEYWORDS = Path(practicum.__file__).parent / "session" / "keywords.py"
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 NAMES: Mapping[Any, str] = {
     GuardTools: "GuardTools", Kind: "Kind", Profile: "Profile", GivenPrices: "GivenPrices", Review: "Review",
@@ -104,3 +112,116 @@ def test_the_keywords_of_functions_are_the_fields() -> None:
         ),
     ]
     current(KEYWORDS, HEADER + "\n".join(lines) + "\n")
+
+
+def table(panel: str, fields: Iterable[SettingField], *, resumes: bool) -> Iterator[str]:
+    yield from ("", f"## {panel}", "")
+    last = " a resume may change it |" if resumes else ""
+    yield f"| option | keyword | default | unit | what it does |{last}"
+    yield f"|---|---|---|---|---|{'---|' if resumes else ''}"
+    for field in fields:
+        option = f"`{field.option}`" if field.options else ""
+        default = f"`{field.default}`" if field.default not in (None, "", {}, (), []) else ""
+        text = f"{field.help} {field.setting.note}".strip().replace("|", "\\|")
+        when = f" {field.setting.resume} |" if resumes else ""
+        yield f"| {option} | `{field.name}` | {default} | {field.setting.unit} | {text} |{when}"
+
+
+def page() -> Iterator[str]:
+    yield from (
+        "# All settings",
+        "",
+        "Every setting with its option on the command line and its keyword in Python. An empty default is None.",
+        "A resume may change a setting of a run if the last column says so. `practicum bench methods NAME` lists the",
+        "settings of a method, which `--set` and `settings=` give.",
+        "",
+        "`PRACTICUM_UPDATE_DOCS=1 pytest tests/session/test_settings.py` writes this page from the fields of",
+        "`practicum.session.config.Config` and `practicum.serve.settings.ServiceSettings`.",
+        "",
+        "# Settings of a run",
+    )
+    for panel in Panel:
+        if fields := [field for field in SETTINGS.values() if field.setting.panel is panel]:
+            yield from table(panel, fields, resumes=True)
+    yield from (
+        "",
+        "# Settings of a service",
+        "",
+        "`practicum serve` has these options; `practicum serve --help-all` lists them.",
+    )
+    for panel in Panel:
+        if fields := [field for field in OF_SERVICE.values() if field.setting.panel is panel]:
+            yield from table(f"{panel} of a service" if panel is Panel.OUTPUT else panel, fields, resumes=False)
+
+
+def test_the_page_lists_the_fields() -> None:
+    """`PRACTICUM_UPDATE_DOCS=1` writes the page."""
+    current(PAGE, "\n".join(page()) + "\n")
+
+
+class Extended(Config):
+    """A run's settings with one more."""
+
+    pace: Annotated[float | None, Setting("Seconds between two calls.", Panel.MODEL, unit="s")] = Field(
+        default=None, ge=0
+    )
+
+
+def test_a_field_is_an_option_a_keyword_and_a_line_of_the_page() -> None:
+    field = settings_of(Extended)["pace"]
+    option = parameter(field)
+    (_, info) = get_args(option.annotation)
+    assert (option.name, option.default, field.option) == ("pace", None, "--pace")
+    assert (info.default, info.min, info.help) == ("--pace", 0, "Seconds between two calls.")
+    assert "    pace: float | None" in [*keywords("RunOptions", "All.", {"pace": field}, optional=False)]
+    assert "| `--pace` | `pace` |  | s | Seconds between two calls. | no |" in [*table("Model", [field], resumes=True)]
+
+
+def test_a_new_field_is_part_of_the_mark_and_of_digests() -> None:
+    """Unless it says otherwise."""
+    setting = settings_of(Extended)["pace"].setting
+    assert not setting.inert
+    assert setting.resume is Resume.NEVER
+
+
+def test_every_setting_has_one_plain_sentence() -> None:
+    for field in (*SETTINGS.values(), *OF_SERVICE.values()):
+        assert field.setting.help[0].isupper(), field.name
+        assert field.setting.help.endswith("."), field.name
+        assert len(field.setting.help) <= 120, field.name
+
+
+def options() -> Iterator[tuple[str, str, str | None]]:
+    """Each option of each command: its name, the command, its help."""
+    for path in PLACES:
+        for option in build(path).params:
+            if option.param_type_name == "option":
+                yield from ((name, path, option.help) for name in (*option.opts, *option.secondary_opts))
+
+
+def test_an_option_has_the_same_help_on_every_command() -> None:
+    helps: dict[str, dict[str | None, str]] = {}
+    for name, path, text in options():
+        helps.setdefault(name, {}).setdefault(text, path)
+    assert {name: texts for name, texts in helps.items() if len(texts) > 1 and name.startswith("--")} == {}
+    assert len(helps) > 150
+
+
+def test_every_setting_with_an_option_has_a_command() -> None:
+    names = {name for name, _, _ in options()}
+    for field in (*SETTINGS.values(), *OF_SERVICE.values()):
+        assert not field.options or field.option in names, field.name
+
+
+def test_every_summary_of_a_command_fits_in_a_line() -> None:
+    assert {path: summary_of(path) for path in PLACES if not 10 < len(summary_of(path)) <= 58} == {}
+
+
+def test_the_first_help_imports_no_model_of_settings_and_no_store() -> None:
+    code = (
+        "import sys; from practicum.cli.app import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'pydantic', 'sqlalchemy', 'numpy'} & {*sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stderr.strip() == "[]"
