@@ -81,7 +81,7 @@ class Visitor:
     async def ask(self, query: str, session: str | None = None) -> tuple[str, str]:
         """The interaction that begins, and what the agent is shown."""
         found = await self.service.show_text(SPACE, query, session, self.user, screened=self.screened)
-        return found["interaction"], found["text"]
+        return found.interaction, found.text
 
     async def report(self, interaction: str, **said: Any) -> None:
         """Report an outcome. One with a blank text is refused, and the attack has failed."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen
 
-from practicum.serve.access import Grant
+from practicum.serve.access import Grant, Role
 from practicum.serve.api import Operation
 from practicum.serve.operations import OPERATIONS
 
@@ -39,10 +39,45 @@ class FormField:
         return self.name.replace("_", " ")
 
 
-def operations_for(grant: Grant) -> list[Operation]:
+@dataclass(frozen=True)
+class OperationForm:
+    """An operation with the fields of its form."""
+
+    operation: Operation
+
+    @property
+    def name(self) -> str:
+        return self.operation.name
+
+    @property
+    def label(self) -> str:
+        return self.operation.name.replace("_", " ")
+
+    @property
+    def summary(self) -> str:
+        return self.operation.summary
+
+    @property
+    def about(self) -> str:
+        return self.operation.about
+
+    @property
+    def role(self) -> Role:
+        return self.operation.role
+
+    @property
+    def fields(self) -> list[FormField]:
+        return fields_of(self.operation)
+
+    def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
+        """The values that a browser sent, as texts; empty ones are left out."""
+        return read_fields(self.operation, sent)
+
+
+def forms_for(grant: Grant) -> list[OperationForm]:
     """The operations that a person with this key may do."""
     return [
-        operation
+        OperationForm(operation)
         for operation in OPERATIONS.values()
         if grant.may(operation.role) and not (operation.whole and grant.space)
     ]

@@ -62,7 +62,7 @@ async def serve(how: ServiceSettings, work: Callable[[Service], Awaitable[str]],
 
 
 async def notes(service: Service, name: str) -> int:
-    return len((await reporting.list_corrections(service, name, "live", 0, 100))["corrections"])
+    return len((await reporting.list_corrections(service, name, "live", 0, 100)).corrections)
 
 
 async def looked_at(service: Service, kind: str, name: str) -> str:

@@ -161,7 +161,7 @@ def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> Non
             request(1, "initialize", hello),
             json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n",
             request(2, "tools/list", {}),
-            request(3, "tools/call", {"name": "remember", "arguments": {"note": "The till closes at six."}}),
+            request(3, "tools/call", {"name": "remember", "arguments": {"text": "The till closes at six."}}),
             request(4, "tools/call", {"name": "recall", "arguments": {"input": "When does the till close?"}}),
         ):
             stdin.write(text)
