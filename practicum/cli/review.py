@@ -17,8 +17,8 @@ from practicum.core.words import in_number, one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.session.review import Effect, Present, Review
-    from practicum.session.story import LessonStory, Story
     from practicum.store.database import Store
+    from practicum.view.read import LessonStory, Story
 
 ALL = "all"
 
@@ -73,7 +73,7 @@ def review(
 ) -> int:
     """Look at the edits that wait for review, and decide about them. What waits is in no prompt."""
     from practicum.session.review import Present, Wanted, read_reviews
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     out, wanted = Printer(json_), Wanted(trust, flag, section)
     if reason is not None and reject is None:
