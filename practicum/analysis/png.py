@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from base64 import b64encode
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -103,8 +102,3 @@ def png(figure: Figure) -> bytes:
 def write_png(figure: Figure, path: Path) -> None:
     """Write a figure as a file, whole or not at all. Raises StoreError where it cannot be written."""
     write_atomic(path, png(figure))
-
-
-def data_url(figure: Figure | None) -> str | None:
-    """Draw a figure as a PNG inside a URL, so that a page needs no other file; None for None."""
-    return None if figure is None else "data:image/png;base64," + b64encode(png(figure)).decode("ascii")

@@ -35,10 +35,10 @@ from practicum.session.config import Config, Splits
 from practicum.session.learn import learn, resume
 from practicum.session.records import is_begun, last_report, read_run
 from practicum.session.setup import set_up
-from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.testing import start_process
+from practicum.view.read import Story
 
 SIMULATED = "simulated"
 """The simulated model (see `overloaded_curator`), on a server in a process of its own."""

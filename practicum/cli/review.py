@@ -16,8 +16,8 @@ from practicum.core.words import in_number, one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.session.review import Effect, Present, Review
-    from practicum.session.story import LessonStory, Story
     from practicum.store.database import Store
+    from practicum.view.read import LessonStory, Story
 
 ALL = "all"
 
@@ -77,7 +77,7 @@ def review(
     An edit that waits is in no prompt.
     """
     from practicum.session.review import Present, Wanted, read_reviews
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     out, wanted = Printer(json_), Wanted(trust, flag, section)
     if reason is not None and reject is None:

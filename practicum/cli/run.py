@@ -83,9 +83,9 @@ def run(
 
 
 def _write_page(answered: Answered, context: Path, given: dict[str, Any], path: Path) -> None:
-    from practicum.analysis.view.attempt import answer_page
     from practicum.methods.mael import Settings, team_of
     from practicum.session.records import override_config, run_config
+    from practicum.view.pages.attempt import answer_page
 
     config = override_config(run_config(context), given)
     team = team_of(Settings(**config["settings"]), config.get("seed", 0)) if config.get("method") == "mael" else None

@@ -168,7 +168,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
     """One entry with its whole history, what it came from, and who relied on it."""
     from itertools import islice
 
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as told:
         one = told.entry(id)
@@ -218,7 +218,7 @@ def event_text(event: EntryEvent) -> str:
 
 def _show_merges(run: Path, out: Printer, step: int | None) -> None:
     """The merges of entries, with the texts that were lost."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as told:
         events = list(told.merges(step))
@@ -249,7 +249,7 @@ def edit_text(done: Applied) -> str:
 
 def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as told:
         if not told.config.settings.get("gate"):
@@ -310,7 +310,7 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     from practicum.analysis.delay_plot import delay_plot
     from practicum.analysis.png import check_png
     from practicum.methods.blocks.sample import DelayFit
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     check_png(output, "--output")
     with Story.open(run) as story:

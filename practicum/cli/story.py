@@ -15,7 +15,7 @@ from practicum.core.visible import plain_breaks, visible, visible_line
 from practicum.core.words import one_line, quantity, usage_text
 
 if TYPE_CHECKING:
-    from practicum.session.story import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
+    from practicum.view.read import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
 
 FOLD = 8
 """Lines of a part of a prompt that an attempt shows."""
@@ -42,7 +42,7 @@ def show_attempts(
     run: Path, out: Printer, *, failed: bool, split: str | None, step: int | None, task: str | None
 ) -> None:
     """List attempts, as they are read."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as story:
         outcomes: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def _attempt_line(out: Printer, line: AttemptLine) -> str:
 
 def show_attempt(run: Path, id: str, out: Printer) -> None:
     """One attempt from the task to what became of it."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as story:
         one = story.attempt(id)
@@ -257,7 +257,7 @@ def fate_text(fate: Fate) -> str:
 
 def show_lessons(run: Path, out: Printer, step: int | None) -> None:
     """List lessons with what became of them, as they are read."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as story:
         fates: Counter[str] = Counter()
@@ -278,7 +278,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
 def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
     """List calls, as they are read."""
     from practicum.core.types import Usage
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as story:
         usage, number, last = Usage(), 0, ""
@@ -305,7 +305,7 @@ def _numbers(call: CallStory) -> str:
 
 def show_call(run: Path, id: str, out: Printer) -> None:
     """One call: everything that was asked, and what came back."""
-    from practicum.session.story import Story
+    from practicum.view.read import Story
 
     with Story.open(run) as story:
         call = story.call(id)

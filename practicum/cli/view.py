@@ -1,10 +1,10 @@
-"""`practicum view`: runs as pages in a browser."""
+"""`practicum view`: spaces as pages in a browser."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 from typer import Argument, Option
@@ -15,7 +15,7 @@ from practicum.core.errors import UsageError
 
 
 def view(
-    runs: list[Path] = Argument(..., metavar="RUN", help="Runs, comparisons, or folders of them, such as ./runs."),
+    runs: list[Path] = Argument(..., metavar="PATH", help="Runs, stores, comparisons, or folders, such as ./runs."),
     output: Path | None = opt.option(None),
     port: int | None = opt.option(None, min=0, max=65_535),
     no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),
@@ -23,25 +23,28 @@ def view(
 ) -> None:
     """Show spaces in a browser.
 
-    With --output the pages are files, which need no server. Pages show scores, attempts, model calls, lessons, and
-    each change of a playbook. The pages are made when they are opened: a reload shows what a run at work has done
-    since. Ctrl-C ends it.
+    With --output the pages are files, which need no server. Pages show scores, outcomes, episodes, calls, lessons, and
+    each change of a playbook. They are made when they are opened: a reload shows what a run at work has done since.
+    Ctrl-C ends it.
     """
-    from practicum.analysis.view.server import PageServer
-    from practicum.analysis.view.site import Site
+    from practicum.view.files import write_pages
+    from practicum.view.library import Folders
+    from practicum.view.server import PageServer
 
     if output is not None and (port is not None or no_open):
         raise UsageError(
             "settings.conflict", "--output writes files and starts no server: leave out --port and --no-open"
         )
-    site, out = Site(runs, served=output is None), Printer(json_)
+    folders, out = Folders(runs), Printer(json_)
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():
-            pages, first = site.write(output), output / "index.html"
+            pages, first = write_pages(folders, output), output / "index.html"
         out.result({"pages": pages, "index": str(first)})
         out.print(f"{pages:,} pages written: open {first}")
         return
-    with suppress(KeyboardInterrupt), PageServer(site.page, port or 0) as server:
+    server = PageServer(folders, port or 0)
+
+    def ready() -> None:
         out.announce({"address": server.address})
         out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
         sys.stdout.flush()
@@ -49,7 +52,8 @@ def view(
             import webbrowser
 
             webbrowser.open(server.address)
-        server.serve_forever()
+
+    server.serve(ready)
 
 
 def _has_screen() -> bool:

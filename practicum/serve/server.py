@@ -31,10 +31,10 @@ from practicum.serve.app import App
 from practicum.serve.connections import Connection
 from practicum.serve.local import listening
 from practicum.serve.mcp_http import Agents
-from practicum.serve.pages import Pages
 from practicum.serve.passing import read_prefixes
 from practicum.serve.service import Service
 from practicum.serve.settings import ServiceSettings
+from practicum.serve.site import Pages
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream
 

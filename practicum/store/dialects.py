@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Insert, Integer, String, Table, Text, TypeDecorator
+from sqlalchemy import BigInteger, Dialect, Float, Insert, Integer, String, Table, Text, TypeDecorator
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -66,6 +66,13 @@ class array_length(FunctionElement[int]):
     inherit_cache = True
 
 
+class score_value(FunctionElement[float]):
+    """The value of the score in the data of an attempt; None without a score."""
+
+    type = Float()
+    inherit_cache = True
+
+
 class next_interaction(FunctionElement[int]):
     """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
 
@@ -84,6 +91,7 @@ def _write_as(element: type[FunctionElement[Any]], sqlite: str, postgresql: str)
 _write_as(_Row, "rowid", ROW_ORDER)
 _write_as(unindexed, "{} || ''", "{}")
 _write_as(array_length, "json_array_length({})", "json_array_length(CAST({} AS JSON))")
+_write_as(score_value, "json_extract({}, '$.score.value')", "(CAST({} AS JSON) #>> '{{score,value}}')::float")
 _write_as(next_interaction, "(SELECT coalesce(max(number), 0) + 1 FROM interactions)", "DEFAULT")
 
 

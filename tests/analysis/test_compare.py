@@ -25,20 +25,6 @@ from practicum.models.scripted import Call, ScriptedClient
 SECONDS = {"alone_s", "work_s", "critical_s", "wall_s"}
 
 
-@pytest.fixture
-def pictures() -> None:
-    """Asked for by tests that need real pictures in the report."""
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than most comparisons here."""
-    if "pictures" not in request.fixturenames:
-        for name in ("differences_figure", "cost_figure", "curves_figure"):
-            monkeypatch.setattr(f"practicum.analysis.compare.figures.{name}", lambda *how: None)
-        monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: figure and "data:,")
-
-
 def compare(out: Path, model: ScriptedClient, names: str | Study = "none,icl,ace", **how: Any) -> Comparison:
     """Compare with a scripted model. ACE has cheap settings unless others are given."""
     listed = names.split(",") if isinstance(names, str) else names
@@ -67,7 +53,7 @@ def test_a_failed_run_reports_the_cost_of_each_role(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures: None) -> None:
+def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path) -> None:
     report = compare(tmp_path / "c", client(), "none,ace,episodes", seeds=3).report
     folder = tmp_path / "c" / "runs"
 

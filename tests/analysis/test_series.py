@@ -13,15 +13,14 @@ from refusals import refused
 from practicum.analysis.monitor.contexts import ContextChange, context_metrics
 from practicum.analysis.monitor.plots import monitor_plots, moving_average
 from practicum.analysis.monitor.series import (
-    SMALLEST_WINDOW,
     MetricGroup,
     distribution,
-    window_size,
     windowed_rates,
 )
 from practicum.core.edits import Entry
 from practicum.core.intervals import mean_ci95, share_ci95
-from practicum.session.story import StepStory
+from practicum.core.windows import SMALLEST_WINDOW, window_size
+from practicum.view.read import StepStory
 
 
 @settings(deadline=None)

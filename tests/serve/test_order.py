@@ -10,8 +10,8 @@ import pytest
 from serving import Place, Served, asynchronous, served
 from sqlalchemy import select
 
-from practicum.serve.pages import reads
 from practicum.store import schema as tables
+from practicum.view.read.episodes import EpisodeFilter, interactions
 
 SESSION = {"x-practicum-session": "s"}
 
@@ -44,7 +44,7 @@ async def last_of_session(at: Served) -> str:
 async def listed(at: Served) -> tuple[list[str], list[str]]:
     """All interactions, the newest first, as the API and the pages list them."""
     told = (await at.send("GET", "/v1/interactions?since=2001-01-01")).json["interactions"]
-    page = await asyncio.to_thread(reads.interactions, at.service.spaces["default"].store)
+    page = await asyncio.to_thread(interactions, at.service.spaces["default"].store, EpisodeFilter())
     return [one["id"] for one in told], [one["id"] for one in page.rows]
 
 

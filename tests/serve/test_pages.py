@@ -12,9 +12,10 @@ from persons import Person
 from serving import Place, Served, asynchronous, served
 
 from practicum.serve import access
-from practicum.serve.pages import reads
+from practicum.serve.site import ServiceActions
 from practicum.store import schema
 from practicum.store.sums import add_to_hours
+from practicum.view.read import episodes, sums
 
 
 async def a_key(at: Served, name: str, *roles: access.Role, space: str = "", days: float | None = None) -> str:
@@ -37,8 +38,8 @@ async def known(at: Served) -> None:
 
 
 async def an_entry(person: Person, text: str, section: str = "rules") -> None:
-    await person.get("/s/default/playbook")
-    done = await person.post("/s/default/playbook", text=text, section=section)
+    await person.get("/s/default/entries")
+    done = await person.post("/s/default/entries", text=text, section=section)
     assert done.status == 303, done.words
 
 
@@ -80,19 +81,20 @@ async def test_a_link_from_another_site_finds_who_is_signed_in(tmp_path: Path) -
 async def test_interactions_are_paged_and_the_search_for_few_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "SEARCHED", 8)
-    monkeypatch.setattr(reads, "ROWS", 5)
+    monkeypatch.setattr(episodes, "SEARCHED", 8)
+    monkeypatch.setattr(episodes, "ROWS", 5)
     async with served(tmp_path) as at:
         asked = [(await at.ask(f"question {n}")).interaction for n in range(20)]
         await at.report(interaction=asked[1], score=0)
 
         def listed(which: str) -> tuple[list[str], int]:
-            found, before, pages = list[str](), None, 0
+            found, before, pages = list[str](), "", 0
+            store, only = at.service.spaces["default"].store, episodes.EpisodeFilter(only=which)
             while True:
-                page = reads.interactions(at.service.spaces["default"].store, which, before=before)
+                page = episodes.episodes(store, None, only, before)
                 found += [row["id"] for row in page.rows]
                 pages += 1
-                if page.before is None:
+                if not page.before:
                     return found, pages
                 before = page.before
 
@@ -108,7 +110,9 @@ async def test_sums_of_the_overview_are_those_of_what_happened(place: Place) -> 
         for n in range(10):
             reply = await at.ask(f"question {n}", model="sim")
             await at.report(interaction=reply.interaction, score=float(n < 7))
-        course = await asyncio.to_thread(reads.course, at.service, at.service.spaces["default"].store, 7)
+        course = await asyncio.to_thread(
+            sums.course, at.service.spaces["default"].store, 7, ServiceActions(at.service, at.keys).price
+        )
         whole = course.whole
         assert (whole.requests, whole.scored, whole.total) == (10, 10, 7.0)
         assert [*course.models] == ["sim"]

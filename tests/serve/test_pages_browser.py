@@ -149,15 +149,15 @@ def test_by_keys_a_wrong_answer_is_corrected_approved_tried_and_taken_back(brows
         tab_to(page, "a[href='/s/default']")
         press(page, "Enter")
         page.wait_for_url("**/s/default")
-        tab_to(page, ".tabs a[href$='/interactions']")
+        tab_to(page, ".tabs a[href$='/episodes']")
         press(page, "Enter")
-        page.wait_for_url("**/interactions")
-        tab_to(page, "a[href*='which=wrong']")
+        page.wait_for_url("**/episodes")
+        tab_to(page, "a[href*='only=wrong']")
         press(page, "Enter")
-        page.wait_for_url("**which=wrong**")
-        tab_to(page, "a[href*='/interactions/i']")
+        page.wait_for_url("**only=wrong**")
+        tab_to(page, "a[href*='/episodes/i']")
         press(page, "Enter")
-        page.wait_for_url("**/interactions/i**")
+        page.wait_for_url("**/episodes/i**")
         assert "It takes 14 days." in page.inner_text("main")
         tab_to(page, "#target")
         page.keyboard.type("It takes 30 days.")
@@ -218,7 +218,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
         do(until(lambda: not at.service.database.writer.unwritten))
         page, said, asked = watched(browser, viewport={"width": 390, "height": 844}, color_scheme=scheme)
         for path in ("/", *(f"/s/default{part}" for part in (
-            "", "/playbook", "/playbook/e0", "/review", "/interactions", f"/interactions/{reply.interaction}",
+            "", "/entries", "/entries/e0", "/review", "/episodes", f"/episodes/{reply.interaction}",
             "/corrections", "/costs", "/alarms",
         ))):  # fmt: skip
             page.goto(at.url + path)
@@ -231,7 +231,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
             unnamed = "input:not([type=hidden]), textarea:not([hidden]), select"
             names = f"[...document.querySelectorAll('{unnamed}')].filter(e => !e.labels.length).map(e => e.outerHTML)"
             assert page.evaluate(names) == [], path
-        page.goto(f"{at.url}/s/default/interactions/{reply.interaction}")
+        page.goto(f"{at.url}/s/default/episodes/{reply.interaction}")
         assert HOSTILE in page.locator("main pre").first.inner_text()
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
         assert dark == (scheme == "dark")
@@ -323,7 +323,7 @@ def test_a_playbook_of_10_000_entries_is_searched(browser: Any, tmp_path: Path) 
 
         do(learn())
         page, said, _ = watched(browser)
-        page.goto(f"{at.url}/s/default/playbook")
+        page.goto(f"{at.url}/s/default/entries")
         assert page.locator("h1").inner_text().startswith("10,000 entries")
         assert page.locator("article").count() == 50
         page.click("a[rel=next]")
@@ -334,7 +334,7 @@ def test_a_playbook_of_10_000_entries_is_searched(browser: Any, tmp_path: Path) 
         page.wait_for_url("**q=where**")
         assert "Lost luggage" in page.locator("article").first.inner_text()
         page.locator("article a.id").first.click()
-        page.wait_for_url("**/playbook/e9999")
+        page.wait_for_url("**/entries/e9999")
         assert said == []
 
 

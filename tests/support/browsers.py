@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from needs import needs
 
 CHROMIUM = shutil.which("chromium")
@@ -30,3 +33,38 @@ def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     return page, said, asked
+
+
+def first_paint(page: Any) -> float:
+    """Milliseconds from the navigation to the first paint with content."""
+    return float(page.evaluate(
+        "new Promise(done => new PerformanceObserver((list, seen) => { for (const one of list.getEntries())"
+        " if (one.name === 'first-contentful-paint') { seen.disconnect(); done(one.startTime); } })"
+        ".observe({ type: 'paint', buffered: true }))"
+    ))  # fmt: skip
+
+
+AXE = Path("/tmp/practicum-axe/node_modules/axe-core/axe.min.js")
+"""axe-core, which npm installs there once."""
+
+
+def axe() -> str:
+    """The program that finds violations of accessibility. A test without npm or a registry is skipped."""
+    if not AXE.is_file():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("axe-core needs npm")
+        command = [npm, "install", "--prefix", str(AXE.parents[2]), "--silent", "--ignore-scripts", "axe-core@4"]
+        if subprocess.run(command, capture_output=True, timeout=120, check=False).returncode or not AXE.is_file():
+            pytest.skip("npm cannot install axe-core")
+    return AXE.read_text(encoding="utf-8")
+
+
+def violations(page: Any) -> list[str]:
+    """The violations of a page that axe-core calls serious or critical."""
+    # The policy of a page lets no script be added to it, but for the browser's own inspector.
+    page.evaluate(axe())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in ("serious", "critical")
+    ]

@@ -23,9 +23,9 @@ from practicum.serve.access import Keys, read_keys
 from practicum.serve.app import App
 from practicum.serve.connections import Connection
 from practicum.serve.mcp_http import Agents
-from practicum.serve.pages import Pages
 from practicum.serve.service import Service
 from practicum.serve.settings import ServiceSettings
+from practicum.serve.site import Pages
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import open_upstream
 from practicum.session.amend import add_version

@@ -30,11 +30,11 @@ from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.learn import without_advice
 from practicum.session.result import Result, mean_measures, usage_json
-from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import is_run
 from practicum.store.journal import Journal
+from practicum.view.read import Story
 
 OUTCOME_FILE = "measured.json"
 

@@ -28,8 +28,8 @@ from practicum.session.setup import build_setup, set_up, strangers
 from practicum.store.folder import is_run
 from practicum.store.journal import digest
 from practicum.tasks.stored import levels
-
-PLAN_FILE = "compare.json"
+from practicum.view.library import PLAN_FILE
+from practicum.view.names import run_folder
 
 MOST_LISTED = 20
 """How many ids an error message lists."""
@@ -54,12 +54,6 @@ class PlannedRun:
     def start(self) -> str:
         """The folder of the run whose result this one starts from; empty if there is none."""
         return run_folder(self.variant.after, self.seed) if self.variant.after else ""
-
-
-def run_folder(variant: str, seed: int | str) -> str:
-    """The folder of a run, relative to that of its comparison."""
-    name = re.sub(r"[^\w.=+-]+", "_", variant)
-    return f"runs/{name}-{seed}"
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from typing import Any
 from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
-from practicum.analysis.monitor.series import windows
 from practicum.core.differences import MIN_TASKS, claims
 from practicum.core.formats import p_value
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
 from practicum.core.views import render_full
+from practicum.core.windows import windows
 from practicum.session.result import keyed_means, usage_json
 
 MOST_CURVE_POINTS = 60

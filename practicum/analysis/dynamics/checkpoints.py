@@ -28,11 +28,11 @@ from practicum.session.opening import open_state
 from practicum.session.records import read_run
 from practicum.session.result import RunInfo, Watch, roles_json, usage_json
 from practicum.session.setup import build_setup, set_up
-from practicum.session.story import Story
 from practicum.session.watching import one_watch
 from practicum.store.database import Store
 from practicum.store.journal import digest
 from practicum.store.versions import read_versions
+from practicum.view.read import Story
 
 
 class Checkpoint(NamedTuple):

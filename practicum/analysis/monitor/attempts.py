@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, rate, window_size, windowed_rates
+from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, rate, windowed_rates
 from practicum.core.types import Attempt
+from practicum.core.windows import window_size
 from practicum.methods.blocks.scaling import number_of, place_of_all
 
 StepAttempts = Sequence[tuple[int, Sequence[Attempt]]]

@@ -19,10 +19,10 @@ from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.methods.blocks.memory import MEMORIES
 from practicum.retrieval.vectors import Embedder, WordLlama, stored_vectors
-from practicum.session.story import StepStory
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import Version
+from practicum.view.read import StepStory
 
 OUTCOMES = {"success": "successes", "failure": "failures"}
 """The outcome stored with a memory, and the name of the metric that counts such memories."""

@@ -16,10 +16,10 @@ from practicum.analysis.monitor.series import MetricGroup, Series, distribution,
 from practicum.core.types import Usage
 from practicum.engine.loop import ENDED
 from practicum.session.result import usage_json
-from practicum.session.story import StepStory
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE
+from practicum.view.read import StepStory
 
 EVALUATION_PREFIX = "evaluate "
 """The beginning of places at which nothing is learned."""

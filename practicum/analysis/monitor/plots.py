@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series
+from practicum.analysis.monitor.series import MetricGroup, Series
 from practicum.analysis.png import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, RED, new_figure, plain, write_png
 from practicum.core.errors import UsageError
 from practicum.core.metrics import METRICS, MetricKind
+from practicum.core.windows import SMALLEST_WINDOW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,9 +22,9 @@ from practicum.methods.memory import MemorySettings
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
 from practicum.session.records import read_config, step_records
-from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
+from practicum.view.read import Story
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Everything takes time linear in its input, so that a run of many thousand steps 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from practicum.core.intervals import share_ci95
+from practicum.core.windows import windows
 
 Series = Sequence[float | None]
 """One value per step; None where there is no value, which is not the same as 0."""
-
-SMALLEST_WINDOW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +29,6 @@ class MetricGroup:
     def as_json(self) -> dict[str, Any]:
         """The numbers, and the series under "by_step" where there are any."""
         return {**self.numbers, **({"by_step": dict(self.by_step)} if self.by_step else {})}
-
-
-def window_size(outcomes: int) -> int:
-    """How many outcomes a windowed rate rests on: a twentieth of them all, and at least `SMALLEST_WINDOW`. Fewer would
-    say nothing, more would hide the trend."""
-    return max(SMALLEST_WINDOW, outcomes // 20)
-
-
-def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
-    """For each step where its window begins, and how many outcomes that has: those of the step and of as few steps
-    before it as bring `least` of them together."""
-    first = n = 0
-    for size in sizes:
-        n += size
-        while n - sizes[first] >= least:
-            n, first = n - sizes[first], first + 1
-        yield first, n
 
 
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from practicum import methods
-from practicum.analysis.compare.plan import run_folder
-from practicum.analysis.compare.report import BEST, COSTS
 from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant, reachable
 from practicum.core.errors import UsageError
 from practicum.core.formats import decimal, effect, scored, verdict_label
 from practicum.core.requirements import pip_install
 from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
-from practicum.session.story import Story
 from practicum.store.database import Store
+from practicum.view.names import run_folder
+from practicum.view.read import Story
+from practicum.view.report import BEST, COSTS
 
 NONE = Variant("none", "none")
 """The agent without learning."""

@@ -11,8 +11,8 @@ from service_model import Model
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp.exe"
 
 PAGES = (
-    "", "/live", "/playbook", "/playbook?q=refund&section=rules", "/review", "/interactions",
-    "/interactions?which=wrong", "/interactions?which=open", "/interactions?user=u1&session=s1", "/corrections",
+    "", "/live", "/entries", "/entries?q=refund&section=rules", "/review", "/episodes",
+    "/episodes?only=wrong", "/episodes?only=open", "/episodes?user=u1&session=s1", "/corrections",
     "/corrections?state=rejected", "/costs", "/costs?days=365", "/alarms",
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ def test_without_keys_this_machine_sees_all_pages_without_signing_in(space: Clie
 
 def test_pages_load_nothing_of_others_are_not_framed_and_not_cached(untaught: Client) -> None:
     browser, at = browser_of(untaught)
-    for path in ("/", at, f"{at}/playbook"):
+    for path in ("/", at, f"{at}/entries"):
         page = browser.get(path)
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -131,7 +131,7 @@ def test_a_form_needs_the_token_of_its_page_and_loses_nothing(
     keyed_service: bool, locked: Client, space: Client
 ) -> None:
     where = locked if keyed_service else space
-    browser, path = reviewer(locked) if keyed_service else Browser(space), f"/s/{where.space}/playbook"
+    browser, path = reviewer(locked) if keyed_service else Browser(space), f"/s/{where.space}/entries"
     fields = {"text": "a text that took long", "section": "rules"}
     token = browser.get(path).token
     for headers, given in (
@@ -156,11 +156,11 @@ def test_signing_in_takes_the_token_of_its_page_too(locked: Client) -> None:
 
 def test_a_form_that_is_none_or_too_long_is_refused(space: Client) -> None:
     browser, at = browser_of(space)
-    browser.get(f"{at}/playbook")
-    assert browser.post(f"{at}/playbook", text="x" * 300_000, section="rules").status == 413
-    assert browser.post(f"{at}/playbook", text=" ", section="rules").status == 400
-    assert browser.post(f"{at}/version", version="x", seen="0").status == 400
-    assert space.send("POST", f"{at}/playbook", b"\xff\xfe\x00").status == 403
+    browser.get(f"{at}/entries")
+    assert browser.post(f"{at}/entries", text="x" * 300_000, section="rules").status == 413
+    assert browser.post(f"{at}/entries", text=" ", section="rules").status == 400
+    assert browser.post(f"{at}/versions", version="x", seen="0").status == 400
+    assert space.send("POST", f"{at}/entries", b"\xff\xfe\x00").status == 403
     assert space.send("PUT", at, b"").status == 405
 
 
@@ -171,8 +171,8 @@ def test_no_text_of_others_becomes_markup(space: Client, model: Model) -> None:
     word, (browser, at) = unique("hostile"), browser_of(space)
     text = f"{HOSTILE} {word}"
     model.answers[word] = text
-    browser.get(f"{at}/playbook")
-    assert browser.post(f"{at}/playbook", text=text, section="r<b>ules").status == 303
+    browser.get(f"{at}/entries")
+    assert browser.post(f"{at}/entries", text=text, section="r<b>ules").status == 303
     user = space.as_user("u<b>1").in_session("s<b>1")
     reply = user.ask(text, model="m<b>odel")
     user.report(reply, target=text)
@@ -180,7 +180,7 @@ def test_no_text_of_others_becomes_markup(space: Client, model: Model) -> None:
     space.post("/v1/notes", text=text, about=text)
     until(lambda: space.get("/v1/interactions")["interactions"])
     seen = 0
-    for path in [*PAGES, "/playbook/e0", f"/interactions/{reply.interaction}", "/interactions?user=u%3Cb%3E1"]:
+    for path in [*PAGES, "/entries/e0", f"/episodes/{reply.interaction}", "/episodes?user=u%3Cb%3E1"]:
         page = browser.get(f"{at}{path}")
         assert page.status == 200, (path, page.words)
         for raw in ("<script>document", "<img", "<b>1", "<b>ules", "<b>odel", "\u202e"):
@@ -193,14 +193,14 @@ def test_an_interaction_shows_what_was_shown_and_takes_a_report(space: Client) -
     browser, at = browser_of(space)
     space.add_entry("Refunds of parcels take 30 days.")
     reply = space.as_user("u1").in_session("s1").ask("How long does a refund take?")
-    path = f"{at}/interactions/{reply.interaction}"
+    path = f"{at}/episodes/{reply.interaction}"
     until(lambda: browser.get(path).status == 200)
     page = browser.get(path)
     for text in ("How long does a refund take?", "Refunds of parcels take 30 days.", "I do not know.", "u1", "s1"):
         assert text in page.words
     assert browser.post(path, score="wrong", target="in 30 days", comment="it is 30").status == 303
     assert "in 30 days" in browser.get(path).words
-    assert reply.interaction in browser.get(f"{at}/interactions?which=wrong").text
+    assert reply.interaction in browser.get(f"{at}/episodes?only=wrong").text
     browser.get(path)
     assert browser.post(path, score="", target="", comment="").status == 400
 
@@ -218,7 +218,7 @@ def test_a_correction_and_a_note_are_added_and_withdrawn(space: Client) -> None:
 def test_an_entry_is_changed_removed_and_its_earlier_text_taken_up(space: Client) -> None:
     browser, at = browser_of(space)
     space.add_entry("Refunds take 14 days.")
-    path = f"{at}/playbook/e0"
+    path = f"{at}/entries/e0"
 
     def send(**fields: str) -> int:
         return browser.post(path, seen=browser.get(path).field("seen"), **fields).status
@@ -235,7 +235,7 @@ def test_an_entry_is_changed_removed_and_its_earlier_text_taken_up(space: Client
 def test_of_two_who_edit_an_entry_the_second_sees_both_texts(locked: Client) -> None:
     first, second = reviewer(locked), reviewer(locked)
     locked.add_entry("Refunds take 14 days.")
-    path = f"/s/{locked.space}/playbook/e0"
+    path = f"/s/{locked.space}/entries/e0"
     seen = first.get(path).field("seen")
     second.get(path)
     assert first.post(path, text="Refunds take 30 days.", section="rules", seen=seen).status == 303
@@ -271,8 +271,8 @@ def test_a_trial_is_decided_by_hand_and_going_back_is_refused_if_the_live_versio
     assert browser.post(f"{at}/canary", decision="live", **fields).status == 303
     assert locked.health()["version"] == version
     assert browser.post(f"{at}/canary", decision="back", **fields).status == 409
-    assert browser.post(f"{at}/version", version="0", seen="0").status == 409
-    assert browser.post(f"{at}/version", version="0", seen=str(version)).status == 303
+    assert browser.post(f"{at}/versions", version="0", seen="0").status == 409
+    assert browser.post(f"{at}/versions", version="0", seen=str(version)).status == 303
     assert locked.health()["version"] == 0
 
 
@@ -308,11 +308,11 @@ def test_a_space_is_made_on_the_first_page_and_its_pages_end_with_it(plain: Serv
 
 def test_an_address_of_nothing_is_no_page_and_an_odd_query_is_read_as_none(untaught: Client) -> None:
     browser, at = browser_of(untaught)
-    for path in ("/nothing", "/s/none", f"{at}/x", f"{at}/playbook/e9", f"{at}/interactions/x", "/static/x"):
+    for path in ("/nothing", "/s/none", f"{at}/x", f"{at}/entries/e9", f"{at}/episodes/x", "/static/x"):
         page = browser.get(path, accept="text/html")
         assert (page.status, "<html" in page.text) == (404, True), path
-    for odd in ("page=-1", "page=x", "page=99999999999", "days=8", "before=x", "state=x", "which=x", "q=%ff"):
-        for path in ("", "/playbook", "/corrections", "/interactions", "/costs", "/alarms"):
+    for odd in ("page=-1", "page=x", "page=99999999999", "days=8", "before=x", "state=x", "only=x", "q=%ff"):
+        for path in ("", "/entries", "/corrections", "/episodes", "/costs", "/alarms"):
             assert browser.get(f"{at}{path}?{odd}").status == 200, (path, odd)
 
 

@@ -1,0 +1,144 @@
+"""The pages of the service: the site of `practicum.view`, with what the service adds to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from practicum.core.context import Context
+from practicum.core.edits import Entry
+from practicum.core.errors import ErrorBody, PracticumError
+from practicum.core.forms import read_form
+from practicum.models.prices import Pricing, address_price
+from practicum.serve.access import Forbidden, Grant, Keys
+from practicum.serve.answers import Answer
+from practicum.serve.api import Asked, perform
+from practicum.serve.forms import OperationForm, forms_for
+from practicum.serve.operations import OPERATIONS, Listing, find_entries
+from practicum.serve.replies import error_answer, status_of
+from practicum.serve.service import Service
+from practicum.serve.space import ServedSpace
+from practicum.session.corrections import Correction
+
+THREADS = 1
+"""Pages that are read or rendered at a time. A second one would take as much of the processor from requests to models
+again, and no page would be quicker on the whole."""
+
+
+class Pages:
+    """The site as an ASGI application. It is loaded when the first page is asked for."""
+
+    def __init__(self, service: Service, keys: Keys) -> None:
+        self._service, self._keys = service, keys
+        self._threads = ThreadPoolExecutor(THREADS, "practicum-pages")
+        self._loading = asyncio.Lock()
+        self._site: Any = None
+
+    async def __call__(
+        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        if self._site is None:
+            async with self._loading:
+                self._site = self._site or await asyncio.to_thread(self._load)
+        await self._site(scope, receive, send)
+
+    def _load(self) -> Any:
+        from practicum.view.app import Site
+        from practicum.view.library import SpacesOf
+
+        actions = ServiceActions(self._service, self._keys)
+        return Site(SpacesOf(self._service.database), self._threads, actions)
+
+    def close(self) -> None:
+        """Wait for the page that is being rendered."""
+        self._threads.shutdown()
+
+
+class ServiceActions:
+    """What the service adds to the pages (`view.site.Actions`)."""
+
+    def __init__(self, service: Service, keys: Keys) -> None:
+        self._service, self._keys = service, keys
+        self.form_token, self.is_form_token = keys.form_token, keys.is_form_token
+        self.sign_out = keys.sign_out
+
+    @property
+    def required(self) -> bool:
+        return self._keys.required
+
+    @property
+    def learning(self) -> tuple[bool, str]:
+        return self._service.settings.learn, self._service.learner.status
+
+    def begin(self) -> int:
+        return self._service.spaces.endings
+
+    async def visitor(self, cookie: str) -> Grant | None:
+        grant = await self._keys.signed_in(cookie)
+        return grant if grant is not None and grant.may("review") else None
+
+    async def sign_in(self, key: str, address: str) -> str:
+        grant = await self._keys.grant(key, address)
+        if not grant.may("review"):
+            raise Forbidden(
+                "key.forbidden",
+                f"the key {grant.name} is for programs ({', '.join(grant.named)}): signing in takes a key with the "
+                "role review or admin",
+            )
+        return await self._keys.sign_in(key, address)
+
+    async def space(self, name: str, visitor: Grant, began: int) -> ServedSpace:
+        if visitor.space not in ("", name):
+            raise Forbidden("key.forbidden", f"your key is for the space {visitor.space}")
+        return await self._service.spaces.current(name, began, visitor)
+
+    async def search(
+        self, space: ServedSpace, text: str, section: str, skip: int, limit: int
+    ) -> tuple[Sequence[Entry], int]:
+        form = read_form(Listing, {"search": text, "section": section, "skip": skip, "limit": limit})
+        return await find_entries(space.reader.retriever, space.context(space.live), form)
+
+    async def show_again(
+        self, space: ServedSpace, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
+    ) -> tuple[str, bool]:
+        fixed, learned, entries = await space.show_again(interaction["question"], context, corrections)
+        turns = [f"user: {turn.user}\nassistant: {turn.assistant}" for turn in learned.turns]
+        same = [id for id, _ in entries] == [id for id, _ in interaction["entries"]]
+        text = "\n\n".join(filter(None, (fixed, learned.note, *turns)))
+        return text, same and len(corrections) == len(interaction["corrections"])
+
+    async def follow(self, space: ServedSpace) -> None:
+        await space.follow_corrections()
+
+    async def perform(self, visitor: Any, space: str, began: int, operation: str, given: Mapping[str, Any]) -> Answer:
+        asked = Asked(self._service, self._keys, _person(visitor), space, began)
+        return await perform(OPERATIONS[operation], asked, given)
+
+    def operations(self, visitor: Any) -> Sequence[OperationForm]:
+        return [] if visitor is None else forms_for(_person(visitor))
+
+    def price(self, model: str) -> Pricing:
+        """The price of a model at the upstream; a model on this machine is free."""
+        upstream = self._service.upstream
+        if upstream is None or upstream.small:
+            return lambda usage: 0.0
+        return address_price(model, upstream.address)
+
+    def status(self, error: PracticumError) -> tuple[int, Mapping[str, str]]:
+        status, headers = status_of(error)
+        return status, {name.decode(): value.decode() for name, value in headers}
+
+    def answer(self, path: str, status: int, error: ErrorBody) -> dict[str, Any]:
+        return error_answer(path, status, error)
+
+    def count(self, what: str) -> None:
+        self._service.counts[what] += 1
+
+
+def _person(visitor: Grant) -> Grant:
+    """What a person may do: someone who may review may also ask, report outcomes, and keep notes."""
+    return replace(visitor, roles=visitor.roles | {"ask", "report"})

@@ -1,0 +1,133 @@
+"""The pages of a site as files: the site is asked for each page, and its links become relative ones.
+
+A page has the same content as on the server. Pages are found by the links that lead to them, from the first page on;
+the address of a page, with its query, becomes the name of its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import re
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from html import escape, unescape
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urljoin, urlsplit
+
+from starlette.types import Message, Scope
+
+from practicum.core.errors import StoreError, UsageError
+from practicum.view.app import Site
+from practicum.view.library import Folders
+from practicum.view.names import slug
+
+MOST_PAGES = 50_000
+"""Pages that are written, at most: a link to one that is not becomes plain text."""
+
+
+_LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
+
+
+def write_pages(folders: Folders, out: Path) -> int:
+    """Write all pages as files into a folder, and return how many. Raises UsageError if it is a file."""
+    if out.exists() and not out.is_dir():
+        raise UsageError("file.wrong_kind", f"{out} is a file: give a folder for the pages")
+    with ThreadPoolExecutor(1, "practicum-pages") as threads:
+        site = Site(folders, threads, alone=True)
+        try:
+            return asyncio.run(_write(site, out))
+        finally:
+            threads.submit(site.close).result()
+
+
+async def _write(site: Site, out: Path) -> int:
+    files, waiting = {"/": "index.html"}, deque(["/"])
+    written: dict[str, str] = {}
+    while waiting and len(written) < MOST_PAGES:
+        address = waiting.popleft()
+        status, page = await _ask(site, address)
+        # A page that cannot be read says so.
+        if status == 404:
+            continue
+        written[address] = files[address]
+        _save(out / files[address], page)
+        for link in _links(page, address):
+            if link not in files:
+                files[link] = _file_of(link)
+                waiting.append(link)
+    for address, file in written.items():
+        path = out / file
+        _save(path, _relative(path.read_text(encoding="utf-8"), address, file, written))
+    return len(written)
+
+
+async def _ask(site: Site, address: str) -> tuple[int, str]:
+    """The status and the text of a page."""
+    parts, messages = urlsplit(address), list[Message]()
+    scope: Scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+        "path": unquote(parts.path), "raw_path": parts.path.encode(), "query_string": parts.query.encode(),
+        "root_path": "", "headers": [(b"host", b"127.0.0.1"), (b"accept", b"text/html")],
+        "server": ("127.0.0.1", 80), "client": None,
+    }  # fmt: skip
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    await site(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in messages)
+    return int(messages[0]["status"]), body.decode(errors="replace")
+
+
+def _links(page: str, address: str) -> list[str]:
+    """The pages that a page leads to."""
+    found = (_address(unescape(match[2]), address) for match in _LINK.finditer(page))
+    return [link for link in dict.fromkeys(found) if link]
+
+
+def _address(link: str, address: str) -> str:
+    """The address of a link on a page, without its place in the page; empty for a link to the page itself."""
+    if link.startswith("#"):
+        return ""
+    parts = urlsplit(urljoin(address, link))
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parse_qsl(parts.query))
+    return f"{parts.path}?{query}" if query else parts.path
+
+
+def _file_of(address: str) -> str:
+    """The file of a page: its path, and what of its query."""
+    parts = urlsplit(address)
+    query = ",".join(f"{name}-{value}" for name, value in parse_qsl(parts.query))
+    names = [slug(unquote(name)) for name in parts.path.strip("/").split("/")]
+    # A folder and a page do not share a name.
+    return "/".join([*names, slug(query) + ".html"]) if query else "/".join(names) + ".html"
+
+
+def _relative(page: str, address: str, file: str, written: dict[str, str]) -> str:
+    """A page whose links lead to files; a link to a page that was not written has no address."""
+
+    def link(match: re.Match[str]) -> str:
+        target = unescape(match[2])
+        goal = _address(target, address)
+        if not goal:
+            return match[0]
+        if goal not in written:
+            return f"<a {match[1]}"
+        place = urlsplit(target).fragment
+        path = quote(posixpath.relpath(written[goal], posixpath.dirname(file) or "."), safe="/~=-._,")
+        return f'<a {match[1]}href="{escape(path)}{"#" + place if place else ""}"'
+
+    return _LINK.sub(link, page)
+
+
+def _save(path: Path, page: str) -> None:
+    try:
+        # Thousands of files are not waited for one by one: a crash leaves some unwritten, and the command writes again.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise StoreError("file.unwritable", f"cannot write {path}: {error.strerror}") from error

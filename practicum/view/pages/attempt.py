@@ -1,0 +1,132 @@
+"""An attempt as a page shows it: its story, and the network of agents that made it, with what its steps earned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from practicum.agents.team import AgentTeam
+from practicum.core.context import Context
+from practicum.core.edits import Entry
+from practicum.core.errors import PracticumError
+from practicum.core.types import Attempt
+from practicum.session.ask import Answered
+from practicum.session.config import Config
+from practicum.view.kit import render
+from practicum.view.network import VERBS, MoveData, Picture, picture
+from practicum.view.read import AttemptLine, AttemptStory, EntryShown, Story, in_order
+
+
+@dataclass(frozen=True)
+class NetworkStep:
+    """A step of an agent of a network: what the trace says of it, how deep in the division of the task it was made, the
+    experience that it was shown, and what it earned, if it was learned from."""
+
+    move: MoveData
+    depth: int
+    experience: Entry | None
+    reward: float | None
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """A network at work on one task."""
+
+    picture: Picture
+    steps: Sequence[NetworkStep]
+    rounds: int | None
+
+
+def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> NetworkView:
+    """The network with the steps of an attempt, which was made under this context."""
+    moves: Sequence[MoveData] = attempt.trace.data.get("moves", ())
+    # A lesson of the network is the experience of one step: it has the step's number, and what it earned.
+    rewards = {
+        lesson.id.rpartition("/")[2]: float(lesson.findings["reward"])
+        for lesson in attempt.lessons
+        if lesson.findings.get("trace") == attempt.line.place and "reward" in lesson.findings
+    }
+    steps = [
+        NetworkStep(
+            move,
+            min(str(move["task"]).count(".") + 1, 3) if move["task"] else 0,
+            context.get(str(move["experience"])),
+            rewards.get(str(number)),
+        )
+        for number, move in enumerate(moves)
+    ]
+    return NetworkView(picture(team, moves), steps, attempt.trace.data.get("rounds"))
+
+
+def team_of_run(config: Config) -> AgentTeam | None:
+    """The network of a run, if it has one that can still be made."""
+    from pydantic import ValidationError
+
+    from practicum.agents.team import SHAPES
+    from practicum.methods.mael import Settings, team_of
+
+    topology = config.settings.get("topology", "complete")
+    # A run keeps the content of a file. Looking at a run that names one reads no file.
+    if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
+        return None
+    try:
+        return team_of(Settings.model_validate(config.settings), config.seed)
+    except (PracticumError, ValidationError):
+        return None
+
+
+def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
+    """What the page of an attempt of a run shows."""
+    team, network = team_of_run(story.config), None
+    if team is not None and attempt.trace.data.get("moves"):
+        context = story.context(attempt.version) if attempt.version is not None else Context()
+        network = network_of(team, attempt, context)
+    return {"attempt": attempt, "network": network, "verbs": VERBS}
+
+
+def answer_page(answered: Answered, team: AgentTeam | None, folder: Path) -> str:
+    """The page of an answer, which needs no other file. `team` is the network that gave it, if one did. A query that
+    was learned from is an attempt of the run in `folder`."""
+    frame = {"verbs": VERBS, "root": None, "here": "", "before": None, "after": None, "whole": False}
+    with ExitStack() as opened:
+        if answered.learned is None:
+            attempt = _attempt(answered)
+        else:
+            attempt = opened.enter_context(Story.open(folder)).attempt(answered.attempt.place)
+        network = None if team is None else network_of(team, attempt, answered.context)
+        return render("attempt.html", attempt=attempt, network=network, **frame)
+
+
+def _attempt(answered: Answered) -> AttemptStory:
+    """The story of an attempt that is in no run."""
+    attempt, context = answered.attempt, answered.context
+    members = in_order(attempt)
+    lines = [_line(attempt, one, number, len(members)) for number, one in enumerate(members, 1)]
+    shown = {match.entry.id: match.entry for match in answered.retrieved} | {entry.id: entry for entry in answered.used}
+    return AttemptStory(
+        line=lines[members.index(attempt)], task=attempt.task, version=context.version, calls=(),
+        retrieved=tuple(_shown(shown, id, similarity) for id, similarity in attempt.retrieved),
+        trace=attempt.trace, used=tuple(_shown(shown, id) for id in attempt.trace.used), score=attempt.score,
+        feedback=attempt.feedback, judging=(), rounds=(), group=tuple(lines) if len(lines) > 1 else (),
+        choice=attempt.choice, twin=attempt.twin, reused="", recorded=False, lessons=(), reflecting=(), updating=(),
+        usage=answered.usage, seconds=answered.seconds,
+    )  # fmt: skip
+
+
+def _line(attempt: Attempt, one: Attempt, number: int, tries: int) -> AttemptLine:
+    score = one.score
+    return AttemptLine(
+        id=f"attempt {number}" if tries > 1 else "answer", split="", step=None, version=None, task=one.task.id,
+        input=one.task.input, answer=one.trace.answer, error=one.trace.error, lost=one.trace.lost,
+        score=None if score is None else score.value, correct=None if score is None else score.correct,
+        success=one.feedback.success, feedback=one.feedback.text, number=number, tries=tries,
+        chosen=bool(attempt.choice) and one is attempt, reused=one.of, place=one.place,
+    )  # fmt: skip
+
+
+def _shown(entries: Mapping[str, Entry], id: str, similarity: float | None = None) -> EntryShown:
+    entry = entries.get(id)
+    return EntryShown(id, entry.section if entry else "", entry.text if entry else "", similarity)

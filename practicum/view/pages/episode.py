@@ -1,0 +1,89 @@
+"""An episode told whole: an interaction of the service, or an attempt at a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from practicum.core.context import Context
+from practicum.core.edits import Entry
+from practicum.core.thoughts import SILENCES
+from practicum.core.types import Usage
+from practicum.session.correcting import made_of, with_numbers
+from practicum.view.kit import INTERACTION
+from practicum.view.names import slug, unslug
+from practicum.view.pages.attempt import attempt_values
+from practicum.view.pages.overview import price_of
+from practicum.view.pages.shared import correction_row, turning, version_or_none
+from practicum.view.read.episodes import interaction, reported
+from practicum.view.read.parts import AttemptStory
+from practicum.view.visit import Visit
+
+
+async def episode(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """An interaction or an attempt."""
+    id = visit.given("episode")
+    if INTERACTION.fullmatch(id):
+        return await _interaction(visit, id, failed, status)
+    return await visit.page("attempt.html", here="Episodes", **await visit.run(_attempt, visit, id))
+
+
+def _attempt(visit: Visit, name: str) -> dict[str, Any]:
+    id = unslug(name)
+    if id is None:
+        # A name that is too long to hold the id.
+        id = next((line.id for line in visit.story.attempts() if slug(line.id) == name), None)
+    if id is None:
+        raise HTTPException(404)
+    story = visit.story
+    attempt = story.attempt(id)
+    return {**attempt_values(story, attempt), **_around(visit, attempt)}
+
+
+def _around(visit: Visit, attempt: AttemptStory) -> dict[str, Any]:
+    """Links to the attempts before and after one in its step."""
+    line = attempt.line
+    if line.step is None:
+        return turning(None, None)
+    ids = [other.id for other in visit.story.attempts(step=line.step)]
+    at = ids.index(line.id)
+
+    def link(at: int) -> tuple[str, str] | None:
+        return (ids[at], f"{visit.url}/episodes/{slug(ids[at])}") if 0 <= at < len(ids) else None
+
+    return turning(link(at - 1), link(at + 1))
+
+
+async def _interaction(visit: Visit, id: str, failed: str, status: int) -> Response:
+    space = visit.space
+    one = await visit.run(interaction, space.store, id)
+    if one is None:
+        raise HTTPException(404)
+
+    def read() -> tuple[Any, Any, Context | None, float | None]:
+        shown = with_numbers(space.store, space.corrections, one["corrections"])  # type: ignore[arg-type]
+        made = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]  # type: ignore[arg-type]
+        read_in, cached, written = one["tokens"]
+        price = price_of(visit)(one["model"])
+        cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
+        live = one["version"] == space.live
+        return shown, made, None if live and visit.acts else version_or_none(visit, one["version"]), cost
+
+    shown, made, context, cost = await visit.run(read)
+    if context is None and one["version"] == space.live:
+        context = space.context(space.live)
+    again, same = "", False
+    if context is not None and visit.acts:
+        again, same = await visit.actions.show_again(space, one, context, [each for _, each in shown])
+    entries: list[tuple[str, float, Entry | None]] = [
+        (entry_id, similarity, context.get(entry_id) if context else None) for entry_id, similarity in one["entries"]
+    ]
+    reports = [(report, reported(report)) for report in (one["outcome"] or {"reports": []})["reports"]]
+    return await visit.page(
+        "interaction.html", status, here="Episodes", one=one, entries=entries, made=made,
+        shown=[correction_row(each, state) for state, each in shown], again=again, same=same, cost=cost,
+        gone=context is None, failed=failed, wrote=visit.form, thoughts=one.get("thoughts", ""),
+        silence=SILENCES.get(one.get("silence", ""), "").partition(";")[0], asked=space.question, reports=reports,
+    )  # fmt: skip

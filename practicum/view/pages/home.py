@@ -1,0 +1,46 @@
+"""The first page: all spaces, runs, comparisons and folders. A site of one run begins with that run."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from practicum.view.library import LISTED, Folders
+from practicum.view.pages.comparison import show_comparison
+from practicum.view.pages.overview import overview
+from practicum.view.pages.shared import pages_of
+from practicum.view.stored import open_stored
+from practicum.view.visit import Visit
+
+
+async def home(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """All places of the site, or the space that the key is for."""
+    library = visit.site.library
+    if isinstance(library, Folders):
+        first = library.first
+        if first.kind == "space":
+            visit.request.path_params["space"] = first.name
+            visit.opened = await visit.site.run(open_stored, first.path, first.name)
+            return await overview(visit)
+        if first.kind == "comparison":
+            return await show_comparison(visit, first)
+    return await _list(visit, "", failed, status)
+
+
+async def folder(visit: Visit) -> Response:
+    """The places in a folder, or the spaces of a store."""
+    library, name = visit.site.library, visit.given("folder")
+    place = library.find(name) if isinstance(library, Folders) else None
+    if place is None or place.kind not in ("folder", "store"):
+        raise HTTPException(404)
+    return await _list(visit, name, "", 200)
+
+
+async def _list(visit: Visit, inside: str, failed: str, status: int) -> Response:
+    wanted, page = visit.asked("q").strip(), visit.page_number
+    only = visit.visitor.space if visit.visitor is not None else ""
+    rows, total = await visit.run(visit.site.library.rows, inside, wanted.casefold(), page, only)
+    return await visit.page(
+        "home.html", status, rows=rows, total=total, wanted=wanted, page=page, pages=pages_of(total, LISTED),
+        failed=failed, inside=inside,
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""The overview of a space: scores and outcomes, the learning curve, what waits, costs, and the version on trial."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from practicum.core.counts import counted
+from practicum.core.types import Usage
+from practicum.models.prices import Pricing
+from practicum.view.charts import learning_curve, outcomes_chart, version_marks
+from practicum.view.pages.shared import context_of
+from practicum.view.read import scores, sums
+from practicum.view.visit import Unread, Visit
+
+WEEK = 7
+"""Days that a page shows, if no others are asked for."""
+
+STEPS = 20
+"""Steps of the overview: the last ones."""
+
+
+async def overview(visit: Visit) -> Response:
+    """How a space does."""
+    return await _overview(visit, "overview.html")
+
+
+async def live(visit: Visit) -> Response:
+    """The part of the overview that an open page asks for again and again."""
+    return await _overview(visit, "live.html")
+
+
+def price_of(visit: Visit) -> Any:
+    """The prices of models: those of the service, or none."""
+
+    def unknown(model: str) -> Pricing:
+        def price(usage: Usage) -> float | None:
+            return None
+
+        return price
+
+    return visit.actions.price if visit.acts else unknown
+
+
+async def _overview(visit: Visit, template: str) -> Response:
+    space = visit.space
+    days = visit.number("days")
+    days = days if days in sums.RANGES else WEEK
+    served = await visit.part(_served, visit, days, template == "live.html")
+    values: dict[str, Any] = {"served": served}
+    if template != "live.html":
+        values["learned"] = await visit.part(_learned, visit)
+    state = await _state(visit)
+    learns, learning = visit.actions.learning if visit.acts else (False, "off")
+    return await visit.page(
+        template, here="Overview", days=days, ranges=[*sums.RANGES], canary=_canary(space.rollout),
+        learning=learning, learns=learns, waiting=space.waiting, **state, **values,
+    )  # fmt: skip
+
+
+async def _state(visit: Visit) -> dict[str, Any]:
+    """The live version, the number of its entries, and that of corrections and notes."""
+    found: dict[str, Any] = {"live": None, "entries": None, "corrections": None, "unread": []}
+    try:
+        found["live"] = await visit.part(lambda: visit.space.live)
+        if isinstance(found["live"], Unread):
+            found["unread"].append(found["live"].problem)
+            found["live"] = None
+            return found
+        context = await context_of(visit, found["live"])
+        found["entries"] = len(context)
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        found["unread"].append(str(error))
+    number = await visit.part(lambda: len(visit.space.corrections))
+    if isinstance(number, Unread):
+        found["unread"].append(number.problem)
+    else:
+        found["corrections"] = number
+    return found
+
+
+def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
+    """How requests went in the last days."""
+    store = visit.space.store
+    course = sums.course(store, days, price_of(visit))
+    values = {"course": course, "latencies": sums.latencies(store)}
+    if brief:
+        return values
+    rollouts, alarms = sums.rollouts(store), sums.alarms(store, None)
+    marks = version_marks(course, rollouts, alarms, sums.first_shown(store))
+    chart = outcomes_chart(course, marks) if course.models or visit.acts else None
+    return {**values, "rollouts": rollouts, "alarms": alarms[:5], "chart": chart}
+
+
+def _learned(visit: Visit) -> dict[str, Any]:
+    """How the space learned: its scores, what needs attention, the learning curve, settings and costs."""
+    story = visit.story
+    info, steps = story.info, story.steps()
+    return {
+        "info": info, "run": story.config, "counts": counted(info.counts),
+        "scores": {name: scores.score_interval(story, name) for name in info.scores},
+        "refused": sum(step.refused for step in steps), "curve": learning_curve(steps, info.scores),
+        "steps": steps[-STEPS:], "in_all": len(steps),
+        "roles": sorted(info.by_role.items(), key=lambda role: -role[1].tokens),
+    }  # fmt: skip
+
+
+def _canary(rollout: Any) -> dict[str, Any] | None:
+    """The version on trial, with its evidence."""
+    if rollout is None:
+        return None
+    both = rollout.test.all
+    better = both.better
+    return {
+        "number": rollout.number, "version": rollout.version, "base": rollout.base, "share": rollout.share,
+        "length": rollout.length, "began": rollout.began, "gate": rollout.gate,
+        "canary": both.canary, "live": both.live, "worse": (both.worse.wealth, both.worse.goal),
+        "better": None if better is None else (better.wealth, better.goal),
+        "kinds": [kind for kind in rollout.test.kinds if kind.canary.count or kind.live.count],
+    }  # fmt: skip

@@ -1,0 +1,73 @@
+"""Review: what waits for a decision, each with its difference, its origin and what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from practicum.session.correcting import WAITING, listed
+from practicum.session.corrections import Correction
+from practicum.session.review import Effect, Present, read_reviews
+from practicum.store.changes import in_pieces, marked
+from practicum.view.pages.shared import correction_row
+from practicum.view.read.episodes import interactions_at
+from practicum.view.visit import Visit
+
+QUEUE = 20
+"""Decisions on a page, of each kind."""
+
+MARKED = 4_000
+"""Characters of an answer and of the right answer up to which the words that differ are marked: a user may send texts
+for which that takes a third of a second each."""
+
+LESSONS = 10
+"""Lessons that an edit shows, at most."""
+
+
+async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
+    """What waits for a decision."""
+    space = visit.space
+    tried = None if space.rollout is None else space.rollout.version
+    newest = space.newest
+    cards, more = await visit.run(_queue, visit, newest)
+    return await visit.page(
+        "review.html", status, here="Review", cards=cards, more=more, failed=failed, waits=len(cards) + more,
+        tried=tried, asked=space.question,
+    )  # fmt: skip
+
+
+def _queue(visit: Visit, newest: Any) -> tuple[list[dict[str, Any]], int]:
+    """The first decisions that wait, and how many more there are."""
+    store = visit.space.store
+    waiting, number = listed(store, visit.space.corrections, WAITING, None, QUEUE)  # type: ignore[arg-type]
+    asked = interactions_at(store, (one.interaction for one in waiting if one.interaction))
+    cards, effects = list[dict[str, Any]](), list[Effect]()
+    pending = read_reviews(store, corrections=False)
+    shown = pending[:QUEUE]
+    if shown:
+        present = Present(store, newest)
+        effects = [present.effect(one) for one in shown]
+    lessons = dict[str, Any]()
+    if wanted := [id for one in shown for id in one.lessons[:LESSONS]]:
+        lessons = {one.id: one for one in visit.story.lessons_with(wanted)}
+    for one, effect in zip(shown, effects, strict=True):
+        cards.append({
+            "id": one.id, "kind": "edits", "trust": one.held.trust, "flags": one.held.flags, "step": one.step,
+            "changes": in_pieces(*effect.difference), "votes": effect.votes, "problem": effect.problem,
+            "reasons": [edit.reason for edit in one.edits if edit.reason], "tried": one.tried,
+            "lessons": [lessons[id] for id in one.lessons if id in lessons],
+            "sources": [source for edit in one.edits for source in edit.sources],
+        })  # fmt: skip
+    cards += [_correction_card(one, asked.get(one.interaction)) for one in waiting]
+    return cards, number - len(waiting) + len(pending) - len(shown)
+
+
+def _correction_card(one: Correction, asked: dict[str, Any] | None) -> dict[str, Any]:
+    answer, target = asked["answer"] if asked else "", one.target
+    pieces = ([(answer, False)], [(target, False)])
+    return {
+        **correction_row(one), "kind": "note" if one.note else "correction", "answer": answer,
+        "pieces": None if not target else marked(answer, target) if len(answer + target) <= MARKED else pieces,
+        "flags": one.flags,
+    }  # fmt: skip

@@ -1,0 +1,115 @@
+"""Steps of learning: the list, one whole, and the lessons of all."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import func
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from practicum.core.edits import Applied, Refused
+from practicum.session.records import REFUSED
+from practicum.store import schema
+from practicum.store.changes import changes
+from practicum.store.versions import read_edits
+from practicum.view.pages.shared import pages_of, turning
+from practicum.view.read.parts import LessonStory
+from practicum.view.visit import Visit
+
+ROWS = 100
+"""Steps on a page."""
+
+CARDS = 50
+"""Lessons on a page."""
+
+
+async def steps(visit: Visit) -> Response:
+    """The steps of learning, the newest first."""
+
+    def read() -> tuple[Any, int]:
+        store, t = visit.space.store, schema.steps.c
+        ((total,),) = store.rows(store.select(func.count(t.step)))
+        query = store.select(t.step).order_by(t.step.desc()).offset((visit.page_number - 1) * ROWS).limit(ROWS)
+        return visit.story.steps_at([row.step for row in store.rows(query)]), int(total)
+
+    rows, total = await visit.run(read)
+    return await visit.page(
+        "steps.html", here="Steps", steps=rows, total=total, page=visit.page_number, pages=pages_of(total, ROWS)
+    )
+
+
+async def step(visit: Visit) -> Response:
+    """One step: its attempts, its lessons and their fates, its edits, and its calls."""
+    return await visit.page("step.html", here="Steps", **await visit.run(_step, visit, visit.path_number("step")))
+
+
+def _step(visit: Visit, number: int) -> dict[str, Any]:
+    story, store = visit.story, visit.space.store
+    found = story.steps_at([number])
+    if not found:
+        raise HTTPException(404)
+    (one,) = found
+    applied, refused = _edits(visit, number)
+    t = schema.versions.c
+    made = store.rows(store.select(t.parent).where(t.version == one.version, t.step == number))
+    parent = made[0].parent if made else None
+    context = story.context(one.version)
+    return {
+        "step": one, "lines": list(story.attempts(step=number)), "lessons": list(story.lessons(number)),
+        "changes": [] if parent is None else changes(story.context(parent), context),
+        "votes": [done for done in applied if done.edit.op == "vote"], "merges": list(story.merges(number)),
+        "refused": refused, "calls": list(story.calls(number)), "parent": parent, **_around(visit, number),
+    }  # fmt: skip
+
+
+def _edits(visit: Visit, step: int) -> tuple[list[Applied], list[Refused]]:
+    """The edits that a step applied, and those that it refused."""
+    store, v, t = visit.space.store, schema.versions.c, schema.steps.c
+    made = store.rows(store.select(v.version).where(v.step == step, v.parent.is_not(None)).order_by(v.version))
+    rows = store.rows(store.select(t.refused).where(t.step == step))
+    return (
+        [done for row in made for done in read_edits(store, row.version)],
+        [edit for row in rows for edit in REFUSED.validate_json(row.refused)],
+    )
+
+
+def _around(visit: Visit, number: int) -> dict[str, Any]:
+    store, t = visit.space.store, schema.steps.c
+    before = store.rows(store.select(func.max(t.step)).where(t.step < number))[0][0]
+    after = store.rows(store.select(func.min(t.step)).where(t.step > number))[0][0]
+
+    def link(step: int | None) -> tuple[str, str] | None:
+        return None if step is None else (f"step {step}", f"{visit.url}/steps/{step}")
+
+    return turning(link(before), link(after))
+
+
+async def lessons(visit: Visit) -> Response:
+    """The lessons of all steps, in their order."""
+
+    def read() -> tuple[list[LessonStory], int]:
+        store = visit.space.store
+        ((total,),) = store.rows(store.select(func.count(schema.lessons.c.step)))
+        return _lessons_from(visit, (visit.page_number - 1) * CARDS) if total else [], int(total)
+
+    rows, total = await visit.run(read)
+    return await visit.page(
+        "lessons.html", here="Lessons", lessons=rows, total=total, page=visit.page_number, pages=pages_of(total, CARDS)
+    )
+
+
+def _lessons_from(visit: Visit, first: int) -> list[LessonStory]:
+    """The lessons of a page, which begins with this one (from 0). Steps before it are not read."""
+    store, t, rows = visit.space.store, schema.lessons.c, list[LessonStory]()
+    numbers = store.select(t.step, func.count()).group_by(t.step).order_by(t.step)
+    for step, number in store.rows(numbers):
+        if first >= number:
+            first -= number
+            continue
+        rows += islice(visit.story.lessons(step), first, first + CARDS - len(rows))
+        first = 0
+        if len(rows) == CARDS:
+            break
+    return rows

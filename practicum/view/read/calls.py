@@ -1,0 +1,137 @@
+"""The calls of a run: of a step, about an attempt, or one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement
+
+from practicum.core.errors import UsageError
+from practicum.core.types import Attempt, Usage
+from practicum.methods.blocks.scaling import place_of_all
+from practicum.store import schema
+from practicum.store.dialects import ROW
+from practicum.store.journal import NOTE_ROLE
+from practicum.view.read.naming import Names
+from practicum.view.read.parts import CallStory, top_place
+from practicum.view.read.run import StoredRun, under
+
+
+class StoredCalls:
+    """Reads the calls of a run. What a call asked and answered is read when it is asked for."""
+
+    def __init__(self, run: StoredRun, names: Names) -> None:
+        self.run, self.names = run, names
+        self.store, self.journal = run.store, run.journal
+
+    def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The ids of the attempts among the sources of a call."""
+        return self.names.attempts_of(sources)
+
+    def every(self, step: int | None = None, role: str | None = None) -> Iterator[CallStory]:
+        """The calls of a step, or of the whole run, in the order in which they ended."""
+        table = schema.journal
+        where = [table.c.role != NOTE_ROLE] + ([] if role is None else [table.c.role == role])
+        if step is not None:
+            where.append(self._at_step(step))
+        return map(self._call, self.run.rows(table, *self._call_columns, where=where))
+
+    def page(self, role: str | None, after: int, limit: int) -> list[CallStory]:
+        """Some calls of a role, or of all, that ended after one with this number."""
+        table = schema.journal
+        query = self.store.select(ROW.label("number"), *self._call_columns).where(after < ROW)
+        query = query.where(table.c.role != NOTE_ROLE if role is None else table.c.role == role)
+        return [self._call(row) for row in self.store.rows(query.order_by(ROW).limit(limit))]
+
+    def one(self, id: str) -> CallStory:
+        """One call, by its id or its place. Raises UsageError if there is none."""
+        table = schema.journal
+        this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
+        query = self.store.select(ROW.label("number"), *self._call_columns)
+        for row in self.store.rows(query.where(this).where(table.c.role != NOTE_ROLE)):
+            return self._call(row)
+        raise UsageError(
+            "call.unknown",
+            f"there is no call {id!r} in {self.run.folder}: practicum show {self.run.folder} --calls lists them",
+        )
+
+    def about(
+        self, attempt: Attempt, one: Attempt, members: Sequence[Attempt]
+    ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
+        """The calls of an attempt, those that judged it, those that reflected on it, and those that made edits."""
+        calls: list[CallStory] = []
+        judging: list[CallStory] = []
+        reflecting: list[CallStory] = []
+        updating: list[CallStory] = []
+        together = place_of_all(attempt.place)
+        others = tuple(f"{member.place}/" for member in members if member.place != one.place)
+        about = f"attempt:{attempt.place}"
+        for call in self._calls_of_scope(one.place):
+            inner = call.place.removeprefix(f"{one.place}/")
+            if inner != call.place:
+                if inner.startswith(("round ", "reflect/")) and not inner.endswith("/agent"):
+                    reflecting.append(call)
+                elif call.role in ("judge", "score"):
+                    judging.append(call)
+                else:
+                    calls.append(call)
+            elif call.place.startswith(others):
+                continue
+            elif call.place.startswith(f"{together}/"):
+                (reflecting if call.role == "reflector" else judging).append(call)
+            elif about in call.sources and call.role != "agent":
+                (updating if _updates(call.place) else reflecting).append(call)
+        # The row of an attempt as a whole repeats what its turns did.
+        in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
+        return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
+
+    def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
+        """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
+        table = schema.journal
+        query = self.store.select(ROW.label("number"), *self._call_columns)
+        query = query.where(under(table, top_place(place)), table.c.role != NOTE_ROLE)
+        return map(self._call, self.store.rows(query.order_by(ROW)))
+
+    @property
+    def _call_columns(self) -> tuple[Any, ...]:
+        t = schema.journal.c
+        usage = (t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
+        return (t.place, t.role, t.ok, t.seconds, t.sources, *usage)
+
+    def _call(self, row: Any) -> CallStory:
+        usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
+        # No model of the run answers for an agent of the user's own, for tools, or for a scorer.
+        asked = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
+        model = self.run.config.roles.get(row.role, self.run.config.model or "") if asked else ""
+        return CallStory(
+            f"{row.number}", row.place, row.role, model, bool(row.ok), usage, row.seconds,
+            tuple(json.loads(row.sources)), self,
+        )  # fmt: skip
+
+    @property
+    def _asks_agent(self) -> bool:
+        """Whether the agent is a model of the run."""
+        return self.run.config.agent == "chat" or self.run.config.agent.startswith("tools:")
+
+    def _at_step(self, step: int) -> ColumnElement[bool]:
+        """The condition that a call belongs to a step: by its place, or by those of the step's attempts and group."""
+        table = schema.journal
+        data = next((one for one in self.run.steps() if one.step == step), None)
+        if data is None:
+            raise UsageError("step.unknown", f"{self.run.folder} has no step {step}", step=step)
+        tops = {top_place(attempt.place) for attempt, _ in self.names.scope(step)} or {f"step {step}"}
+        if "group" in data.sampled:
+            # In the same leg of the run as its attempts.
+            group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
+            tops |= {group, f"{group} again"}
+        first, *rest = (under(table, top) for top in sorted(tops))
+        for condition in rest:
+            first = first | condition
+        return first
+
+
+def _updates(place: str) -> bool:
+    """Whether what is done at a place makes edits of lessons."""
+    return "group " in top_place(place) or "/update/" in place or "/accept/" in place

@@ -1,0 +1,116 @@
+"""The entries of a run: the history of one, and merges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+from practicum.core.edits import Applied, Edit, Merge
+from practicum.core.errors import UsageError
+from practicum.session.corrections import LETTER, read_corrections
+from practicum.store import schema
+from practicum.store.changes import Piece, marked
+from practicum.store.versions import EDITS, EntryEvent
+from practicum.view.read.naming import Names
+from practicum.view.read.parts import EntryStory
+from practicum.view.read.run import StoredRun
+
+
+@dataclass(frozen=True)
+class TextChange:
+    """An edit of an entry. `text` is what it says from then on, None for an edit of something else, and `minus` and
+    `plus` are what changed, in pieces."""
+
+    event: EntryEvent
+    text: str | None
+    minus: Sequence[Piece] = ()
+    plus: Sequence[Piece] = ()
+
+    @property
+    def edit(self) -> Edit:
+        return self.event.done.edit
+
+
+class Entries:
+    """Reads what became of entries: of the playbook, and of corrections and notes."""
+
+    def __init__(self, run: StoredRun, names: Names) -> None:
+        self.run, self.names, self.store, self.folder = run, names, run.store, run.folder
+
+    def one(self, id: str) -> EntryStory:
+        """One entry with its history: of the playbook, or a correction or a note (such as c5). Raises UsageError if
+        there never was one with this id."""
+        events = self.events(id)
+        if not events:
+            raise UsageError(
+                "entry.unknown",
+                f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has",
+                entry=id,
+            )
+        now = (read_corrections(self.store) if id.startswith(LETTER) else self.run.context()).get(id)
+        edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
+        sources = tuple(edited) if now is None else now.sources
+        return EntryStory(id, now, events, sources, self.names.attempts_of(sources))
+
+    def events(self, id: str) -> tuple[EntryEvent, ...]:
+        """Every edit of an entry, the oldest first, with those that merged it."""
+        return tuple(
+            EntryEvent(row.version, row.step, done, self.lost(row.version, done)) for row, done in self._edits(id)
+        )
+
+    def history(self, id: str) -> list[TextChange]:
+        """Every edit of an entry with what it changed, the oldest first."""
+        text, found = "", list[TextChange]()
+        for event in self.events(id):
+            edit = event.done.edit
+            new = getattr(edit, "text", None)
+            minus: Sequence[Piece] = ()
+            plus: Sequence[Piece] = ()
+            if new is not None and new != text:
+                minus, plus = marked(text, new) if text else ((), [(new, False)])
+                text = new
+            found.append(TextChange(event, new, minus, plus))
+        return found
+
+    def _edits(self, id: str, until: int | None = None) -> Iterator[tuple[Any, Applied]]:
+        """The edits of an entry with the rows of their versions, up to a version. Of a version with 10,000 edits, only
+        those are read that name it."""
+        table, name = schema.corrections if id.startswith(LETTER) else schema.versions, json.dumps(id)
+        query = self.store.select(table.c.version, table.c.step, table.c.applied)
+        query = query.where(table.c.applied.contains(name, autoescape=True))
+        if until is not None:
+            query = query.where(table.c.version <= until)
+        for row in self.store.rows(query.order_by(table.c.version)):
+            named = [raw for raw in from_json(row.applied) if _names(raw, id)]
+            for done in EDITS.validate_python(named):
+                yield row, done
+
+    def lost(self, version: int, done: Applied) -> Mapping[str, str]:
+        """The texts of the entries that an edit of a version merged into another one, by their ids; empty for one that
+        was forgotten."""
+        return {id: self._last_text(version, id) for id in getattr(done.edit, "ids", ()) if id != done.id}
+
+    def _last_text(self, version: int, id: str) -> str:
+        texts = (getattr(done.edit, "text", None) for _, done in self._edits(id, version) if done.id == id)
+        return next((text for text in reversed([*texts]) if text is not None), "")
+
+    def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
+        """The merges of entries, with what was lost, in all steps or in one."""
+        table = schema.versions
+        query = self.store.select(table.c.version, table.c.step, table.c.applied)
+        query = query.where(table.c.applied.contains('"op":"merge"', autoescape=True))
+        if step is not None:
+            query = query.where(table.c.step == step)
+        for row in self.store.rows(query.order_by(table.c.version)):
+            for done in EDITS.validate_json(row.applied):
+                if isinstance(done.edit, Merge):
+                    yield EntryEvent(row.version, row.step, done, self.lost(row.version, done))
+
+
+def _names(raw: Mapping[str, Any], id: str) -> bool:
+    """Whether an edit, as it is stored, is of an entry or merges it."""
+    return raw["id"] == id or id in raw["edit"].get("ids", ())

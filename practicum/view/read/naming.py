@@ -1,0 +1,314 @@
+"""How attempts are named: `3.t17` is the one at task t17 in step 3, `test.t9` one of the final evaluation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from practicum.core.errors import PracticumError, UsageError
+from practicum.core.types import Attempt
+from practicum.methods.blocks.scaling import number_of, place_of_all
+from practicum.session.records import ATTEMPT, last_report
+from practicum.store import schema
+from practicum.store.database import DAMAGED
+from practicum.store.dialects import ROW
+from practicum.store.versions import read_parents
+from practicum.view.read.parts import AttemptLine, top_place
+from practicum.view.read.run import StoredRun, below, keep, under
+
+
+@dataclass(frozen=True)
+class EvaluationScope:
+    """An evaluation of a context, as the run names it in places: `split`, the digest of the context, and a repeat."""
+
+    split: str
+    digest: str
+    repeat: str
+
+    @classmethod
+    def at(cls, place: str) -> EvaluationScope:
+        return cls(*place.split("/")[0].removeprefix("evaluate ").rsplit(" ", 2))
+
+    @property
+    def place(self) -> str:
+        return f"evaluate {self.split} {self.digest} {self.repeat}"
+
+
+NUMBERED = re.compile(r"[.~]\d+$")
+"""The end of a task's id that may be taken for that of an attempt."""
+
+LISTED = 8
+"""Ids that an error names at most."""
+
+Named = list[tuple[Attempt, list[str]]]
+"""The reported attempts of a step or an evaluation, each with the ids of its group."""
+
+
+class Names:
+    """Names the attempts of a run, and finds them by a name or a place."""
+
+    def __init__(self, run: StoredRun) -> None:
+        self.run = run
+        self._named: dict[int, Named] = {}
+
+    def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The ids of the attempts among the sources of a lesson, an edit or a call."""
+        places = (source.removeprefix("attempt:") for source in sources if source.startswith("attempt:"))
+        return tuple(dict.fromkeys(id for place in places if (id := self.id_at(place)) is not None))
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits whose attempts are stored: train, then those of evaluations."""
+        learned = self.run.store.select(schema.attempts.c.step).where(schema.attempts.c.step > 0)
+        evaluated = sorted({self.split(one) for one in self.evaluations()})
+        return [*(["train"] if self.run.store.rows(learned.limit(1)) else []), *evaluated]
+
+    @cached_property
+    def _final(self) -> int:
+        """The version that the final evaluation scored."""
+        last, parents = last_report(self.run.store).get("version"), read_parents(self.run.store)
+        return last if last in parents else max(parents, default=0)
+
+    @cached_property
+    def evaluated(self) -> dict[str, int]:
+        """The first version of each context that was evaluated, by its digest: the first, the last and each that was
+        validated."""
+        parents = read_parents(self.run.store)
+        wanted = {0, self._final}
+        with suppress(*DAMAGED):
+            wanted |= {step.version for step in self.run.steps() if step.val is not None}
+        found: dict[str, int] = {}
+        for version in sorted(wanted & parents.keys()):
+            if digest := self._digest(version):
+                found.setdefault(digest, version)
+        return found
+
+    def _digest(self, version: int) -> str:
+        """The digest of the context at a version; empty if that is damaged, so that attempts can be read without it."""
+        with suppress(PracticumError, *DAMAGED):
+            return self.run.context(version).digest
+        return ""
+
+    @cached_property
+    def _final_digest(self) -> str:
+        return self._digest(self._final)
+
+    @cached_property
+    def _tests(self) -> set[str]:
+        """The contexts that were evaluated on the test tasks, by their digests."""
+        return {one.digest for one in self.evaluations() if one.split == "test"}
+
+    def evaluations(self) -> Iterator[EvaluationScope]:
+        """All evaluations whose attempts are stored, each by a jump in the index of places."""
+        table, after = schema.attempts, "evaluate "
+        while True:
+            rows = self.run.store.rows(
+                self.run.store.select(table.c.place)
+                .where(below(table, after, "evaluate!"))
+                .order_by(table.c.place)
+                .limit(1)
+            )
+            if not rows:
+                return
+            one = EvaluationScope.at(rows[0].place)
+            yield one
+            after = f"{one.place}0"  # the character after the slash
+
+    def split(self, one: EvaluationScope) -> str:
+        """The split of an evaluation; "before" if it is that of the first context alone."""
+        if (
+            one.split == "test"
+            and self.run.config.before
+            and len(self._tests) > 1
+            and self.evaluated.get(one.digest) == 0
+        ):
+            return "before" if one.digest != self._final_digest else "test"
+        return one.split
+
+    def label(self, one: EvaluationScope) -> str:
+        """The beginning of the ids of an evaluation's attempts."""
+        split, version = self.split(one), self.evaluated.get(one.digest)
+        again = "" if one.repeat == "0" else f"~{int(one.repeat) + 1}"
+        if split == "before" or (split == "test" and (len(self._tests) == 1 or one.digest == self._final_digest)):
+            return split + again
+        return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
+
+    def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
+        """The ids of the group of one reported attempt. An evaluation has each task once, so its other attempts are
+        read only where a task's name may be taken for the number of a group."""
+        if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
+            return self.ids(scope, [attempt])[0][1]
+        return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
+
+    def at(self, place: str) -> tuple[int | EvaluationScope, Attempt, list[str]] | None:
+        """The reported attempt that is stored at a place, with the ids of its group."""
+        table = schema.attempts
+        for row in self.run.store.rows(
+            self.run.store.select(table.c.place, table.c.step, table.c.data).where(table.c.place == place)
+        ):
+            scope, attempt = row.step or EvaluationScope.at(row.place), ATTEMPT.validate_json(row.data)
+            return scope, attempt, self.ids_of(scope, attempt)
+        return None
+
+    def ids(self, scope: int | EvaluationScope, attempts: Sequence[Attempt]) -> Named:
+        """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice has
+        `~2` behind its second time."""
+        label = f"{scope}" if isinstance(scope, int) else self.label(scope)
+        taken: set[str] = set()
+        named: Named = []
+        for attempt in attempts:
+            base, time = f"{label}.{attempt.task.id}", 1
+            while True:
+                name = base if time == 1 else f"{base}~{time}"
+                ids = [name, *(f"{name}.{n}" for n in range(2, len(attempt.group) + 1))]
+                if taken.isdisjoint(ids):
+                    break
+                time += 1
+            taken.update(ids)
+            named.append((attempt, ids))
+        return named
+
+    def scope(self, scope: int | EvaluationScope) -> Named:
+        """The attempts of a step or an evaluation."""
+        if isinstance(scope, int) and scope in self._named:
+            return self._named[scope]
+        table = schema.attempts
+        if isinstance(scope, int):
+            rows = self.run.of_step(table, scope, table.c.data)
+        else:
+            rows = self.run.store.rows(
+                self.run.store.select(table.c.data).where(under(table, scope.place)).order_by(ROW)
+            )
+        named = self.ids(scope, [ATTEMPT.validate_json(row.data) for row in rows])
+        if isinstance(scope, int) and named:
+            keep(self._named, scope, named)
+        return named
+
+    def lines(self, scope: int | EvaluationScope, attempt: Attempt, ids: Sequence[str]) -> list[AttemptLine]:
+        members = in_order(attempt)
+        return [
+            AttemptLine(
+                id=id,
+                split=self.split(scope) if isinstance(scope, EvaluationScope) else "train",
+                step=None if isinstance(scope, EvaluationScope) else scope,
+                version=self.evaluated.get(scope.digest) if isinstance(scope, EvaluationScope) else None,
+                task=one.task.id,
+                input=one.task.input,
+                answer=one.trace.answer,
+                error=one.trace.error,
+                lost=one.trace.lost,
+                score=None if one.score is None else one.score.value,
+                correct=None if one.score is None else one.score.correct,
+                success=one.feedback.success,
+                feedback=one.feedback.text,
+                number=number,
+                tries=len(members),
+                chosen=bool(attempt.choice) and one is attempt,
+                reused=one.of,
+                place=one.place,
+            )
+            for number, (id, one) in enumerate(zip(ids, members, strict=True), 1)
+        ]
+
+    def find(self, id: str) -> tuple[int | EvaluationScope, Attempt, list[str]]:
+        """The reported attempt whose group has this attempt, with the ids of the group."""
+        scopes: list[int | EvaluationScope] = []
+        if "/" in id and (row := self.row_near(id)) is not None:
+            scopes.append(row.step or EvaluationScope.at(row.place))
+        label = id.partition(".")[0]
+        if label.isdecimal():
+            scopes.append(int(label))
+        else:
+            scopes += [one for one in self.evaluations() if label in (self.label(one), self._alias(one))]
+        for scope in scopes:
+            place = "" if isinstance(scope, int) else f"{scope.place}/{id.partition('.')[2]}"
+            if place and (found := self.at(place)) is not None and id in found[2]:
+                return found
+        close: list[str] = []
+        for scope in scopes:
+            for attempt, ids in self.scope(scope):
+                if id in ids or any(id == member.place for member in attempt.group):
+                    return scope, attempt, ids
+                if label == "before" and f"test{id.removeprefix('before')}" in ids:
+                    return scope, attempt, [f"before{own.removeprefix('test')}" for own in ids]
+                close += ids
+        raise UsageError("attempt.unknown", self._no_attempt(id, close))
+
+    def _alias(self, one: EvaluationScope) -> str:
+        """The other name of an evaluation: if nothing was learned, that before and that after it are one."""
+        first = self.run.config.before and one.split == "test" and self.evaluated.get(one.digest) == 0
+        return "before" if first else self.label(one)
+
+    def _no_attempt(self, id: str, close: Sequence[str]) -> str:
+        said = f"there is no attempt {id!r} in {self.run.folder}"
+        if similar := get_close_matches(id, close, LISTED, 0.5):
+            return f"{said}; did you mean {', '.join(similar)}?"
+        if at_task := self._at_task(id):
+            return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
+        return f"{said}: practicum show {self.run.folder} --attempts lists them"
+
+    def _at_task(self, task: str) -> list[str]:
+        """The ids of attempts at a task: LISTED, and one more if there are more."""
+        table = schema.attempts
+        named = table.c.data.contains(f'"id":{json.dumps(task, ensure_ascii=False)}', autoescape=True)
+        rows = self.run.rows(table, table.c.place, table.c.step, where=[named])
+        found = (
+            ids[0]
+            for row in rows
+            for attempt, ids in self.scope(row.step or EvaluationScope.at(row.place))
+            if attempt.place == row.place and attempt.task.id == task
+        )
+        return [*islice(found, LISTED + 1)]
+
+    def row_near(self, place: str) -> Any:
+        """The row of an attempt at a place, above it or below it; None if there is none. Of several attempts that are
+        made at once, one row holds all."""
+        table = schema.attempts
+        columns = self.run.store.select(table.c.place, table.c.step)
+        for query in (
+            columns.where(table.c.place == place),
+            columns.where(under(table, place)).limit(1),
+            columns.where(under(table, place_of_all(place))).limit(1),
+            columns.where(under(table, top_place(place))).limit(1),
+        ):
+            if rows := self.run.store.rows(query):
+                return rows[0]
+        return None
+
+    def id_at(self, place: str) -> str | None:
+        """The id of the attempt at a place, or of the first one below it; None if it is not stored."""
+        row = self.row_near(place)
+        if row is None:
+            return None
+        near = self.at(row.place)
+        one = None if near is None else _member(place, near[1], near[2])
+        if one is None:
+            named = self.scope(row.step or EvaluationScope.at(row.place))
+            one = next((id for attempt, ids in named if (id := _member(place, attempt, ids)) is not None), None)
+        return one
+
+
+def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
+    """The id of the member of a group that was made at a place, or of the first one below it."""
+    for id, member in zip(ids, in_order(attempt), strict=True):
+        if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
+            return id
+    return None
+
+
+def in_order(attempt: Attempt) -> list[Attempt]:
+    """All attempts at a task at once, in the order of their numbers; the first is the one that reports count."""
+    return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
+
+
+def _twin_place(place: str) -> str:
+    """The place of the attempt with the annotated playbook, from that of the attempt."""
+    head, _, rest = place.partition("/plain/")
+    return f"{head}/annotated/{rest.rpartition('/')[2]}"

@@ -1,0 +1,31 @@
+"""The 95% interval of a score, from the attempts that were scored."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, or_
+
+from practicum.core.intervals import share_ci95
+from practicum.store import schema
+from practicum.store.dialects import score_value
+from practicum.view.read.run import under
+from practicum.view.read.story import Story
+
+
+def score_interval(story: Story, name: str) -> tuple[float, float] | None:
+    """The 95% interval of the score of an evaluation over its tasks (Wilson), from sums that the store makes; None for
+    other scores, and where the attempts are not stored or have scores outside of [0, 1]."""
+    if name not in ("before", "test"):
+        return None
+    scopes = [one for one in story.names.evaluations() if story.names.split(one) == name and one.repeat == "0"]
+    if not scopes:
+        return None
+    t = schema.attempts
+    value = score_value(t.c.data)
+    query = story.store.select(
+        func.count(value), func.sum(value), func.min(value), func.max(value), func.count(t.c.step)
+    )
+    ((n, total, low, high, _),) = story.store.rows(query.where(or_(*(under(t, one.place) for one in scopes))))
+    if not n or low < 0 or high > 1:
+        return None
+    ends, mean = share_ci95(min(max(round(total), 0), n), n), total / n
+    return min(ends[0], mean), max(ends[1], mean)

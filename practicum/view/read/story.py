@@ -1,0 +1,93 @@
+"""The story of a run: what the agent was shown and did, how it was scored, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from practicum.store.database import Store
+from practicum.store.versions import EntryEvent
+from practicum.view.read.attempts import StoredAttempts
+from practicum.view.read.calls import StoredCalls
+from practicum.view.read.entries import Entries
+from practicum.view.read.lessons import Lessons
+from practicum.view.read.naming import Names
+from practicum.view.read.parts import AttemptLine, AttemptStory, CallStory, EntryStory, LessonStory
+from practicum.view.read.run import StoredRun
+
+
+class Story(StoredRun):
+    """All that can be read of a run. A context manager: `with Story.open(folder) as story`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.names = Names(self)
+        self.all_calls = StoredCalls(self, self.names)
+        self.all_lessons = Lessons(self, self.names)
+        self.all_attempts = StoredAttempts(self, self.names, self.all_calls, self.all_lessons)
+        self.entries = Entries(self, self.names)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Story:
+        """Open a run read-only. Raises NotARun or StoreError if it cannot be read."""
+        store = Store.read(Path(folder))
+        try:
+            story = cls(store)
+            _ = story.config
+            return story
+        except BaseException:
+            store.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self.store.__exit__(kind, error)
+
+    def attempts(
+        self, *, failed: bool = False, split: str | None = None, step: int | None = None, task: str | None = None
+    ) -> Iterator[AttemptLine]:
+        """The attempts in the order of writing (see `StoredAttempts.every`)."""
+        return self.all_attempts.every(failed=failed, split=split, step=step, task=task)
+
+    def attempt(self, id: str) -> AttemptStory:
+        """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        return self.all_attempts.one(id)
+
+    def attempt_line(self, id: str) -> AttemptLine:
+        """One attempt in a line. Raises UsageError that names similar ids if there is none."""
+        return self.all_attempts.line(id)
+
+    def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
+        """The attempts that an entry was looked up for, or that cite it."""
+        return self.all_attempts.with_entry(entry)
+
+    def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The ids of the attempts among the sources of a lesson, an edit or a call."""
+        return self.names.attempts_of(sources)
+
+    def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
+        """The lessons of a step, or of all steps, in order."""
+        return self.all_lessons.every(step)
+
+    def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:
+        """The lessons with these ids, in the order of writing."""
+        return self.all_lessons.with_ids(ids)
+
+    def calls(self, step: int | None = None, role: str | None = None) -> Iterator[CallStory]:
+        """The calls of a step, or of the whole run, in the order in which they ended."""
+        return self.all_calls.every(step, role)
+
+    def call(self, id: str) -> CallStory:
+        """One call, by its id or its place. Raises UsageError if there is none."""
+        return self.all_calls.one(id)
+
+    def entry(self, id: str) -> EntryStory:
+        """One entry with its history. Raises UsageError if there never was one with this id."""
+        return self.entries.one(id)
+
+    def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
+        """The merges of entries, with what was lost, in all steps or in one."""
+        return self.entries.merges(step)

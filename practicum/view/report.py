@@ -1,0 +1,132 @@
+"""The report of a comparison as markdown and as a page, from its data (`report.json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from practicum.core.counts import Count
+from practicum.core.formats import UNKNOWN, count, decimal, money, percent, seconds
+from practicum.view.charts import cost_chart, curves_chart, differences_chart
+from practicum.view.kit import render
+
+ReportData = Mapping[str, Any]
+
+BEST = ("best of k", "best_of_k", percent)
+"""The first column of the table of costs, where an agent chose from several attempts."""
+
+COSTS = (
+    ("steps of an attempt", "agent_steps", count),
+    ("calls", "calls", count),
+    ("calls to learn", "learning_calls", count),
+    ("tokens", "tokens", count),
+    ("tokens to learn", "learning_tokens", count),
+    ("cached", "cached_share", percent),
+    ("cost", "usd", money),
+    ("time alone", "alone_s", seconds),
+    ("work", "work_s", seconds),
+    ("wall", "wall_s", seconds),
+    ("context, tokens", "context_tokens", count),
+    ("entries", "entries", count),
+    ("helpful hits", "helpful", count),
+    ("tokens per test task", "tokens_a_test_task", count),
+    ("written per test task", "written_a_test_task", count),
+)
+"""Columns of the table of costs: title, field, and how it is written."""
+
+AXES: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
+    "alone_s": ("time", "time alone", seconds), "usd": ("cost", "cost in US dollars", money),
+    "tokens": ("tokens", "tokens", count),
+}  # fmt: skip
+"""The costs that scores are drawn against: in one word, the title of the axis, and how values are written."""
+
+
+def report_markdown(report: ReportData) -> str:
+    """The whole report but its charts, as markdown."""
+    return render("comparison.md", **_contents(report))
+
+
+def report_html(report: ReportData) -> str:
+    """The whole report as one page that needs no other file."""
+    return render("comparison.html", alone=True, links={}, **report_values(report))
+
+
+def report_values(report: ReportData) -> dict[str, Any]:
+    """The values that the page of a comparison shows."""
+    rows = report["variants"]
+    learners = [row for row in rows if len(row["curve"]) > 1]
+    # Not every step need be validated.
+    validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
+    costs = {AXES[axis][0]: cost_chart(rows, axis, *AXES[axis][1:]) for axis in report["front"]}
+    return {
+        **_contents(report), "number": {row["name"]: i for i, row in enumerate(rows, 1)},
+        "differences": [differences_chart(table["rows"], table["baseline"]) for table in report["tables"]],
+        "cost_charts": {name: chart for name, chart in costs.items() if chart is not None},
+        "learners": bool(learners), "validated": validated,
+        "score_curves": curves_chart(rows, "val" if validated else "score", "score"),
+        "size_curves": curves_chart(rows, "tokens", "tokens of the context"),
+    }  # fmt: skip
+
+
+def _contents(report: ReportData) -> dict[str, Any]:
+    """The values that both templates show."""
+    rows = report["variants"]
+    roles = sorted({role for row in rows for role in row["by_role"]})
+    columns = (*([BEST] if any(row["best_of_k"] is not None for row in rows) else []), *COSTS)
+    measured = list(dict.fromkeys(name for row in rows for name in row["measures"]))
+    return {
+        "report": report,
+        "variants": {row["name"]: row for row in rows},
+        "conditions": _conditions(report),
+        "cost_table": (
+            [*(title for title, _, _ in columns), *measured],
+            [
+                [row["name"], *(write(row.get(field)) for _, field, write in columns)]
+                + [decimal(row["measures"].get(name)) for name in measured]
+                for row in rows
+            ],
+        ),
+        "role_table": (roles, [[row["name"], *(_role_cost(row["by_role"].get(r)) for r in roles)] for row in rows]),
+        "cost_names": {axis: names[0] for axis, names in AXES.items()},
+        "problems": _problems(report),
+    }
+
+
+def _conditions(report: ReportData) -> list[str]:
+    """The models, tasks, seeds and budget that all runs share."""
+    tasks, runs = report["tasks"], report["runs"]
+    limits = [f"{report[f'max_{unit}']:,} {unit}" for unit in ("calls", "tokens") if report[f"max_{unit}"]]
+    roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
+    validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
+    started, seeds = report["seed_context"], "1 seed" if report["seeds"] == 1 else f"{report['seeds']} seeds"
+    lines = [
+        f"model {report['model'] or 'by role'}{roles}; agent {report['agent']}; scorer {report['scorer']}",
+        f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
+        f"{seeds}; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
+        f"{report['concurrency']} calls at once over all runs",
+    ]
+    if started:
+        lines.append(f"every run starts from the same playbook ({started['tokens']:,} tokens)")
+    if runs["done"] < runs["planned"]:
+        lines.append(f"not complete: {runs['done']} of {runs['planned']} runs have a score")
+    return lines
+
+
+def _problems(report: ReportData) -> list[str]:
+    """What failed or ended early, one line for each run."""
+    lines = []
+    for row in report["variants"]:
+        if row["missing"]:
+            lines.append(f"{row['name']}: not run yet")
+        lines += [f"{row['name']}, seed {seed}, failed: {why}" for seed, why in row["failed"].items()]
+        early = {seed: why for seed, why in row["stopped"].items() if seed not in row["failed"]}
+        lines += [f"{row['name']}, seed {seed}, ended early: {why}" for seed, why in early.items()]
+        lines += [f"{row['name']}: {Count[key.upper()].said(n)}" for key, n in row["errors"].items()]
+    return lines
+
+
+def _role_cost(usage: Mapping[str, Any] | None) -> str:
+    if usage is None:
+        return UNKNOWN
+    paid = f", {money(usage['usd'])}" if usage["usd"] else ""
+    return f"{count(usage['calls'])} calls, {count(usage['input_tokens'] + usage['output_tokens'])} tokens{paid}"

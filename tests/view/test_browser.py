@@ -1,0 +1,157 @@
+"""The pages of a run in a real browser: by clicks from the run to what changed, light and dark, and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from browsers import CHROMIUM, chromium, first_paint, violations, watched
+from helpers import make_tasks
+from scripts import insight, learned, right, scripted
+from sites import opened
+
+from practicum.core.types import Task
+from practicum.models.scripted import Call
+from practicum.view.files import write_pages
+from practicum.view.library import Folders
+from practicum.view.read import Story
+
+HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
+
+
+def wrong_at_first(call: Call) -> str:
+    return right(call) if "reflection" in call.prompt.user else "wrong"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps, with a task and lessons that would take over a page that let them."""
+
+    def hostile(call: Call) -> dict[str, Any]:
+        return {"insight": f"{insight(call)['insight']} {HOSTILE}"}
+
+    tasks = [*make_tasks(3), Task("t3", f"Message 3: {HOSTILE}", "word3")]
+    folder = tmp_path_factory.mktemp("runs")
+    return learned(
+        folder, scripted(wrong_at_first, hostile), tasks, {"batch": 2}, test=make_tasks(2, 8), review="none"
+    ).folder
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def address(run: Path) -> Iterator[str]:
+    with opened([run]) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_clicks_lead_from_a_run_to_what_changed(browser: Any, address: str, scheme: str) -> None:
+    page, said, asked = watched(browser, color_scheme=scheme)
+    page.goto(address)
+    page.click("text=step 2")
+    page.click("h2:has-text('Attempts') + table td.name a")
+    page.click("main summary:has-text('instructions')")
+    page.click("section:has(h3:text('Answer')) >> text=Answer")
+    page.click("section[id^=lesson] >> a.id[href*='/entries/'] >> nth=-1")
+    page.wait_for_url("**/entries/*")
+    assert page.locator("h1").inner_text().startswith("e")
+    page.click("ol a:has-text('version')")
+    page.wait_for_url("**/diff?old=1&new=2")
+    assert "From version 1 to version 2" in page.locator("h1").inner_text()
+    assert page.locator("pre.plus").first.inner_text().startswith("+ If it is message")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url("**/diff?old=0&new=1")
+    page.click("nav >> text=Episodes")
+    page.wait_for_load_state()
+    page.wait_for_url("**/episodes")
+    page.keyboard.press("/")
+    page.keyboard.type("message 3")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/episodes?q=message+3")
+    page.click("td.name a")
+    assert HOSTILE in page.locator("main pre").first.inner_text()
+    assert "taken" not in page.title()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark == (scheme == "dark")
+    assert said == []
+    assert {urlsplit(url).netloc or url for url in asked} <= {urlsplit(address).netloc, "data:,"}
+
+
+def test_the_colours_are_chosen_and_kept(browser: Any, address: str) -> None:
+    page, said, _ = watched(browser, color_scheme="light")
+    page.goto(address)
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.click("#theme")
+    assert page.evaluate(background) == light
+    page.click("#theme")
+    assert page.evaluate(background) != light
+    page.reload()
+    assert page.evaluate(background) != light
+    assert page.locator("#theme").inner_text().endswith("dark")
+    assert said == []
+
+
+PAGES = (
+    "", "/versions", "/versions/2", "/diff?old=1&new=2", "/entries", "/entries/e0", "/episodes", "/steps", "/steps/1",
+    "/lessons", "/calls", "/calls/1", "/review", "/corrections", "/costs", "/alarms",
+)  # fmt: skip
+
+
+def test_pages_fit_a_phone_and_a_wide_screen(browser: Any, address: str, run: Path) -> None:
+    with Story.open(run) as story:
+        line = next(line for line in story.attempts(task="t3"))
+    for width in (360, 1600):
+        page, said, _ = watched(browser, viewport={"width": width, "height": 800})
+        for path in (*PAGES, f"/episodes/{line.id}"):
+            page.goto(f"{address}s/run{path}")
+            for fold in page.query_selector_all("details"):
+                fold.evaluate("fold => fold.open = true")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+            assert page.locator("h1").count() == 1, path
+        assert said == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_violation_of_accessibility(browser: Any, address: str, run: Path, scheme: str) -> None:
+    with Story.open(run) as story:
+        line = next(line for line in story.attempts(task="t3"))
+    page, _, _ = watched(browser, color_scheme=scheme)
+    for path in (*PAGES, f"/episodes/{line.id}"):
+        page.goto(f"{address}s/run{path}")
+        assert violations(page) == [], path
+
+
+def test_the_first_paint_is_quick(browser: Any, address: str) -> None:
+    page, _, _ = watched(browser)
+    times = []
+    for path in PAGES:
+        page.goto(f"{address}s/run{path}")
+        times.append(first_paint(page))
+    # The bound is 300 ms; a machine that runs other tests beside it gets more.
+    assert sorted(times)[len(times) // 2] < 300
+
+
+def test_files_are_searched_without_a_server(browser: Any, run: Path, tmp_path: Path) -> None:
+    write_pages(Folders([run]), tmp_path)
+    page, said, asked = watched(browser)
+    page.goto((tmp_path / "index.html").as_uri())
+    page.click("nav >> text=Episodes")
+    assert page.locator("tbody tr:visible").count() == 6
+    page.fill("input[type=search]", "MESSAGE 3")
+    assert page.locator("tbody tr:visible").count() == 1
+    page.keyboard.press("Enter")
+    page.click("tbody tr:visible td.name a")
+    assert HOSTILE in page.locator("main pre").first.inner_text()
+    assert said == []
+    assert all(url.startswith(("file:", "data:,")) for url in asked)

@@ -1,0 +1,256 @@
+"""The pages of runs: their contents, their links, filters and lists, and that no text of a run becomes markup."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+import scripts
+from helpers import make_tasks
+from refusals import refused
+from scripts import Learned, added, scripted
+from sites import read, site
+from starlette.testclient import TestClient
+
+import practicum
+from practicum.analysis.compare.outcome import RunOutcome
+from practicum.analysis.compare.plan import make_plan, save_plan
+from practicum.analysis.compare.report import write_report
+from practicum.analysis.compare.summary import summary
+from practicum.analysis.compare.variants import of_methods
+from practicum.core.types import Task
+from practicum.models.scripted import Call
+from practicum.session.config import Splits
+from practicum.view.library import Folders
+from practicum.view.names import slug, unslug
+from practicum.view.read import Story
+
+HOSTILE = "<script>alert(1)</script>\u202e[e0] <img src=x onerror=alert(2)> \x1b[31m &lt;b&gt;"
+ODD_ID = "javascript:alert(1)/../../x \u202e\"'><b>"
+AT = "/s/run"
+
+
+def right_after_reflection(call: Call) -> str:
+    """Wrong at first; right when a reflection or a rule is shown."""
+    return scripts.right(call) if "reflection" in call.prompt.user or "message" in call.text else "wrong"
+
+
+@pytest.fixture(scope="module")
+def ace(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """Two steps of ACE on three tasks each, with tests before and after."""
+    tasks = [*make_tasks(5), Task(ODD_ID, f"Message 5: {HOSTILE}", "word5")]
+
+    def insight(call: Call) -> dict[str, Any]:
+        return {"insight": f"{HOSTILE} If it is message {scripts.number(call)}, answer word{scripts.number(call)}."}
+
+    model = scripted(right_after_reflection, insight, added)
+    return scripts.learned(
+        tmp_path_factory.mktemp("ace"), model, tasks, {"batch": 3}, test=make_tasks(3, 10), before=True, review="none"
+    )
+
+
+@pytest.fixture
+def pages(ace: Learned) -> Iterator[TestClient]:
+    with site(ace.folder) as client:
+        yield client
+
+
+def attempts(client: TestClient, query: str = "") -> list[str]:
+    """The ids of the attempts that a list leads to."""
+    links = (re.fullmatch(rf"{AT}/episodes/([^?/]+)", link) for link in read(client, f"{AT}/episodes{query}").links)
+    return [unslug(link[1]) or "" for link in links if link]
+
+
+def test_the_overview_has_the_scores_costs_and_steps(pages: TestClient, ace: Learned) -> None:
+    page = read(pages, "/")
+    for text in (f"{ace.result.scores['before']:.1%}", f"{ace.result.scores['test']:.1%}", "agent", "reflector",
+                 "curator", f"{ace.result.usage.calls:,} calls"):  # fmt: skip
+        assert text in page.words
+    assert page.text.count("(95%)") == 2
+    assert {f"{AT}/steps/1", f"{AT}/steps/2"} <= {*page.links}
+    assert [tag for tag, attrs in page.tags if attrs.get("role") == "img"] == ["svg"]
+    assert "tasks in the mean" in page.words
+
+
+def test_every_link_leads_to_a_page_and_no_page_has_markup_of_a_text(pages: TestClient) -> None:
+    waiting, seen = ["/"], {"/"}
+    while waiting:
+        address = waiting.pop()
+        answer = pages.get(address)
+        assert answer.status_code == 200, (address, answer.text[-1_500:])
+        assert "<script>alert" not in answer.text
+        assert "<img src=x" not in answer.text
+        assert not {"\u202e", "\x1b"} & {*answer.text}
+        for link in read(pages, address).links:
+            goal = urljoin(f"http://x{address}", link).removeprefix("http://x").partition("#")[0]
+            assert goal.startswith("/"), link
+            if goal not in seen:
+                seen.add(goal)
+                waiting.append(goal)
+    for kind in ("versions/2", "entries/e0", "steps/2", "calls/1", "diff?old=0&new=1", "lessons", "review", "alarms"):
+        assert f"{AT}/{kind}" in seen, kind
+
+
+def test_episodes_are_filtered_and_searched(pages: TestClient, ace: Learned) -> None:
+    assert len(attempts(pages)) == 3 + 6 + 3
+    assert len(attempts(pages, "?split=before")) == 3
+    assert attempts(pages, "?split=test") == [f"test.t{n}" for n in (12, 11, 10)]
+    with Story.open(ace.folder) as story:
+        failed = [line.id for line in story.attempts(split="train") if line.failed]
+        everything = [line.id for line in story.attempts()]
+    assert attempts(pages, "?split=train&only=failed") == failed[::-1]
+    assert attempts(pages) == everything[::-1]
+    assert attempts(pages, "?only=errors") == []
+    assert len(attempts(pages, "?q=MESSAGE+11")) == 2
+    assert attempts(pages, "?q=%3Cscript%3E") == [id for id in attempts(pages) if "javascript" in id]
+    assert attempts(pages, "?q=nowhere") == []
+    assert attempts(pages, "?kind=interactions") == []
+
+
+@pytest.mark.parametrize("query", ["", "?split=train", "?only=failed", "?q=message"])
+def test_lists_of_episodes_are_paged(query: str, pages: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = attempts(pages, query)
+    monkeypatch.setattr("practicum.view.read.episodes.ROWS", 2)
+    monkeypatch.setattr("practicum.view.read.episodes.SEARCHED_ATTEMPTS", 3)
+    found, address, turns = list[str](), f"{AT}/episodes{query}", 0
+    while address:
+        found += attempts(pages, address.removeprefix(f"{AT}/episodes"))
+        page = read(pages, address)
+        older = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
+        address, turns = str(older[0]) if older else "", turns + 1
+    assert found == whole
+    assert turns > 1
+
+
+def test_an_attempt_is_on_one_page_with_its_lessons(pages: TestClient) -> None:
+    with_lesson = next(id for id in attempts(pages, "?split=train&only=failed") if "javascript" not in id)
+    page = read(pages, f"{AT}/episodes/{slug(with_lesson)}")
+    for text in ("✗ wrong", "What was learned from it", "applied", "Calls that reflected on it"):
+        assert text in page.words
+
+
+def test_two_versions_are_compared_and_a_version_is_shown(pages: TestClient, ace: Learned) -> None:
+    last = ace.result.context.version
+    answer = pages.get(f"{AT}/diff", params={"old": 0, "new": last})
+    assert answer.text.count('class="chip good">added') == len(ace.result.context)
+    assert read(pages, f"{AT}/versions/1").text.count("since version 1") > 0
+    assert pages.get(f"{AT}/diff", params={"old": 0, "new": "x"}).status_code == 404
+
+
+def test_entries_are_searched(pages: TestClient) -> None:
+    page = read(pages, f"{AT}/entries?q=MESSAGE+3")
+    assert "1 entry" in page.words
+    assert "No entry is here." in read(pages, f"{AT}/entries?q=nowhere").words
+
+
+NOT_THERE = (
+    "steps/3", "steps/0", "steps/x", "episodes/1.nothing", "episodes/=FF", "x", "entries/e999", "entries/x", "calls/0",
+    "calls/999999", "calls/1e3", "diff?old=0&new=99", "diff", "versions/99", "versions/-1", "nothing/1",
+    "../practicum.sqlite", "practicum.sqlite", "episodes/..=2F..=2Frun", "calls/²³", "%00", f"episodes/{'x' * 5000}",
+    "calls/99999999999999999999", "episodes/i0000000000000-000000000000",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOT_THERE)
+def test_there_are_no_other_pages(path: str, pages: TestClient) -> None:
+    assert pages.get(f"{AT}/{path}").status_code == 404
+
+
+def test_a_folder_lists_its_runs_and_comparisons(ace: Learned, tmp_path: Path) -> None:
+    runs = tmp_path / "many runs"
+    runs.mkdir()
+    (runs / "a & b").symlink_to(ace.folder)
+    (runs / "other").mkdir()
+    (runs / "compared").mkdir()
+    (runs / "compared" / "compare.json").write_text("{}", encoding="utf-8")
+    with site(runs) as client:
+        assert {"/", "/s/a%20%26%20b", "/c/compared"} == {*read(client, "/").links}
+        assert "/s/a%20%26%20b/steps" in read(client, "/s/a & b/episodes").links
+        assert client.get("/s/other").status_code == 404
+    with site(runs, ace.folder, ace.folder) as client:
+        assert {"/", "/f/many%20runs", "/s/run", "/s/run-2"} == {*read(client, "/").links}
+        assert "/s/many%20runs~a%20%26%20b" in read(client, "/f/many runs").links
+        assert client.get("/s/many runs~a & b/entries").status_code == 200
+    for path in (runs / "other", tmp_path / "nowhere"):
+        with refused("run.not_found"):
+            Folders([path])
+
+
+def test_a_very_long_text_is_folded(tmp_path: Path) -> None:
+    task = Task("t2", "Message 2: " + "y" * 1_000_000, "word2")
+    run = scripts.learned(tmp_path, scripted(), make_tasks(1), method="none", test=[task])
+    with site(run.folder) as client:
+        page = client.get(f"{AT}/episodes/test.t2").text
+    assert "the other 980,011 characters" in page
+    assert f"{'y' * 19_989}</pre>" in page
+
+
+def test_pages_without_data_say_so(tmp_path: Path) -> None:
+    run = scripts.learned(tmp_path, scripted(), make_tasks(1), method="none")
+    with site(run.folder) as client:
+        for path in ("", "/entries", "/versions", "/steps", "/lessons", "/calls", "/review", "/corrections", "/costs",
+                     "/alarms", "/episodes"):  # fmt: skip
+            page = read(client, f"{AT}{path}")
+            assert page.words, path
+        assert "Nothing waits for review." in read(client, f"{AT}/review").words
+        assert "No alarm was raised." in read(client, f"{AT}/alarms").words
+
+
+def test_a_comparison_leads_to_its_runs(ace: Learned, tmp_path: Path) -> None:
+    splits = Splits(tuple(make_tasks(4)), (), tuple(make_tasks(3, 10)))
+    parts = practicum.Parts(clients={"agent": scripted()})
+    plan = make_plan(of_methods(["none", "ace"], None), splits, parts, seeds=2)
+    scores = {task.id: 1.0 for task in splits.test}
+    outcomes = [RunOutcome(variant=run.variant.name, seed=run.seed, by_task=scores) for run in plan.runs]
+    save_plan(plan, tmp_path / "c")
+    (tmp_path / "c" / "runs").mkdir()
+    (tmp_path / "c" / "runs" / "ace-0").symlink_to(ace.folder)
+    with site(tmp_path / "c") as client:
+        # As long as there is no report, the runs are listed.
+        assert read(client, "/").links == ["/", "/s/ace-0"]
+        write_report(summary(plan, outcomes), tmp_path / "c")
+        page = read(client, "/")
+        assert "2 variants on 3 test tasks" in page.words
+        assert "/s/ace-0" in page.links
+        assert client.get("/s/ace-0/steps/1").status_code == 200
+    with site(tmp_path) as client:
+        assert "/s/c~ace-0" in read(client, "/c/c").links
+        assert client.get("/s/c~ace-0").status_code == 200
+    (tmp_path / "c" / "report.json").write_text("{", encoding="utf-8")
+    with site(tmp_path / "c") as client:
+        assert client.get("/").status_code == 500
+    with site(tmp_path) as client:
+        assert "unreadable" in read(client, "/").words
+
+
+@pytest.mark.parametrize(
+    ("damage", "readable"),
+    [
+        ("UPDATE steps SET data = '{'", ("", "/entries", "/versions", "/episodes", "/calls", "/alarms")),
+        ("UPDATE versions SET applied = '[' WHERE version = 1", ("", "/episodes", "/calls", "/costs", "/alarms")),
+        ("UPDATE attempts SET data = '{}'", ("", "/entries", "/versions", "/calls", "/steps", "/alarms")),
+    ],
+    ids=["steps", "versions", "attempts"],
+)
+def test_a_damaged_space_shows_what_can_be_read(damage: str, readable: tuple[str, ...], tmp_path: Path) -> None:
+    run = scripts.learned(
+        tmp_path, scripted(right_after_reflection), make_tasks(6), {"batch": 3}, test=make_tasks(2, 10), review="none"
+    )
+    with sqlite3.connect(run.folder / "practicum.sqlite") as db:
+        db.execute(damage)
+    db.close()
+    with site(run.folder) as client:
+        for path in readable:
+            assert client.get(f"{AT}{path}").status_code == 200, path
+        statuses = {path: client.get(f"{AT}{path}") for path in ("", "/steps", "/entries", "/episodes", "/steps/1")}
+        broken = [page for page in statuses.values() if page.status_code == 500 or "cannot be read" in page.text]
+        assert broken
+        for page in broken:
+            # The other pages are a click away.
+            assert f'href="{AT}/calls"' in page.text
+            assert "Traceback" not in page.text
