@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from typer import Argument
 from typer.models import OptionInfo
 
-from practicum.core.settings import Panel, Setting, SettingField
+from practicum.core.settings import HELPS, Panel, Setting, SettingField
 from practicum.core.trust import LEVELS, Trust
 
 DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
@@ -25,50 +25,9 @@ PANELS = (None, DECIDE, ONLY, TRY, *Panel)
 """Groups of options in the order of the help."""
 
 
-HELPS: Mapping[str, str] = {
-    "--entry": "An entry, by its id.",
-    "--fields": "Names of fields in task files, as input=question,target=answer.",
-    "--format": "The format of the file.",
-    "--grant": "What a key or an agent may do: ask, report, review or admin (all); repeatable.",
-    "--json": "Print one JSON object on standard output.",
-    "--methods": "Methods, as a,b,c.",
-    "--out": "Where the results are kept (default: a new folder).",
-    "--output": "The file or folder to write.",
-    "--plot": "Draw pictures (PNG): the file, or the folder of several.",
-    "--runs-at-once": "Runs that are open at a time.",
-    "--section": "The section of the entries.",
-    "--seeds": "Runs of each kind, each with another seed; a claim needs three.",
-    "--seed-playbook": "Start from a playbook file or from another run.",
-    "--store": "The store: a folder, or postgresql://USER@HOST/DATABASE.",
-    "--tag": "A tag of tasks (meta.tags).",
-    "--target": "The right answer.",
-    "--task": "A task, by its id.",
-    "--tasks": "The file of tasks.",
-    "--test": "Held-out tasks, which give the score; of a space: those it holds out.",
-    "--trust": "The trust level of what is read, such as own or foreign.",
-    "--trust-run": "Trust the agent, scorer and models that a run from another machine names.",
-    "--user": "The end user, by the id that requests have.",
-    "--val": "Validation tasks, which choose the best context or try edits.",
-    "--version": "The version, or its name (default: the last).",
-    "--yes": "Do not ask whether to go on.",
-}
-"""The helps of options that several commands have. An option means the same on each."""
-
-
-@cache
-def help_of(option: str) -> str | None:
-    """The help of an option that several commands have, also of one that is a setting of the service; None if it is the
-    option of one command."""
-    if option in HELPS:
-        return HELPS[option]
-    from practicum.serve.settings import SETTINGS
-
-    return next((field.help for field in SETTINGS.values() if field.option == option), None)
-
-
 class CommandOption(OptionInfo):
     """An option of a command. Short helps leave it out if it is not `first`. `shown` is the default that a help shows
-    where the default is None. Without a help it has that of its name (`help_of`)."""
+    where the default is None. Without a help it has that of its name in `HELPS`."""
 
     def __init__(
         self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **how: Any
@@ -232,7 +191,7 @@ def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
     for p in own:
         if isinstance(info := info_of(p), OptionInfo) and info.help is None:
             texts = (*(info.param_decls or ()), info.default, f"--{p.name.replace('_', '-')}")
-            info.help = next(filter(None, (help_of(text) for text in texts if isinstance(text, str))), None)
+            info.help = next((HELPS[text] for text in texts if isinstance(text, str) and text in HELPS), None)
     return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_place)]
 
 

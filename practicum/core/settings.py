@@ -16,6 +16,43 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
+HELPS: Mapping[str, str] = {
+    "--a-minute": "Requests that a key may send a minute.",
+    "--context": "The context: a run, RUN@NAME, or a playbook file.",
+    "--entry": "An entry, by its id.",
+    "--fields": "Names of fields in task files, as input=question,target=answer.",
+    "--format": "The format of the file.",
+    "--grant": "What a key or an agent may do: ask, report, review or admin (all); repeatable.",
+    "--json": "Print one JSON object on standard output.",
+    "--key": "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.",
+    "--learner": "The model that learns from outcomes.",
+    "--log": "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.",
+    "--methods": "Methods, as a,b,c.",
+    "--out": "Where the results are kept (default: a new folder).",
+    "--output": "The file or folder to write.",
+    "--plot": "Draw pictures (PNG): the file, or the folder of several.",
+    "--port": "The port to listen on; 0: a free one.",
+    "--runs-at-once": "Runs that are open at a time.",
+    "--section": "The section of the entries.",
+    "--seed-playbook": "Start from a playbook file or from another run.",
+    "--seeds": "Runs of each kind, each with another seed; a claim needs three.",
+    "--space": "The space, by its name.",
+    "--store": "The store: a folder, or postgresql://USER@HOST/DATABASE.",
+    "--tag": "A tag of tasks (meta.tags).",
+    "--target": "The right answer.",
+    "--task": "A task, by its id.",
+    "--tasks": "The file of tasks.",
+    "--test": "Held-out tasks, which give the score; of a space: those it holds out.",
+    "--trust": "The trust level of what is read, such as own or foreign.",
+    "--trust-run": "Trust the agent, scorer and models that a run from another machine names.",
+    "--user": "The end user, by the id that requests have.",
+    "--val": "Validation tasks, which choose the best context or try edits.",
+    "--version": "The version, or its name (default: the last).",
+    "--yes": "Do not ask whether to go on.",
+}
+"""The helps of options that several commands have, by name. An option means the same on each."""
+
+
 class Panel(StrEnum):
     """Groups of options in helps and of settings on the page, in their order."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from practicum.core.settings import Panel, Setting, settings_of
+from practicum.core.settings import HELPS, Panel, Setting, settings_of
 from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.session.config import SETTINGS as OF_RUN
@@ -47,23 +47,23 @@ class ServiceSettings(BaseModel):
     host: Annotated[str, Setting(
         "The address to listen on; without a key, this machine's own.", Panel.SERVICE, first=True,
     )] = "127.0.0.1"
-    port: Annotated[int, Setting("The port to listen on; 0: a free one.", Panel.SERVICE, first=True)] = Field(
+    port: Annotated[int, Setting(HELPS["--port"], Panel.SERVICE, first=True)] = Field(
         default=8_700, ge=0, le=65_535)
     spaces: Annotated[tuple[str, ...], Setting(
-        "The space, by its name.", Panel.SERVICE, option="--space", metavar="NAME", typed=list[str], first=True,
+        HELPS["--space"], Panel.SERVICE, option="--space", metavar="NAME", typed=list[str], first=True,
         note="Repeatable. The first is that of requests that name none.",
     )] = ("default",)
     context: Annotated[str | None, Setting(
-        "The context: a run, RUN@NAME, or a playbook file.", Panel.SERVICE, metavar="RUN", first=True,
+        HELPS["--context"], Panel.SERVICE, metavar="RUN", first=True,
         note="The first space starts from it.",
     )] = None
     keys: Annotated[tuple[str, ...], Setting(
-        "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.", Panel.SERVICE,
+        HELPS["--key"], Panel.SERVICE,
         option="--key", metavar="KEY", typed=list[str], first=True,
         note="PRACTICUM_SERVE_KEYS has keys, too, separated by commas: other users can read a command line.",
     )] = ()
     a_minute: Annotated[int | None, Setting(
-        "Requests that a key may send a minute.", Panel.SERVICE, unit="requests/min", note="If it is None: any number.",
+        HELPS["--a-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: any number.",
     )] = Field(default=None, ge=1)
     pass_key: Annotated[bool, Setting(
         "Clients send their own key of the model server, and that of the service in x-practicum-key.", Panel.SERVICE,
@@ -88,7 +88,7 @@ class ServiceSettings(BaseModel):
         Panel.SERVICE, unit="MB", metavar="MB",
     )] = Field(default=8, ge=1, le=32)
     log: Annotated[tuple[str, ...], Setting(
-        "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.", Panel.OUTPUT,
+        HELPS["--log"], Panel.OUTPUT,
         metavar="NAME", typed=list[str], note="json: a line for each request on standard error; otel: spans.",
     )] = ()
     method: Annotated[str | None, _of_run(
@@ -97,7 +97,7 @@ class ServiceSettings(BaseModel):
     profile: Annotated[Profile | None, _of_run("profile", "If it is None: small for the upstream local.")] = None
     settings: Annotated[Mapping[str, Any], _of_run("settings")] = Field(default_factory=dict)
     learner: Annotated[str | None, Setting(
-        "The model that learns from outcomes.", Panel.LEARNING, metavar="MODEL", first=True,
+        HELPS["--learner"], Panel.LEARNING, metavar="MODEL", first=True,
         note="If it is None: that of the upstream.",
     )] = None
     learn: Annotated[bool, Setting(
