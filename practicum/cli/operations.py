@@ -16,6 +16,7 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.settings import HELPS
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _command(operation: Operation) -> Callable[..., None]:
             info: Any = Argument(metavar=field.name.upper(), help=field.about)
         else:
             name = f"--{field.name.replace('_', '-')}"
-            info = opt.option(name, help=opt.HELPS.get(name, field.about))
+            info = opt.option(name, help=HELPS.get(name, field.about))
         needed, check = field.required, field.control == "check"
         annotation: Any = Annotated[kind if needed or check else kind | None, info]
         default = Parameter.empty if needed else False if check else None

@@ -267,10 +267,9 @@ def test_a_trial_is_decided_by_hand_and_going_back_is_refused_if_the_live_versio
     version = until(lambda: locked.health()["candidate"])
     page = browser.get(at)
     assert f"version {version}" in page.words.lower()
-    fields = {"number": page.field("number"), "version": str(version)}
-    assert browser.post(f"{at}/canary", decision="live", **fields).status == 303
+    assert browser.post(f"{at}/canary", decision="live", version=str(version)).status == 303
     assert locked.health()["version"] == version
-    assert browser.post(f"{at}/canary", decision="back", **fields).status == 409
+    assert browser.post(f"{at}/canary", decision="back", version=str(version)).status == 409
     assert browser.post(f"{at}/versions", version="0", seen="0").status == 409
     assert browser.post(f"{at}/versions", version="0", seen=str(version)).status == 303
     assert locked.health()["version"] == 0
@@ -321,3 +320,22 @@ def test_spaces_are_searched(plain: Service) -> None:
     page = Browser(plain.client).get(f"/?q={name.upper()}")
     assert f"/s/{name}" in page.text
     assert "/s/default" not in page.text
+
+
+def test_every_operation_has_a_form_and_shows_its_answer(locked: Client) -> None:
+    browser, at = reviewer(locked), f"/s/{locked.space}/operations"
+    listed = browser.get(at).words
+    for name in ("recall", "report", "remember", "decide", "decide rollout", "rollback", "edit"):
+        assert name in listed
+    # It takes the role admin, and a key for all spaces.
+    assert "export user" not in listed
+    assert "add space" not in listed
+    browser.get(f"{at}/remember")
+    done = browser.post(f"{at}/remember", text="Ask for the number.", about="lost cards")
+    assert done.status == 200
+    assert "Kept as c1" in done.words
+    assert "Ask for the number." in locked.shown()
+    refused_form = browser.post(f"{at}/rollback", version="999")
+    assert refused_form.status == 400
+    assert refused_form.field("version") == "999"
+    assert browser.get(f"{at}/guess").status == 404
