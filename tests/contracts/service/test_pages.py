@@ -1,4 +1,4 @@
-"""docs/dashboard.md: the pages of the service, read and used without JavaScript."""
+"""docs/view.md: the pages of the service, read and used without JavaScript."""
 
 from __future__ import annotations
 
