@@ -1,10 +1,10 @@
-"""How long the dashboard takes for each page of a large service, and how long requests to the model take meanwhile.
+"""How long the site takes for each page of a large service, and how long requests to the model take beside it.
 
     python bench/pages_bench.py [--interactions 1000000] [--entries 10000] [--spaces 1000] [--json]
 
 A service is filled: interactions of 90 days with outcomes, corrections, versions that were tried, alarms. Then each
 page is asked for over HTTP, one after the other. At the end 50 users reload pages while requests go through the proxy,
-whose 99th percentile is told beside that of an idle dashboard. The bound of a page is for the median of its times.
+whose 99th percentile is printed beside that without visitors. The bound of a page is for the median of its times.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from practicum.store.reviews import PENDING
 from practicum.store.scope import Transaction
 from practicum.store.sums import interaction_sums
 
-PAGE_MS = 200.0
+PAGE_MS = 50.0
 DAYS, BATCH, ROUNDS, USERS = 90, 20_000, 15, 50
 SPACE = "default"
 WORDS = ["order", "parcel", "invoice", "refund", "card", "branch", "delivery", "address", "statement", "fee", "limit"]
@@ -161,12 +161,15 @@ def paths(interaction: str) -> dict[str, str]:
     root = f"/s/{SPACE}"
     return {
         "spaces": "/", "spaces, searched": "/?q=99", "overview, 7 days": root, "overview, 90 days": f"{root}?days=90",
-        "overview, live part": f"{root}/live?days=7", "playbook": f"{root}/playbook",
-        "playbook, searched": f"{root}/playbook?q=refund+of+a+parcel", "entry": f"{root}/playbook/e17",
-        "review": f"{root}/review", "interactions": f"{root}/interactions",
-        "interactions, wrong": f"{root}/interactions?which=wrong",
-        "interactions, without an outcome": f"{root}/interactions?which=open",
-        "interactions, of a user": f"{root}/interactions?user=u7", "interaction": f"{root}/interactions/{interaction}",
+        "overview, live part": f"{root}/live?days=7", "entries": f"{root}/entries",
+        "entries, searched": f"{root}/entries?q=refund+of+a+parcel", "entry": f"{root}/entries/e17",
+        "versions": f"{root}/versions", "version": f"{root}/versions/0", "review": f"{root}/review",
+        "episodes": f"{root}/episodes", "episodes, wrong": f"{root}/episodes?only=wrong",
+        "episodes, failed": f"{root}/episodes?only=failed",
+        "episodes, without an outcome": f"{root}/episodes?only=open",
+        "episodes, searched": f"{root}/episodes?q=limit+fee+limit", "episodes, of a user": f"{root}/episodes?user=u7",
+        "interaction": f"{root}/episodes/{interaction}", "steps": f"{root}/steps", "calls": f"{root}/calls",
+        "lessons": f"{root}/lessons",
         "corrections": f"{root}/corrections", "costs, 90 days": f"{root}/costs?days=90", "alarms": f"{root}/alarms",
     }  # fmt: skip
 

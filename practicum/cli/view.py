@@ -27,6 +27,8 @@ def view(
     each change of a playbook. They are made when they are opened: a reload shows what a run at work has done since.
     Ctrl-C ends it.
     """
+    from practicum.store.database import Store
+    from practicum.store.folder import is_run
     from practicum.view.files import write_pages
     from practicum.view.library import Folders
     from practicum.view.server import PageServer
@@ -36,6 +38,9 @@ def view(
             "settings.conflict", "--output writes files and starts no server: leave out --port and --no-open"
         )
     folders, out = Folders(runs), Printer(json_)
+    for run in filter(is_run, runs):
+        # A space that cannot be opened has no page that says more than this error.
+        Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():
             pages, first = write_pages(folders, output), output / "index.html"

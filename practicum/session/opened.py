@@ -13,12 +13,16 @@ from typing import Any, Self, TypeVar
 
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
+from practicum.core.html import card
+from practicum.core.words import quantity
 from practicum.session.components import Parts
 from practicum.session.opening import Shared
 from practicum.session.reader import Reader
 from practicum.session.records import split_version
+from practicum.session.review import count_pending
 from practicum.store.database import Store
 from practicum.store.folder import is_run, located
+from practicum.store.names import read_names
 
 T = TypeVar("T")
 
@@ -60,6 +64,17 @@ class Opened:
         where = "a context" if isinstance(self._source, Context) else str(self._source)
         version = "" if self._version is None else f", version={self._version!r}"
         return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """The version, its size and the first entries, for notebooks."""
+        if self._closed:
+            return card(repr(self), {})
+        held = self._stored(count_pending, 0)
+        none: dict[str, int] = {}
+        named = self._stored(read_names, none)
+        names = ", ".join(f"{name}: version {version}" for name, version in named.items())
+        facts = {"names": names, "waits for review": quantity(held, "edit") if held else ""}
+        return card(repr(self), facts, self._reader().context()._repr_html_())
 
     async def close(self) -> None:
         """Write what is left to be written, and close models and files."""

@@ -102,6 +102,12 @@ def environment() -> Environment:
     return made
 
 
+def load_templates() -> None:
+    """Compile the templates of all pages."""
+    for name in environment().list_templates(["html"]):
+        environment().get_template(name)
+
+
 def linked(text: str, root: str | None) -> Markup:
     """A text, escaped, in which each "[e12]" leads to the page of that entry; None for a page that stands alone."""
     from markupsafe import Markup, escape

@@ -17,6 +17,7 @@ import uvicorn
 
 from practicum.core.errors import UsageError
 from practicum.view.app import Site
+from practicum.view.kit import load_templates
 from practicum.view.library import Folders
 
 
@@ -53,6 +54,8 @@ class PageServer:
 
         async def run() -> None:
             serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
+            # What the first page would wait for.
+            await asyncio.to_thread(load_templates)
             while not self._server.started and not serving.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             ready()

@@ -62,7 +62,7 @@ class Visitor(Protocol):
     def may(self, role: Any) -> bool: ...
 
 
-class Answered(Protocol):
+class OperationAnswer(Protocol):
     """The answer of an operation."""
 
     def as_json(self) -> dict[str, Any]: ...
@@ -137,7 +137,7 @@ class Actions(Protocol):
 
     async def perform(
         self, visitor: Visitor, space: str, began: int, operation: str, given: Mapping[str, Any]
-    ) -> Answered:
+    ) -> OperationAnswer:
         """Do an operation of the service, by its name."""
         ...
 

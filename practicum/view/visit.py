@@ -18,7 +18,7 @@ from practicum.session.review import count_pending
 from practicum.store.database import as_stored
 from practicum.view.library import Library
 from practicum.view.read import Story
-from practicum.view.site import Actions, Answered, ShownSpace, Visitor
+from practicum.view.site import Actions, OperationAnswer, ShownSpace, Visitor
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ class Visit:
             values["waits"] = 0 if isinstance(waits, Unread) else waits
         return await self.site.page(template, self, status, **{"said": self.done, **values})
 
-    async def perform(self, operation: str, /, **given: Any) -> Answered:
+    async def perform(self, operation: str, /, **given: Any) -> OperationAnswer:
         """Do an operation of the service in the name of the visitor. Raises what it raises."""
         assert self.visitor is not None, "forms are sent by visitors who are signed in"
         wanted = {name: value for name, value in given.items() if value is not None}

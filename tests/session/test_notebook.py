@@ -13,6 +13,7 @@ from needs import needs
 
 from practicum import Context, Delta, Parts, Result, ask, evaluate, learn, run_sync
 from practicum.core.edits import Add
+from practicum.session.space import open as open_space
 
 PARTS = Parts(clients={"agent": client()})
 
@@ -54,6 +55,10 @@ def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
     result = result_in(tmp_path / "run")
     found = run_sync(evaluate(make_tasks(2), result.context, method="episodes", parts=PARTS))
     answered = run_sync(ask("What is <it>?", result.run, parts=PARTS))
+    space = open_space(result.run, parts=PARTS)
+    assert "<table>" in space._repr_html_()
+    run_sync(space.close())
+    assert "closed" in space._repr_html_()
     delta = Delta(tuple(Add("rules", f"Rule <{n}>, which is a long text. " * 9) for n in range(1000)))
     many = Context().apply(delta).context
     assert repr(many) == "<Context version 1: 1,000 entries>"

@@ -29,6 +29,9 @@ ROWS = 50
 SEARCHED = 5_000
 """Interactions that a page looks through for those that a filter lets pass."""
 
+SEARCHED_TEXTS = 2_000
+"""Interactions that it looks through if it has to read what was asked and answered, or the status."""
+
 SEARCHED_ATTEMPTS = 1_000
 """Attempts that a page looks through."""
 
@@ -118,21 +121,22 @@ def interactions(store: Store, wanted: EpisodeFilter, before: int | None = None)
     if wanted.only == "all" and not wanted.text:
         rows = store.rows(near.limit(ROWS + 1))
         return Listed(_lines(store, rows[:ROWS]), f"i{rows[ROWS - 1].number}" if len(rows) > ROWS else "")
-    rows = _searched(store, wanted, mine)
+    most = SEARCHED_TEXTS if wanted.text or wanted.only in ("failed", "errors") else SEARCHED
+    rows = _searched(store, wanted, mine, most)
     passed = [row for row in rows if _passes(row, wanted)]
     if len(passed) > ROWS:
         return Listed(_lines(store, passed[:ROWS]), f"i{passed[ROWS - 1].number}")
-    end = rows[-1].number if len(rows) == SEARCHED else None
-    return Listed(_lines(store, passed), "" if end is None else f"i{end}", 0 if end is None else SEARCHED)
+    end = rows[-1].number if len(rows) == most else None
+    return Listed(_lines(store, passed), "" if end is None else f"i{end}", 0 if end is None else most)
 
 
-def _searched(store: Store, wanted: EpisodeFilter, mine: Sequence[ColumnElement[bool]]) -> list[Any]:
+def _searched(store: Store, wanted: EpisodeFilter, mine: Sequence[ColumnElement[bool]], most: int) -> list[Any]:
     """The rows that a filter looks through, with their scores, and with their data if it is about that."""
     i, o = schema.interactions, schema.outcomes
     columns = [i.c.id, i.c.number]
     if wanted.text or wanted.only in ("failed", "errors"):
         columns.append(i.c.data)
-    near = store.select(*columns).where(*mine).order_by(i.c.number.desc()).limit(SEARCHED).subquery()
+    near = store.select(*columns).where(*mine).order_by(i.c.number.desc()).limit(most).subquery()
     both = select(near, o.c.score).outerjoin(o, store.mine(o, o.c.id == near.c.id))
     return store.rows(both.order_by(near.c.number.desc()))
 
