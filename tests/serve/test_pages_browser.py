@@ -184,7 +184,7 @@ def test_by_keys_a_wrong_answer_is_corrected_approved_tried_and_taken_back(brows
         # A version is tried: an open page shows how it does.
         do(try_a_version(at))
         page.goto(f"{at.url}/s/default")
-        page.wait_for_selector("text=Version 2 is being tried")
+        page.wait_for_selector("text=Version 2 is on trial")
         for number in range(6):
             do(scored(at, headers, number))
         assert space.rollout is not None

@@ -142,10 +142,17 @@ def test_the_first_paint_is_quick(browser: Any, address: str) -> None:
     assert sorted(times)[len(times) // 2] < 300
 
 
-def test_files_are_searched_without_a_server(browser: Any, run: Path, tmp_path: Path) -> None:
-    write_pages(Folders([run]), tmp_path)
+@pytest.fixture(scope="module")
+def files(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the run as files."""
+    folder = tmp_path_factory.mktemp("files")
+    write_pages(Folders([run]), folder)
+    return folder
+
+
+def test_files_are_searched_without_a_server(browser: Any, files: Path) -> None:
     page, said, asked = watched(browser)
-    page.goto((tmp_path / "index.html").as_uri())
+    page.goto((files / "index.html").as_uri())
     page.click("nav >> text=Episodes")
     assert page.locator("tbody tr:visible").count() == 6
     page.fill("input[type=search]", "MESSAGE 3")
