@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from practicum.analysis.compare.variants import of_methods
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
+from practicum.session.space import open as open_space
 from practicum.view.library import Folders
 from practicum.view.names import slug, unslug
 from practicum.view.read import Story
@@ -254,3 +256,30 @@ def test_a_damaged_space_shows_what_can_be_read(damage: str, readable: tuple[str
             # The other pages are a click away.
             assert f'href="{AT}/calls"' in page.text
             assert "Traceback" not in page.text
+
+
+def test_attempts_and_interactions_are_one_list(ace: Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(ace.folder, folder)
+
+    async def ask() -> list[str]:
+        async with open_space(folder) as space:
+            shown = [await space.show(f"Where is parcel {n}?", user=f"u{n}") for n in range(3)]
+            await space.report(shown[0], answer="at home", score=0, comment="it is at the depot")
+            await space.report(shown[1], answer="here", score=1)
+            return [one.id for one in shown]
+
+    ids = practicum.run_sync(ask())
+    monkeypatch.setattr("practicum.view.read.episodes.ROWS", 5)
+    with site(folder) as client:
+        assert [id for id in attempts(client) if id in ids] == ids[::-1]
+        assert len(attempts(client, "?before=a")) == 5
+        assert attempts(client, "?kind=interactions&only=wrong") == [ids[0]]
+        assert attempts(client, "?kind=interactions&q=parcel+1") == [ids[1]]
+        assert attempts(client, "?user=u1") == [ids[1]]
+        assert len(attempts(client, "?kind=attempts")) == 5
+        page = read(client, f"{AT}/episodes/{ids[0]}")
+        for text in ("Where is parcel 0?", "at home", "it is at the depot", "✗ wrong"):
+            assert text in page.words
+        assert "it is at the depot" in read(client, f"{AT}/corrections").words + read(client, f"{AT}/review").words
+        assert "of 2 scored requests" in read(client, AT).words
