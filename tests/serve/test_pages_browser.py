@@ -219,7 +219,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
         page, said, asked = watched(browser, viewport={"width": 390, "height": 844}, color_scheme=scheme)
         for path in ("/", *(f"/s/default{part}" for part in (
             "", "/entries", "/entries/e0", "/review", "/episodes", f"/episodes/{reply.interaction}",
-            "/corrections", "/costs", "/alarms",
+            "/corrections", "/costs", "/alarms", "/operations", "/operations/add_key", "/operations/report",
         ))):  # fmt: skip
             page.goto(at.url + path)
             for fold in page.query_selector_all("details"):

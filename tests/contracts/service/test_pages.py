@@ -13,7 +13,7 @@ HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>\u
 PAGES = (
     "", "/live", "/entries", "/entries?q=refund&section=rules", "/review", "/episodes",
     "/episodes?only=wrong", "/episodes?only=open", "/episodes?user=u1&session=s1", "/corrections",
-    "/corrections?state=rejected", "/costs", "/costs?days=365", "/alarms",
+    "/corrections?state=rejected", "/costs", "/costs?days=365", "/alarms", "/operations", "/operations/report",
 )  # fmt: skip
 
 
