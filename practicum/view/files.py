@@ -21,6 +21,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.view.app import Site
 from practicum.view.library import Folders
 from practicum.view.names import slug
+from practicum.view.read import Story
 
 MOST_PAGES = 50_000
 """Pages that are written, at most: a link to one that is not becomes plain text."""
@@ -30,9 +31,14 @@ _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
 
 
 def write_pages(folders: Folders, out: Path) -> int:
-    """Write all pages as files into a folder, and return how many. Raises UsageError if it is a file."""
+    """Write all pages as files into a folder, and return how many. Raises UsageError if it is a file, and StoreError if
+    the only space cannot be opened."""
     if out.exists() and not out.is_dir():
         raise UsageError("file.wrong_kind", f"{out} is a file: give a folder for the pages")
+    first = folders.first
+    if first.kind == "space":
+        with Story.open(first.path):
+            pass
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
         site = Site(folders, threads, alone=True)
         try:

@@ -29,13 +29,6 @@ from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 
 
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("differences_figure", "cost_figure", "curves_figure"):
-        monkeypatch.setattr(f"practicum.analysis.compare.figures.{name}", lambda *how: None)
-    monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: figure and "data:,")
-
-
 def everyone(call: Call) -> str:
     """The simulated world's model in every role."""
     text, last = call.text, call.prompt.user

@@ -44,11 +44,11 @@ def every_answer(space: Client, *interactions: str) -> str:
     )]  # fmt: skip
     browser, at = Browser(space), f"/s/{space.space}"
     assert browser.sign_in(space.headers["x-practicum-key"]).status == 303
-    for path in ("", "/playbook", "/review", "/interactions", "/corrections", "/costs", "/alarms"):
+    for path in ("", "/entries", "/versions", "/review", "/episodes", "/lessons", "/corrections", "/costs", "/alarms"):
         page = browser.get(at + path)
         assert page.status == 200
         texts.append(page.text)
-    texts += [browser.get(f"{at}/interactions/{id}").text for id in interactions]
+    texts += [browser.get(f"{at}/episodes/{id}").text for id in interactions]
     return "\n".join(texts)
 
 
