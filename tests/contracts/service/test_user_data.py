@@ -44,7 +44,7 @@ def every_answer(space: Client, *interactions: str) -> str:
     )]  # fmt: skip
     browser, at = Browser(space), f"/s/{space.space}"
     assert browser.sign_in(space.headers["x-practicum-key"]).status == 303
-    for path in ("", "/entries", "/versions", "/review", "/episodes", "/corrections", "/costs", "/alarms"):
+    for path in ("", "/entries", "/versions", "/review", "/episodes", "/lessons", "/corrections", "/costs", "/alarms"):
         page = browser.get(at + path)
         assert page.status == 200
         texts.append(page.text)
