@@ -30,20 +30,19 @@ Key = Annotated[str | None, opt.option("--key", envvar="PRACTICUM_KEY")]
 User = Annotated[str | None, opt.option("--user")]
 
 
-def operation_commands() -> dict[str, Callable[..., None]]:
-    """The commands by name; each has its `operation`."""
+def by_command() -> dict[str, Operation]:
+    """The operations, by the name of their command. Raises UsageError if the extra `serve` is missing."""
     try:
         from practicum.serve.operations import OPERATIONS
     except ImportError as error:
         from practicum.core.requirements import pip_install
 
         raise UsageError("extra.missing", f"this needs: {pip_install('serve')} ({error})") from error
-    return {one.name.replace("_", "-"): _command(one) for one in OPERATIONS.values()}
+    return {one.name.replace("_", "-"): one for one in OPERATIONS.values()}
 
 
-def _command(operation: Operation) -> Callable[..., None]:
-    from practicum.serve.forms import fields_of
-
+def command_of(operation: Operation) -> Callable[..., None]:
+    """The function of the command, with its options. It has its `operation`, by which wrong options are refused."""
     named = operation.form.model_fields
 
     def run(
@@ -61,7 +60,7 @@ def _command(operation: Operation) -> Callable[..., None]:
             out.print(answer.as_text())
 
     parameters = [Parameter("where", Parameter.KEYWORD_ONLY, annotation=Where)]
-    for number, field in enumerate(fields_of(operation)):
+    for number, field in enumerate(operation.fields):
         kind = _TYPES.get(field.control, int if field.whole else float)
         if field.control == "choice":
             kind = Literal[field.choices]

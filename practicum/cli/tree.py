@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, getdoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Option
@@ -19,6 +19,9 @@ from practicum.core.errors import PracticumError, UsageError
 from practicum.core.plugins import Group, called
 from practicum.core.words import quantity
 from practicum.models.keys import ADDRESSES
+
+if TYPE_CHECKING:
+    from practicum.serve.api import Operation
 
 START: Mapping[str, Mapping[str, str]] = {
     "Learn and answer": {"demo": "demo:demo", "learn": "learn:learn", "run": "run:run"},
@@ -68,25 +71,28 @@ OPERATED = "space"
 """The group with the operations of a space."""
 
 
-def operations() -> Mapping[str, Any]:
-    """The operations of a space as commands, by path. They are made when a command of the group is asked for."""
-    from practicum.cli.operations import operation_commands
+def operations() -> Mapping[str, Operation]:
+    """The operations of a space, by the path of their command."""
+    from practicum.cli.operations import by_command
 
-    return {f"{OPERATED} {name}": function for name, function in operation_commands().items()}
+    return {f"{OPERATED} {name}": operation for name, operation in by_command().items()}
 
 
-def function_of(path: str) -> Any:
-    """The function of a command of practicum."""
-    if path not in PLACES:
-        return operations()[path]
-    module, _, attribute = PLACES[path].partition(":")
-    return getattr(import_module(f"practicum.cli.{module}"), attribute)
+def function_of(path: str, *, at_service: bool = False) -> Any:
+    """The function of a command of practicum. Of a space at an address, the service does what the command of the same
+    name does with a folder."""
+    if path in PLACES and not at_service:
+        module, _, attribute = PLACES[path].partition(":")
+        return getattr(import_module(f"practicum.cli.{module}"), attribute)
+    from practicum.cli.operations import command_of
+
+    return command_of(operations()[path])
 
 
 def summary_of(path: str) -> str:
     """What a command does, in one line."""
     if path not in PLACES:
-        return str(operations()[path].operation.summary)
+        return operations()[path].summary
     return (getdoc(function_of(path)) or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
 
 
@@ -179,8 +185,7 @@ class Tree(TyperGroup):
         path = f"{self.path} {args[0]}"
         at_service = any(word.startswith(ADDRESSES) for word in args[1:])
         if self.path == OPERATED and at_service and path in operations():
-            # Of a space at an address, the service does what the command does with a folder.
-            return args[0], build(path, operations()[path]), args[1:]
+            return args[0], build(path, at_service=True), args[1:]
         if (command := self.get_command(ctx, args[0])) is None:
             raise UsageError("command.invalid", f"there is no command {args[0]!r:.80}{_meant(self.path, args[0])}")
         return args[0], command, args[1:]
@@ -223,9 +228,9 @@ def _meant(group: str, name: str) -> str:
     return f": did you mean {' or '.join(f'practicum {path}' for path in meant)}?"
 
 
-def build(path: str, function: Any = None) -> Any:
-    """A command of practicum with its options; `function` is another one than that of its path."""
-    function = function or function_of(path)
+def build(path: str, *, at_service: bool = False) -> Any:
+    """A command of practicum with its options (see `function_of`)."""
+    function = function_of(path, at_service=at_service)
     parameters = parameters_of(function)
     options = {p.name: info for p in parameters if isinstance(info := info_of(p), CommandOption)}
     later = frozenset(name for name, info in options.items() if not info.first)

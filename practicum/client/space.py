@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from practicum.client import http
 from practicum.client.blocks import SessionBlock, TaskBlock
+from practicum.client.http import over, wrap
 from practicum.client.link import Link
 from practicum.client.local import StoreLink
 from practicum.client.methods import OperationMethods
@@ -78,20 +78,20 @@ class SpaceClient(OperationMethods):
     def wrap(self, sdk_client: C) -> C:
         """A copy of a client of OpenAI or Anthropic, sync or async, whose requests are shown what was learned. Whatever
         goes wrong in practicum, they go on without."""
-        return http.wrap(sdk_client, self._link)
+        return wrap(sdk_client, self._link)
 
     def http_client(self) -> httpx2.Client:
         """An HTTP client for frameworks that make their client of OpenAI themselves and take one."""
         from openai import DefaultHttpxClient
 
-        client: httpx2.Client = http.over(DefaultHttpxClient(), self._link)
+        client: httpx2.Client = over(DefaultHttpxClient(), self._link)
         return client
 
     def async_http_client(self) -> httpx2.AsyncClient:
         """The same for their async client."""
         from openai import DefaultAsyncHttpxClient
 
-        client: httpx2.AsyncClient = http.over(DefaultAsyncHttpxClient(), self._link)
+        client: httpx2.AsyncClient = over(DefaultAsyncHttpxClient(), self._link)
         return client
 
     async def close(self) -> None:

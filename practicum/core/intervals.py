@@ -59,6 +59,17 @@ def share_ci95(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, min(low, hits / n)), min(1.0, max(high, hits / n))
 
 
+def total_ci95(total: float, n: int) -> tuple[float, float]:
+    """The 95% interval of the mean `total / n` of n scores in [0, 1], in constant time. The mean lies between its ends.
+
+    It is Wilson's at the rounded number of right answers, which is too wide for scores between 0 and 1. Raises
+    ValueError for n < 1.
+    """
+    total = min(max(total, 0.0), n)
+    low, high = share_ci95(round(total), n)
+    return min(low, total / n), max(high, total / n)
+
+
 def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The 95% interval of the mean over tasks that were each done several times: one sequence of scores per task.
 

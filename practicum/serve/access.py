@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -67,7 +67,16 @@ class Grant:
     identity: str = ""
 
     def may(self, role: Role) -> bool:
-        return role in self.roles or "admin" in self.roles
+        return includes(self.roles, role)
+
+    def require(self, role: Role, what: str) -> None:
+        """Raises Forbidden for `what` takes a role that the key does not have."""
+        require_role(self.roles, role, what, self.name)
+
+    def require_all_spaces(self, what: str) -> None:
+        """Raises Forbidden for `what` is about all spaces, if the key is for one."""
+        if self.space:
+            raise Forbidden("key.forbidden", f"{what} is about all spaces, and the key is for {self.space}")
 
     @property
     def is_operator(self) -> bool:
@@ -81,7 +90,7 @@ class Grant:
     @property
     def named(self) -> list[Role]:
         """The roles, in order."""
-        return [role for role in ROLES if role in self.roles]
+        return in_order(self.roles)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, without the digest."""
@@ -89,6 +98,23 @@ class Grant:
             "name": self.name, "space": self.space, "roles": self.named,
             "expires": self.expires, "a_minute": self.a_minute,
         }  # fmt: skip
+
+
+def includes(roles: Collection[str], role: Role) -> bool:
+    """Whether these roles include what takes this role."""
+    return role in roles or "admin" in roles
+
+
+def in_order(roles: Collection[str]) -> list[Role]:
+    """These roles, in the order of `ROLES`."""
+    return [role for role in ROLES if role in roles]
+
+
+def require_role(roles: Collection[str], role: Role, what: str, who: str) -> None:
+    """Raises Forbidden for `what`, which takes a role, unless `who` has it among these roles."""
+    if not includes(roles, role):
+        have = ", ".join(in_order(roles)) or "none"
+        raise Forbidden("key.forbidden", f"{what} takes the role {role}; {who} has {have}", role=role)
 
 
 EVERYBODY = Grant("this machine", "", frozenset({"admin"}), "")

@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from practicum.core.errors import StoreAway, StoreError
 from practicum.core.forms import Form, read_form
-from practicum.serve.access import Forbidden, Grant, Keys, Role
+from practicum.serve.access import Grant, Keys, Role
 from practicum.serve.answers import Answer
+from practicum.serve.forms import FormField, fields_of, read_fields
 from practicum.serve.service import Service
 
 Verb = Literal["GET", "POST", "DELETE"]
@@ -67,6 +68,20 @@ class Operation:
     advice: str = ""
 
     @property
+    def label(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
+
+    @property
+    def fields(self) -> list[FormField]:
+        """The fields of its form. Its space is that of the page, or an option of its own."""
+        return fields_of(self.form, but="space")
+
+    def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
+        """The values that a browser sent, as texts; empty ones are left out."""
+        return read_fields(self.fields, sent)
+
+    @property
     def about(self) -> str:
         """What it does, in sentences."""
         return " ".join(cleandoc(self.do.__doc__ or "").split())
@@ -107,7 +122,9 @@ def operation(
 async def perform(operation: Operation, asked: Asked, given: bytes | Mapping[str, Any]) -> Answer:
     """Do what is asked, from the bytes of a JSON object or from fields. Raises UsageError for a form that is wrong,
     Forbidden for a role or a space that the key is not for, and StoreError if it cannot be done."""
-    require_allowed(operation, asked.grant)
+    asked.grant.require(operation.role, operation.name)
+    if operation.whole:
+        asked.grant.require_all_spaces(operation.name)
     asked.service.spaces.require_since(asked.space, asked.endings)
     if asked.grant.identity:
         await asked.service.spaces.current(asked.space, asked.endings, asked.grant)
@@ -123,12 +140,3 @@ async def perform(operation: Operation, asked: Asked, given: bytes | Mapping[str
         raise StoreAway(
             "service.timeout", f"this was not done in {operation.patience:g} seconds: send it again"
         ) from None
-
-
-def require_allowed(operation: Operation, grant: Grant) -> None:
-    """Raises Forbidden for an operation that a key is not for."""
-    if not grant.may(operation.role):
-        text = f"{operation.name} takes the role {operation.role}; {grant.name} has {', '.join(grant.named) or 'none'}"
-        raise Forbidden("key.forbidden", text, role=operation.role)
-    if operation.whole and grant.space:
-        raise Forbidden("key.forbidden", f"{operation.name} is about all spaces, and the key is for {grant.space}")

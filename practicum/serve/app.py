@@ -17,9 +17,9 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from practicum.core.errors import PracticumError, error_body
-from practicum.serve.access import Keys, TooMany, Wrong
+from practicum.serve.access import Forbidden, Keys, TooMany, Wrong
 from practicum.serve.admission import RequestRefused, require_clear
-from practicum.serve.answers import Health
+from practicum.serve.answers import Health, Ready
 from practicum.serve.api import Asked
 from practicum.serve.call import Asgi, HeldBytes, Left, ServedCall
 from practicum.serve.entrance import Entrance
@@ -120,25 +120,28 @@ class App:
         call.route = "health"
         health = Health(status="ok")
         try:
-            await self.entrance.enter_as(call, "ask")
-            if call.grant is not None and not call.grant.space:
-                health = self.service.health()
-        except (RequestRefused, Wrong, TooMany):
+            await self._enter_all_spaces(call)
+            health = self.service.health()
+        except (RequestRefused, Wrong, Forbidden, TooMany):
             pass
         await call.answer(200, health.as_json())
 
     async def _ready(self, call: ServedCall) -> None:
         call.route, service = "ready", self.service
         why = await service.readiness.problem(service.stopping, {*service.spaces, *service.spaces.unfinished})
-        await call.answer(503 if why else 200, {"status": why or "ready"})
+        await call.answer(503 if why else 200, Ready(status=why or "ready").as_json())
 
     async def _tell_metrics(self, call: ServedCall) -> None:
         call.route = "metrics"
-        await self.entrance.enter_as(call, "ask")
-        if call.grant is not None and call.grant.space:
-            raise RequestRefused("key.forbidden", f"this is about all spaces, and the key is for {call.grant.space}")
+        await self._enter_all_spaces(call)
         body = await asyncio.to_thread(self.metrics.text)
         await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
+
+    async def _enter_all_spaces(self, call: ServedCall) -> None:
+        """Raises PracticumError for a request without a key for all spaces."""
+        grant, _ = await self.entrance.enter(call)
+        grant.require("ask", "this")
+        grant.require_all_spaces("this")
 
     async def _openapi(self, call: ServedCall) -> None:
         # It takes no key, since it is the same everywhere.

@@ -66,11 +66,9 @@ class Entrance:
         return grant, call.space
 
     async def enter_as(self, call: ServedCall, role: Role) -> str:
-        """The space of a request that takes a role. Raises what `enter` raises, and RequestRefused for another role."""
+        """The space of a request that takes a role. Raises what `enter` raises, and Forbidden for another role."""
         grant, space = await self.enter(call)
-        if not grant.may(role):
-            text = f"this takes a key with the role {role}; {grant.name} has {', '.join(grant.named)}"
-            raise RequestRefused("key.forbidden", text, role=role)
+        grant.require(role, "this")
         return space
 
     def require_local(self, call: ServedCall, *, pages: bool = False) -> None:

@@ -1,8 +1,8 @@
-"""The operations as forms: the control of each field, for pages and commands, and the values that a browser sends."""
+"""The fields of a form with their controls, for pages and commands, and the values that a browser sends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType, UnionType
@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen
 
-from practicum.serve.access import Grant, Role
-from practicum.serve.api import Operation
-from practicum.serve.operations import OPERATIONS
+from practicum.core.forms import Form
 
 LONG = 500
 """Characters from which a text gets several lines."""
@@ -39,53 +37,9 @@ class FormField:
         return self.name.replace("_", " ")
 
 
-@dataclass(frozen=True)
-class OperationForm:
-    """An operation with the fields of its form."""
-
-    operation: Operation
-
-    @property
-    def name(self) -> str:
-        return self.operation.name
-
-    @property
-    def label(self) -> str:
-        return self.operation.name.replace("_", " ")
-
-    @property
-    def summary(self) -> str:
-        return self.operation.summary
-
-    @property
-    def about(self) -> str:
-        return self.operation.about
-
-    @property
-    def role(self) -> Role:
-        return self.operation.role
-
-    @property
-    def fields(self) -> list[FormField]:
-        return fields_of(self.operation)
-
-    def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """The values that a browser sent, as texts; empty ones are left out."""
-        return read_fields(self.operation, sent)
-
-
-def forms_for(grant: Grant) -> list[OperationForm]:
-    """The operations that a person with this key may do."""
-    return [
-        OperationForm(operation)
-        for operation in OPERATIONS.values()
-        if grant.may(operation.role) and not (operation.whole and grant.space)
-    ]
-
-
-def fields_of(operation: Operation) -> list[FormField]:
-    """The fields of an operation's form. Its space is that of the page."""
-    return [_field(name, field) for name, field in operation.form.model_fields.items() if name != "space"]
+def fields_of(form: type[Form], but: str) -> list[FormField]:
+    """The fields of a form, but one."""
+    return [_field(name, field) for name, field in form.model_fields.items() if name != but]
 
 
 def _field(name: str, field: Any) -> FormField:
@@ -120,10 +74,10 @@ def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
     return annotation, limits
 
 
-def read_fields(operation: Operation, sent: Mapping[str, str]) -> dict[str, Any]:
-    """The values of an operation from a form of a browser, which sends texts: empty ones are left out."""
+def read_fields(fields: Iterable[FormField], sent: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a form that a browser sent, as texts: empty ones are left out."""
     found = dict[str, Any]()
-    for field in fields_of(operation):
+    for field in fields:
         if field.control == "choices":
             chosen = [choice for choice in field.choices if f"{field.name}.{choice}" in sent]
             found |= {field.name: chosen} if chosen else {}

@@ -28,20 +28,24 @@ from mcp_types import (
     Tool,
 )
 
-from practicum.core.errors import PracticumError, UsageError, error_body
+from practicum.core.errors import PracticumError, error_body
 from practicum.core.views import behind
 from practicum.core.words import one_line
+from practicum.serve.access import includes, require_role
 from practicum.serve.answers import Answer, PlaybookPage
 from practicum.serve.api import Operation
 from practicum.serve.mcp_opening import INSTRUCTIONS, NAME, VERSION
 from practicum.serve.operations import OPERATIONS
-from practicum.serve.tools import PLAYBOOK, TEMPLATES, allowed, listing, may, resource_listing
+from practicum.serve.tools import PLAYBOOK, TEMPLATES, allowed, listing, resource_listing
 
 PAGE = 200
 """Entries of the playbook that are read at a time."""
 
 MOST_ENTRIES = 2_000
 """Entries of the playbook that the resource has at most."""
+
+AGENT = "this agent"
+"""Who calls, in refusals."""
 
 
 class ToolCaller(Protocol):
@@ -70,7 +74,8 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         given = {name: value for name, value in (params.arguments or {}).items() if value is not None}
         try:
             caller = caller_of(ctx)
-            _require_role(operation, caller)
+            # The caller may have fewer roles than its key.
+            require_role(caller.roles, operation.role, f"the tool {operation.name}", AGENT)
             answer = await caller.perform(operation, given)
             text, content, wrong = answer.as_text(), answer.as_json(), False
         except PracticumError as error:
@@ -79,21 +84,19 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
 
     async def list_resources(ctx: Any, params: object) -> ListResourcesResult:
         caller = caller_of(ctx)
-        if not may(caller.roles, "ask"):
+        if not includes(caller.roles, "ask"):
             return ListResourcesResult(resources=[])
         sections = (await _page(caller, limit=1)).sections
         return ListResourcesResult(resources=[*map(Resource.model_validate, resource_listing(sections))])
 
     async def list_templates(ctx: Any, params: object) -> ListResourceTemplatesResult:
-        listed = TEMPLATES if may(caller_of(ctx).roles, "ask") else []
+        listed = TEMPLATES if includes(caller_of(ctx).roles, "ask") else []
         return ListResourceTemplatesResult(resource_templates=[*map(ResourceTemplate.model_validate, listed)])
 
     async def read_resource(ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri, caller = str(params.uri), caller_of(ctx)
         if uri != PLAYBOOK and not uri.startswith(f"{PLAYBOOK}/"):
             raise _refusal("request.malformed", f"there is no resource {uri!r:.200}: {PLAYBOOK} is one")
-        if not may(caller.roles, "ask"):
-            raise _refusal("key.forbidden", f"{PLAYBOOK} takes the role ask, and you have {', '.join(caller.roles)}")
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
@@ -103,17 +106,6 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,
         on_read_resource=read_resource, get_tool_input_schema=lambda name: None,
     )  # fmt: skip
-
-
-def _require_role(operation: Operation, caller: ToolCaller) -> None:
-    """Raises UsageError for a tool that is not for the caller, which may have fewer roles than its key."""
-    if not may(caller.roles, operation.role):
-        have = ", ".join(sorted(caller.roles))
-        raise UsageError(
-            "key.forbidden",
-            f"the tool {operation.name} takes the role {operation.role}, and you have {have}",
-            role=operation.role,
-        )
 
 
 def _refusal(code: str, message: str) -> MCPError:
@@ -126,6 +118,7 @@ def _refusal(code: str, message: str) -> MCPError:
 
 async def _page(caller: ToolCaller, **given: Any) -> PlaybookPage:
     try:
+        require_role(caller.roles, "ask", PLAYBOOK, AGENT)
         answer = await caller.perform(OPERATIONS["playbook"], given)
     except PracticumError as error:
         raise MCPError(INVALID_PARAMS, str(error), error.body()) from error

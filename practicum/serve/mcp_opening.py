@@ -109,9 +109,10 @@ class Opening:
         """What the agent may use, by the method that lists it."""
         if not self._lists:
             # Its pydantic takes as long as all that `initialize` needs.
-            from practicum.serve.tools import TEMPLATES, allowed, listing, may, resource_listing
+            from practicum.serve.access import includes
+            from practicum.serve.tools import TEMPLATES, allowed, listing, resource_listing
 
-            asks = may(self._roles, "ask")
+            asks = includes(self._roles, "ask")
             self._lists = {
                 "tools/list": {"tools": [listing(tool) for tool in allowed(self._roles)]},
                 "resources/list": {"resources": resource_listing() if asks else []},

@@ -15,8 +15,7 @@ from practicum.core.forms import read_form
 from practicum.models.prices import Pricing, address_price
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.answers import Answer
-from practicum.serve.api import Asked, perform
-from practicum.serve.forms import OperationForm, forms_for
+from practicum.serve.api import Asked, Operation, perform
 from practicum.serve.operations import OPERATIONS, Listing, find_entries
 from practicum.serve.replies import error_answer, status_of
 from practicum.serve.service import Service
@@ -118,8 +117,11 @@ class ServiceActions:
         asked = Asked(self._service, self._keys, _person(visitor), space, began)
         return await perform(OPERATIONS[operation], asked, given)
 
-    def operations(self, visitor: Any) -> Sequence[OperationForm]:
-        return [] if visitor is None else forms_for(_person(visitor))
+    def operations(self, visitor: Any) -> Sequence[Operation]:
+        if visitor is None:
+            return []
+        person = _person(visitor)
+        return [one for one in OPERATIONS.values() if person.may(one.role) and not (one.whole and person.space)]
 
     def price(self, model: str) -> Pricing:
         """The price of a model at the upstream; a model on this machine is free."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 from urllib.parse import quote
 
-from practicum.serve.access import Role
+from practicum.serve.access import includes
 from practicum.serve.api import Operation
 from practicum.serve.operations import OPERATIONS
 
@@ -48,13 +48,8 @@ def allowed(roles: Collection[str]) -> list[Operation]:
     return [
         operation
         for operation in OPERATIONS.values()
-        if may(roles, "admin" if operation.whole else operation.role)
+        if includes(roles, "admin" if operation.whole else operation.role)
     ]  # fmt: skip
-
-
-def may(roles: Collection[str], role: Role) -> bool:
-    """Whether these roles include what takes this role."""
-    return role in roles or "admin" in roles
 
 
 def resource_listing(sections: Iterable[str] = ()) -> list[dict[str, str]]:

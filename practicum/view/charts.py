@@ -12,7 +12,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from practicum.core.formats import count, interval, money, percent, points, seconds
-from practicum.core.intervals import share_ci95
+from practicum.core.intervals import total_ci95
 from practicum.core.windows import window_size, windows
 from practicum.core.words import quantity
 from practicum.view.kit import when
@@ -163,13 +163,12 @@ def learning_curve(steps: Sequence[StepStory], scores: Mapping[str, float]) -> C
         if i % every and i != len(scored) - 1:
             continue
         at, reached = scored[i][0], totals[i + 1] - totals[first]
-        # Wilson's interval at the rounded number of right answers; for scores between 0 and 1 it is too wide.
-        low, high = share_ci95(min(max(round(reached), 0), n), n)
+        low, high = total_ci95(reached, n)
         x, mean = 100 * at / last, min(max(reached / n, 0.0), 1.0)
         means.append((x, _up(mean)))
-        lows.append((x, _up(min(low, mean))))
-        highs.append((x, _up(max(high, mean))))
-        rows.append((f"{at:,}", percent(mean), interval((min(low, mean), max(high, mean))), f"{n:,}"))
+        lows.append((x, _up(low)))
+        highs.append((x, _up(high)))
+        rows.append((f"{at:,}", percent(mean), interval((low, high)), f"{n:,}"))
     series = [Series(f"mean of the last {window} tasks, with its 95% interval", "curve", (path(means),),
                      bands=(path([*lows, *reversed(highs)]),))]  # fmt: skip
     val = [(round(100 * at / last, 2), _up(one.val)) for at, one in zip(tried, steps, strict=True)
@@ -190,9 +189,7 @@ def learning_curve(steps: Sequence[StepStory], scores: Mapping[str, float]) -> C
 def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
     """Outcomes and requests over time, with the times at which versions were tried, became live and were taken back."""
     values = [point.mean for point in course.points]
-    ends = [share_ci95(min(max(round(p.total), 0), p.scored), p.scored) if p.scored else (0.0, 1.0)
-            for p in course.points]  # fmt: skip
-    bands = [None if v is None else (min(low, v), max(high, v)) for v, (low, high) in zip(values, ends, strict=True)]
+    bands = [total_ci95(point.total, point.scored) if point.scored else None for point in course.points]
     requests = [point.requests for point in course.points]
     rows = [
         (when(course.began(n)), f"{p.requests:,}", f"{p.scored:,}", percent(p.mean),

@@ -22,8 +22,6 @@ VERBS: Mapping[Kind, str] = {
 WIDTH, HEIGHT = 520, 360
 """The units in which the picture is laid out."""
 
-RADIUS = 17
-
 _SIDES, _ABOVE, _BELOW = 58, 34, 44
 """The room that names and dots need around the agents on the edge."""
 

@@ -7,7 +7,6 @@ from needs import needs
 needs("mcp", "serve")
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,8 +79,6 @@ async def by_program(at: Served, key: str, given: dict[str, Any]) -> dict[str, A
 
 
 async def by_command(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
-    # The commands are made when the module is loaded.
-    sys.modules.pop("practicum.cli.space", None)
     options = [part for name, value in given.items() if name != "words" for part in (f"--{name}", value)]
     arguments = ["space", "repeat", at.url, given.get("words", ""), *options, "--key", key, "--json"]
     done = await asyncio.to_thread(run_command, arguments, Path.cwd())

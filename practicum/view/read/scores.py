@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import func, or_
 
-from practicum.core.intervals import share_ci95
+from practicum.core.intervals import total_ci95
 from practicum.store import schema
 from practicum.store.dialects import score_value
 from practicum.view.read.run import under
@@ -27,5 +27,4 @@ def score_interval(story: Story, name: str) -> tuple[float, float] | None:
     ((n, total, low, high, _),) = story.store.rows(query.where(or_(*(under(t, one.place) for one in scopes))))
     if not n or low < 0 or high > 1:
         return None
-    ends, mean = share_ci95(min(max(round(total), 0), n), n), total / n
-    return min(ends[0], mean), max(ends[1], mean)
+    return total_ci95(total, n)
