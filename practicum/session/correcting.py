@@ -18,6 +18,7 @@ from practicum.session.corrections import (
     TASK,
     WITHDRAWN,
     Correction,
+    CorrectionsInEffect,
     added,
     added_in,
     decide,
@@ -197,14 +198,16 @@ class Corrector:
 # States
 
 
-def find_correction(at: Transaction | Store, known: Corrections, number: int) -> tuple[str, Correction]:
+def find_correction(at: Transaction | Store, known: CorrectionsInEffect, number: int) -> tuple[str, Correction]:
     """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
     if found := with_numbers(at, known, [number]):
         return found[0]
     raise Unknown("correction.unknown", f"there is no correction or note c{number}")
 
 
-def with_numbers(at: Transaction | Store, known: Corrections, numbers: Sequence[int]) -> list[tuple[str, Correction]]:
+def with_numbers(
+    at: Transaction | Store, known: CorrectionsInEffect, numbers: Sequence[int]
+) -> list[tuple[str, Correction]]:
     """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
     out. It may be called in any thread."""
     live = {number: (LIVE, one) for number in numbers if (one := known.get(number)) is not None}
@@ -218,7 +221,7 @@ def with_numbers(at: Transaction | Store, known: Corrections, numbers: Sequence[
 
 
 def listed(
-    store: Store, known: Corrections, state: str, beyond: int | None, limit: int, *, newest: bool = False
+    store: Store, known: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
     """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
     many there are in all. It may be called in any thread."""
@@ -237,7 +240,7 @@ def listed(
     return far[:limit], len(found)
 
 
-def made_of(store: Store, known: Corrections, interaction: str) -> list[tuple[str, Correction]]:
+def made_of(store: Store, known: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
     """The corrections that were made of an interaction, with their states."""
     source = f"{TASK}{interaction}"
     waiting = (one for _, one in reviewed(store, source=source))

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import func, or_
 
@@ -137,6 +137,21 @@ class Correction:
         said = [behind("Right answer:", self.target)] if self.target else []
         said += [behind("What was wrong:", self.comment)] if self.comment else []
         return f"{behind('- Request:', self.asked)}\n{indented(chr(10).join(said))}"
+
+
+class CorrectionsInEffect(Protocol):
+    """The corrections and notes of a space that are in effect: as a service has them in memory, or as they are
+    stored."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Correction]: ...
+
+    def __contains__(self, number: object) -> bool: ...
+
+    def get(self, number: int) -> Correction | None: ...
+
+    def entry(self, id: str) -> Entry | None: ...
 
 
 # Reading

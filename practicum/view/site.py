@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import ErrorBody, PracticumError
 from practicum.models.prices import Pricing
-from practicum.session.corrections import Correction
+from practicum.session.corrections import Correction, CorrectionsInEffect
 from practicum.store.database import Store
-
-
-class KnownCorrections(Protocol):
-    """The corrections and notes that are in effect."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Correction]: ...
-
-    def __contains__(self, number: object) -> bool: ...
-
-    def get(self, number: int) -> Correction | None: ...
-
-    def entry(self, id: str) -> Entry | None: ...
 
 
 class ShownSpace(Protocol):
@@ -40,7 +26,7 @@ class ShownSpace(Protocol):
     def live(self) -> int: ...
 
     @property
-    def corrections(self) -> KnownCorrections: ...
+    def corrections(self) -> CorrectionsInEffect: ...
 
     @property
     def newest(self) -> Context | None: ...

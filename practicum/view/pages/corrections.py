@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from starlette.responses import Response
 
 from practicum.session.correcting import STATES, listed
@@ -20,9 +18,7 @@ async def corrections(visit: Visit, failed: str = "", status: int = 200) -> Resp
     state = visit.asked("state") if visit.asked("state") in STATES else STATES[0]
     if visit.acts:
         await visit.actions.follow(space)
-    some, total = await visit.run(
-        lambda: partial(listed, newest=True)(space.store, space.corrections, state, before, ROWS)  # type: ignore[arg-type]
-    )
+    some, total = await visit.run(lambda: listed(space.store, space.corrections, state, before, ROWS, newest=True))
     rows = [correction_row(one, state) for one in some]
     return await visit.page(
         "corrections.html", status, here="Corrections", rows=rows, total=total, state=state, states=STATES,

@@ -63,8 +63,8 @@ async def _interaction(visit: Visit, id: str, failed: str, status: int) -> Respo
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = with_numbers(space.store, space.corrections, one["corrections"])  # type: ignore[arg-type]
-        made = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]  # type: ignore[arg-type]
+        shown = with_numbers(space.store, space.corrections, one["corrections"])
+        made = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]
         read_in, cached, written = one["tokens"]
         price = price_of(visit)(one["model"])
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None

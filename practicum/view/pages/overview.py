@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.responses import Response
 
 from practicum.core.counts import counted
+from practicum.core.errors import PracticumError
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing
 from practicum.view.charts import learning_curve, outcomes_chart, version_marks
@@ -61,26 +61,24 @@ async def _overview(visit: Visit, template: str) -> Response:
 
 
 async def _state(visit: Visit) -> dict[str, Any]:
-    """The live version, the number of its entries, and that of corrections and notes."""
-    found: dict[str, Any] = {"live": None, "entries": None, "corrections": None, "unread": []}
+    """The live version, the number of its entries, and that of corrections and notes; None for what cannot be read,
+    with the reasons."""
+    space = visit.space
+    live = await visit.part(lambda: space.live)
+    found: dict[str, Any] = {"live": live, "entries": None, "corrections": None}
+    if not isinstance(live, Unread):
+        found["entries"] = await _size(visit, live)
+        found["corrections"] = await visit.part(lambda: len(space.corrections))
+    unread = [value.problem for value in found.values() if isinstance(value, Unread)]
+    return {**{name: None if isinstance(value, Unread) else value for name, value in found.items()}, "unread": unread}
+
+
+async def _size(visit: Visit, version: int) -> int | Unread:
+    """The number of entries of a version."""
     try:
-        found["live"] = await visit.part(lambda: visit.space.live)
-        if isinstance(found["live"], Unread):
-            found["unread"].append(found["live"].problem)
-            found["live"] = None
-            return found
-        context = await context_of(visit, found["live"])
-        found["entries"] = len(context)
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:
-        found["unread"].append(str(error))
-    number = await visit.part(lambda: len(visit.space.corrections))
-    if isinstance(number, Unread):
-        found["unread"].append(number.problem)
-    else:
-        found["corrections"] = number
-    return found
+        return len(await context_of(visit, version))
+    except PracticumError as error:
+        return Unread(str(error))
 
 
 def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:

@@ -40,7 +40,7 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 def _queue(visit: Visit, newest: Any) -> tuple[list[dict[str, Any]], int]:
     """The first decisions that wait, and how many more there are."""
     store = visit.space.store
-    waiting, number = listed(store, visit.space.corrections, WAITING, None, QUEUE)  # type: ignore[arg-type]
+    waiting, number = listed(store, visit.space.corrections, WAITING, None, QUEUE)
     asked = interactions_at(store, (one.interaction for one in waiting if one.interaction))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(store, corrections=False)
