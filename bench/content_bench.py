@@ -159,7 +159,7 @@ async def result_scored(service: Service, order: str) -> None:
 async def _learned(service: Service) -> None:
     """Let the service learn from what was reported."""
     service.learner.want(SPACE)
-    while not service.counts["learning rounds"] or service.learner.status != "waiting":  # noqa: ASYNC110
+    while not service.counts["learning_rounds"] or service.learner.status != "waiting":  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

@@ -211,7 +211,7 @@ class _Server:
         if self.name in (UPSTREAM, LITELLM):
             return 0
         with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{self.port}/health") as response:
-            return int(json.load(response)["counts"].get("unchanged requests", 0))
+            return int(json.load(response)["counts"].get("unchanged_requests", 0))
 
     @property
     def mb(self) -> float:

@@ -153,8 +153,9 @@ _ALL = [
         ("requests", "count", "requests that ended. `route` is `chat`, `responses`, `messages`, `upstream` (passed "
          "on), the name of an operation, `health`, `ready`, `metrics`, `openapi.json`, `mcp` or `other`; `status` is "
          "499 where the client left before the answer was whole", "route status"),
-        ("tokens", "tokens", "tokens of interactions: `input`, `cached` (among those of the input) and `output`, where "
-         "the model server reports them", "type"),
+        ("input_tokens", "tokens", "input tokens of interactions, where the model server reports them"),
+        ("cached_tokens", "tokens", "input tokens of interactions that the model server had in its cache"),
+        ("output_tokens", "tokens", "output tokens of interactions, where the model server reports them"),
         ("interactions", "count", "requests that were answered and kept"),
         ("uncounted_interactions", "count", "titles and summaries that clients asked for, and contexts without an "
          "outcome: kept, and not counted as requests"),
@@ -175,12 +176,25 @@ _ALL = [
         ("failed_open", "count", "unforeseen failures while a request was prepared or kept. The client got its answer; "
          "the log has each kind once"),
         ("upstream_failures", "count", "requests that the model server did not answer, or not whole, or with an error "
-         "and the status 200. Its other errors are statuses of practicum_requests_total"),
+         "and the status 200"),
+        ("upstream_errors", "count", "answers of the model server with the status of an error; the statuses are those "
+         "of practicum_requests_total"),
         ("client_departures", "count", "requests whose client left before the answer was whole"),
+        ("refused_requests", "count", "requests to the service itself that were refused, such as for a wrong key"),
+        ("refused_pages", "count", "pages that were refused"),
+        ("failed_pages", "count", "pages that could not be made"),
+        ("failed_writes", "count", "requests that failed because the store could not be read or written"),
+        ("faults", "count", "requests that failed by a bug of practicum. The log has each"),
+        ("mcp_requests", "count", "requests of agents over MCP"),
+        ("refused_mcp_requests", "count", "requests over MCP that are not valid requests"),
         ("feedback", "count", "reports that were taken"),
+        ("notes", "count", "notes that were taken"),
         ("learning_rounds", "count", "rounds of learning that ended"),
         ("learning_failures", "count", "rounds of learning that failed"),
         ("alarms", "count", "alarms that were raised"),
+        ("failed_webhooks", "count", "alarms that the webhook did not take"),
+        ("failed_decisions", "count", "decisions about a version on trial that could not be made; they are made later"),
+        ("failed_polls", "count", "times that changes by other processes could not be read; they are read later"),
         ("lost_rows", "count", "rows that could not be written"),
         ("late_rows", "count", "rows that were dropped because their space had been deleted"),
     ),

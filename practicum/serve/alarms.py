@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from practicum.core.errors import StoreError
+from practicum.serve.counts import ServiceCounts
 from practicum.serve.watch import DRIFTS, Alarm, Watcher
 from practicum.session.rollout import next_number
 from practicum.store import schema
@@ -37,7 +37,7 @@ class Alarms:
     """The alarms of a service. `spawn` runs a coroutine in its event loop."""
 
     def __init__(
-        self, database: Database, webhook: str | None, counts: Counter[str],
+        self, database: Database, webhook: str | None, counts: ServiceCounts,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:  # fmt: skip
         self._database, self._webhook, self._counts, self._spawn = database, webhook, counts, spawn
@@ -90,7 +90,7 @@ class Alarms:
                 if response.status >= 300:
                     raise aiohttp.ClientError(f"status {response.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._counts["webhooks that failed"] += 1
+            self._counts["failed_webhooks"] += 1
             logger.error("the webhook did not take an alarm: %s", error)
 
     def _row_refused(self, id: str, table: str, error: str) -> None:
@@ -100,7 +100,7 @@ class Alarms:
             self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
 
     def _alarm_refused(self, id: str, table: str, error: str) -> None:
-        self._counts["refused rows"] += 1
+        self._counts["refused_rows"] += 1
         now = time.monotonic()
         if now - self._refused_at.get(id, float("-inf")) > QUIET:
             self._refused_at[id] = now

@@ -433,8 +433,9 @@ class SpaceHealth(Answer):
 
 
 class Health(Answer):
-    """How the service is; without a key for all spaces, `status` alone. `late` counts rows that were dropped because
-    their space had been deleted."""
+    """How the service is; without a key for all spaces, `status` alone. `counts` has counters by the names of their
+    metrics; one that never counted is left out. `late` counts rows that were dropped because their space had been
+    deleted."""
 
     status: Literal["ok"]
     seconds: float | None = None

@@ -73,11 +73,11 @@ class App:
             else:
                 await self._router({**scope, CALL: call}, receive, send)
         except Left:
-            self.service.counts["client departures"] += 1
+            self.service.counts["client_departures"] += 1
             call.status = LEFT
         except PracticumError as error:
             status, headers = status_of(error)
-            what = "refused requests" if status < 500 else "writes that failed" if status in (503, 507) else "faults"
+            what = "refused_requests" if status < 500 else "failed_writes" if status in (503, 507) else "faults"
             self.service.counts[what] += 1
             await call.answer(status, error_answer(call.path, status, error.body()), *headers)
         except Exception as error:

@@ -31,6 +31,7 @@ from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget, BudgetLimits
 from practicum.retrieval.vectors import cut
 from practicum.serve.alarms import Alarms
+from practicum.serve.counts import ServiceCounts
 from practicum.serve.open_spaces import OpenSpaces
 from practicum.serve.rollouts import Rollouts
 from practicum.serve.settings import ServiceSettings
@@ -103,7 +104,7 @@ class LearningHost(Protocol):
     settings: ServiceSettings
     upstream: Upstream | None
     database: Database
-    counts: Counter[str]
+    counts: ServiceCounts
     spaces: OpenSpaces
     alarms: Alarms
     rollouts: Rollouts
@@ -225,7 +226,7 @@ class Learner(threading.Thread):
 
     def _failed(self, space: ServedSpace, what: str) -> None:
         self._pause(space, PAUSE)
-        self.service.counts["learning failures"] += 1
+        self.service.counts["learning_failures"] += 1
         self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
 
     async def _tell(self, space: ServedSpace, alarm: Alarm) -> None:
@@ -291,7 +292,7 @@ class Learner(threading.Thread):
             self._pause(space, PAUSE)
             logger.info("space %s: learning stopped: %s", space.name, result.stopped)
         space.waiting, space.waiting_since = count_waiting(store), time.monotonic()
-        self.service.counts["learning rounds"] += 1
+        self.service.counts["learning_rounds"] += 1
         space.read_versions()
         if space.live != began:
             self._give_up(space, store, waiting)

@@ -78,7 +78,7 @@ class Agents:
     async def answer(self, call: ServedCall, asked: Asked) -> None:
         """Answer a request. Raises RequestRefused, or TooMany."""
         counts = asked.service.counts
-        counts["MCP requests"] += 1
+        counts["mcp_requests"] += 1
         limit = f"too many requests to /mcp of {asked.grant.name}"
         self._sent.take(asked.grant.digest, MOST_SENT, limit, SECONDS)
         if call.method == "DELETE":
@@ -103,7 +103,7 @@ class Agents:
 
         async def send(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                counts["refused MCP requests"] += message["status"] >= 400
+                counts["refused_mcp_requests"] += message["status"] >= 400
                 if first and message["status"] == 200:
                     session = f"mcp-{uuid4().hex}".encode()
                     message["headers"] = [*message["headers"], (b"mcp-session-id", session)]

@@ -18,7 +18,6 @@ from sqlalchemy import func
 from practicum.core.errors import StoreError
 from practicum.core.metrics import METRICS, MetricKind, of_kind
 from practicum.serve.learner import Spent
-from practicum.serve.recording import TOKENS
 from practicum.serve.service import Service
 from practicum.serve.space import ServedSpace
 from practicum.session.corrections import LETTER
@@ -98,13 +97,11 @@ class Metrics(Collector):
         match metric.field:
             case "requests":
                 return [((route, str(status)), number) for (route, status), number in [*self._ended.items()]]
-            case "tokens":
-                return [((kind,), service.counts[f"{kind} tokens"]) for kind in TOKENS]
             case "lost_rows":
                 return [((), writer.lost)]
             case "late_rows":
                 return [((), writer.late)]
-        return [((), service.counts[metric.title])]
+        return [((), service.counts[metric.field])]
 
     def _gauges(self, spaces: list[ServedSpace]) -> dict[str, list[Value]]:
         """The values of gauges by name, each with its labels. What is in the database is missing while that cannot be

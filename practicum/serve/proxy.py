@@ -149,12 +149,12 @@ class Proxy:
                 body = request.write(shown.fixed, shown.learned, model)
             return request, shown, body
         except Unreadable as error:
-            self.service.counts["unread requests"] += 1
-            self.service.counts["oversized requests"] += isinstance(error, Oversized)
+            self.service.counts["unread_requests"] += 1
+            self.service.counts["oversized_requests"] += isinstance(error, Oversized)
         except (UnknownSpace, Forbidden):
             raise
         except Exception as error:
-            self.service.counts["unchanged requests"] += 1
+            self.service.counts["unchanged_requests"] += 1
             self.service.faults.note("preparing a request", error)
         return request, None, body
 
@@ -187,12 +187,12 @@ class Proxy:
     def require_status(self, response: aiohttp.ClientResponse) -> None:
         """Raise ClientPayloadError for a number that is no status of HTTP."""
         if not 200 <= response.status < 600:
-            self.service.counts["wrong numbers"] += 1
+            self.service.counts["wrong_numbers"] += 1
             raise aiohttp.ClientPayloadError(f"the status {response.status}")
 
     def upstream_failed(self, error: BaseException) -> None:
         """Count a failure of the upstream, and log it."""
-        self.service.counts["upstream failures"] += 1
+        self.service.counts["upstream_failures"] += 1
         if time.monotonic() - self._failure_logged >= QUIET:
             self._failure_logged = time.monotonic()
             logger.warning(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from practicum.core.keeping import Bounded, size_of
 from practicum.serve import answers
 from practicum.serve.alarms import Alarms
+from practicum.serve.counts import ServiceCounts
 from practicum.serve.interactions import list_interactions
 from practicum.serve.protocols import Request, UpstreamAnswer
 from practicum.serve.purpose import Purpose
@@ -41,7 +42,7 @@ class Recorder:
 
     def __init__(
         self, database: Database, spaces: Mapping[str, ServedSpace], upstream: Upstream | None, judged: float,
-        alarms: Alarms, counts: Counter[str], waits: Callable[[ServedSpace], None], shared: bool,
+        alarms: Alarms, counts: ServiceCounts, waits: Callable[[ServedSpace], None], shared: bool,
     ) -> None:  # fmt: skip
         self._database, self._spaces, self._upstream, self._judged = database, spaces, upstream, judged
         self._alarms, self._counts, self._waits, self._shared = alarms, counts, waits, shared
@@ -83,7 +84,7 @@ class Recorder:
             data |= shown.redactor({name: data[name] for name in TOLD if name in data})
         if answer.silence is not None and status < 300:
             data["silence"] = answer.silence
-            self._counts[answer.silence.replace("_", " ")] += purpose is None
+            self._counts[answer.silence] += purpose is None
         if purpose is not None:
             data["purpose"] = purpose
         row = {
@@ -97,9 +98,9 @@ class Recorder:
         for key in filter(None, (id, answer.id) if at is not None else ()):
             # About as large as what is stored.
             self.recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
-        self._counts["interactions" if purpose is None else "uncounted interactions"] += 1
+        self._counts["interactions" if purpose is None else "uncounted_interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
-            self._counts[f"{kind} tokens"] += number
+            self._counts[f"{kind}_tokens"] += number
         if answer.text and answer.silence is None and purpose is None and drawn(id, self._judged):
             self._judge_later(known, shown.space, at)
         if shown.vector is not None and purpose != "title" and at is not None:

@@ -121,7 +121,7 @@ class Relay:
             await self._pass_stream(response)
             return
         if not good:
-            self.proxy.service.counts[f"upstream answers with {response.status}"] += 1
+            self.proxy.service.counts["upstream_errors"] += 1
             call.error = str(response.status)
         if not await self._collected(response):
             await self._pass_oversized(response, good)
@@ -167,7 +167,7 @@ class Relay:
             self._chunks.append(part)
         elif self._chunks:
             self._chunks = []
-            self.proxy.service.counts["oversized answers"] += 1
+            self.proxy.service.counts["oversized_answers"] += 1
 
     def _read_received(self) -> None:
         while self._reader is not None and self._unread:
@@ -187,7 +187,7 @@ class Relay:
     async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
         """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
         call, length = self.call, response.content_length
-        self.proxy.service.counts["oversized answers"] += 1
+        self.proxy.service.counts["oversized_answers"] += 1
         sized = [] if length is None else [(b"content-length", b"%d" % length)]
         await call.begin(response.status, [*returned(response), *(self._headers() if good else []), *sized])
         self._began, received, self._chunks = True, self._chunks, []
@@ -268,14 +268,14 @@ class Relay:
         # What a client left, or the upstream broke off, is read here and now, if that does not take long.
         answer = self._said if self._is_read else self._received_answer(OFF_LOOP)
         if received or status < 400:
-            service.counts["unread answers"] += answer is None or answer.unread
+            service.counts["unread_answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
         answer = self.call.told = answer or UpstreamAnswer()
         self.is_whole = answer.whole
-        service.counts["wrong numbers"] += len(answer.wrong)
+        service.counts["wrong_numbers"] += len(answer.wrong)
         if answer.failed:
-            service.counts["upstream failures"] += 1
+            service.counts["upstream_failures"] += 1
             self.call.error = "error in a response with status 200"
         if self.request is None or self.shown is None:
             if self.kind == "responses":

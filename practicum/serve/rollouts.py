@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from practicum.core.errors import PracticumError, StoreError, UsageError
 from practicum.serve.alarms import Alarms
+from practicum.serve.counts import ServiceCounts
 from practicum.serve.space import ServedSpace
 from practicum.serve.watch import Alarm
 from practicum.session.rollout import (
@@ -40,7 +40,7 @@ class Rollouts:
     """The rollouts of the open `spaces`. `ended` is called when one has ended."""
 
     def __init__(
-        self, database: Database, spaces: Mapping[str, ServedSpace], alarms: Alarms, counts: Counter[str],
+        self, database: Database, spaces: Mapping[str, ServedSpace], alarms: Alarms, counts: ServiceCounts,
         ended: Callable[[], None],
     ) -> None:  # fmt: skip
         self._database, self._spaces, self._alarms, self._counts = database, spaces, alarms, counts
@@ -120,7 +120,7 @@ class Rollouts:
             await self.decide(space, rollout, decision)
         except PracticumError as error:
             # The feedback is stored all the same; the next score decides again.
-            self._counts["decisions that failed"] += 1
+            self._counts["failed_decisions"] += 1
             logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
 
     async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -23,8 +22,8 @@ from practicum.core.views import exchanges
 from practicum.engine.framing import framed
 from practicum.serve import answers
 from practicum.serve.alarms import Alarms
+from practicum.serve.counts import FaultCounter, ServiceCounts
 from practicum.serve.erasing import finish_erasures
-from practicum.serve.faults import FaultCounter
 from practicum.serve.learner import Learner
 from practicum.serve.making import SpaceMaker
 from practicum.serve.open_spaces import OpenSpaces
@@ -71,7 +70,7 @@ class Service:
         self.settings = settings
         self.upstream = upstream
         self.late, self.opens = LATE, OPENS
-        self.counts: Counter[str] = Counter()
+        self.counts = ServiceCounts()
         self.faults = FaultCounter(self.counts)
         self.began = time.monotonic()
         self._held = ExitStack()
@@ -262,17 +261,17 @@ class Service:
                 space = space or await self.spaces.opened(name)
                 session = space.conversations.session(request, caller)
                 shown = await space.show(request, session.name)
-                self.counts["views without a model"] += space.asks_to_show
+                self.counts["views_without_a_model"] += space.asks_to_show
                 return replace(shown, session_from=session.source)
         except UnknownSpace:
             raise
         except (TimeoutError, PracticumError, OSError) as error:
-            self.counts["unchanged requests"] += 1
+            self.counts["unchanged_requests"] += 1
             logger.warning("a request of space %s goes on unchanged: %s", name, str(error) or "too late")
             return None
         except Exception as error:
             # Whatever is wrong here, the user's agent has to get its answer.
-            self.counts["unchanged requests"] += 1
+            self.counts["unchanged_requests"] += 1
             self.faults.note("choosing what a request is shown", error)
             return None
 
@@ -316,7 +315,7 @@ class Service:
                 await self._look_once()
             except Exception:
                 # The next look finds what this one was to find.
-                self.counts["looks that failed"] += 1
+                self.counts["failed_polls"] += 1
                 logger.exception("a look at what others wrote failed")
 
     def _look_at_store(self) -> None:
@@ -343,7 +342,7 @@ class Service:
                 await self.rollouts.follow(space)
             except (PracticumError, OSError) as error:
                 # Looked at once more, as all spaces are when the database is there again.
-                self.counts["looks that failed"] += 1
+                self.counts["failed_polls"] += 1
                 if not self._is_away:
                     logger.warning("what others changed is not known until later: %s", error)
                 self._is_away = True

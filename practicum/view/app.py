@@ -275,7 +275,7 @@ class Site:
         elif self.actions is None:
             text = f"{type(error).__name__}: {error}. This is a bug in practicum; the address of the page shows where."
         if self.actions is not None:
-            self.actions.count("pages that failed" if status >= 500 else "refused pages")
+            self.actions.count("failed_pages" if status >= 500 else "refused_pages")
         visit = getattr(request.state, "visit", None)
         # A space that is there keeps its tabs: its other pages may be read.
         lost = visit is None or visit.opened is None

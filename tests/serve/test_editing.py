@@ -40,7 +40,7 @@ async def with_pending(at: Served) -> str:
     """Teach as a user, until edits wait for review; returns the id of the first."""
     await teach(at, 8, USER)
     await at.send("POST", "/v1/learn")
-    await until(lambda: at.service.counts["learning rounds"])
+    await until(lambda: at.service.counts["learning_rounds"])
     return str((await at.send("GET", "/v1/review")).json["edits"][0]["id"])
 
 

@@ -112,9 +112,9 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
         assert "the red team" not in shown
         assert sum("keys are those known before" in one.message for one in log.records) <= 1
         health = (await at.send("GET", "/health")).json
-        assert (health["lost"], health["counts"].get("rounds that failed", 0)) == (0, 0)
+        assert (health["lost"], health["counts"].get("learning_failures", 0)) == (0, 0)
         # And learning goes on by itself.
-        await until(lambda: at.service.counts["learning rounds"])
+        await until(lambda: at.service.counts["learning_rounds"])
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,7 @@ async def test_an_answer_that_is_too_large_and_breaks_off_is_not_taken_for_whole
     async with serving(upstream) as url, served(tmp_path, address=f"{url}/v1", max_read=1) as at:
         with pytest.raises(aiohttp.ClientError):
             await at.ask(QUESTION)
-        await until(lambda: at.service.counts["upstream failures"])
+        await until(lambda: at.service.counts["upstream_failures"])
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -94,7 +94,7 @@ async def test_an_event_that_is_too_large_passes_unread_and_those_after_it_are_r
         assert reply.body == b"".join(parts)
         ((row),) = await kept(at)
         assert row["answer"] == "before after"
-        assert at.service.counts["unread answers"] == 1
+        assert at.service.counts["unread_answers"] == 1
 
 
 @pytest.mark.slow
@@ -152,12 +152,12 @@ async def test_all_that_is_under_way_has_a_bound(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("practicum.serve.call.MOST_HELD", 2_000)
     async with answering(JSON, [whole("a" * 3_000)]) as address, served(tmp_path, address=address) as at:
         refused = await at.ask("a" * 3_000)
-        assert (refused.status, at.service.counts["refused requests"]) == (429, 1)
+        assert (refused.status, at.service.counts["refused_requests"]) == (429, 1)
         assert int(refused.headers["retry-after"]) > 0
         for n in range(1, 3):
             # What was held is free again, after a refusal and after an answer that did not fit.
             assert (await at.ask(QUESTION)).body == whole("a" * 3_000)
-            assert at.service.counts["oversized answers"] == n
+            assert at.service.counts["oversized_answers"] == n
         assert [row["answer"] for row in await kept(at)] == ["", ""]
 
 
@@ -184,7 +184,7 @@ async def test_every_text_of_an_interaction_has_a_bound(place: Place) -> None:
         assert [(len(name), len(arguments)) for name, arguments in row["calls"]] == [(200, MOST_TEXT)] * 50
         assert {len(text) for _, text in row["steps"]} == {MOST_TEXT}
         assert len(row["steps"]) == protocols.MOST_STEPS
-        assert (at.service.database.writer.lost, at.service.counts["failed open"]) == (0, 0)
+        assert (at.service.database.writer.lost, at.service.counts["failed_open"]) == (0, 0)
 
 
 # Numbers and characters
@@ -206,7 +206,7 @@ async def test_a_status_that_http_lacks_is_a_failure_of_the_upstream(path: str, 
     async with server, served(tmp_path, address=f"http://127.0.0.1:{port}/v1") as at:
         for _ in statuses:
             assert (await at.send("POST", path, {"messages": [{"role": "user", "content": QUESTION}]})).status == 502
-        assert (at.service.counts["wrong numbers"], at.service.counts["upstream failures"]) == (4, 4)
+        assert (at.service.counts["wrong_numbers"], at.service.counts["upstream_failures"]) == (4, 4)
 
 
 ODD = ["a\0b", "a\ud800b", "\udc00", "a\x1ab", "\ud83d\ude00"]
@@ -250,7 +250,7 @@ async def test_characters_that_a_database_cannot_hold_lose_nothing(stream: bool,
         assert [len(row["steps"]) for row in rows] == [2] * len(ODD)
         counts = at.service.counts
         lost = at.service.database.writer.lost
-        assert (lost, counts["refused rows"], counts["failed open"], counts["unread requests"]) == (0,) * 4
+        assert (lost, counts["refused_rows"], counts["failed_open"], counts["unread_requests"]) == (0,) * 4
         for name in ("interaction", "session"):
             assert (await at.report(**{name: "x\0y"}, score=1.0)).status == 404
 

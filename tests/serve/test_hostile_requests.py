@@ -173,7 +173,7 @@ async def test_a_blank_header_is_refused_wherever_it_is_read(name: str, tmp_path
             for line, body in ROUTES.items():
                 answer = await sent(at, request(line, b"x-practicum-%s: %s" % (name.encode(), value), body=body))
                 assert (kind, line, status(answer)) == (kind, line, 400)
-        assert at.service.counts["refused requests"] == len(ROUTES) * len(BLANK)
+        assert at.service.counts["refused_requests"] == len(ROUTES) * len(BLANK)
         assert not at.upstream.requests
 
 

@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_in_the_middle_holds_up_nobody(tmp_path: Path
             writer.write(part)
             await writer.drain()
             writer.transport.abort()
-        await until(lambda: at.service.counts["client departures"] >= 10)
+        await until(lambda: at.service.counts["client_departures"] >= 10)
         assert (await at.ask(QUESTION)).status == 200
         async with agent(at) as client:
             await told(client, "recall", input=QUESTION)
@@ -155,7 +155,7 @@ async def test_too_many_calls_are_refused_and_the_proxy_answers_meanwhile(calls:
         assert answered == [200] * 20
         assert set(statuses) == {200, 429}
         assert statuses.count(200) >= 100
-        assert at.service.counts["MCP requests"] >= calls
+        assert at.service.counts["mcp_requests"] >= calls
 
 
 # A store that several share

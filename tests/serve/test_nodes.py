@@ -82,7 +82,7 @@ async def test_one_node_learns_from_the_outcomes_of_all(postgresql: str, tmp_pat
         spaces = [each.service.spaces["default"] for each in at]
         await until(lambda: all(space.rollout for space in spaces))
         assert len(rows(at[0], tables.rollouts)) == 1
-        assert sum(each.service.counts["learning rounds"] for each in at) == 1
+        assert sum(each.service.counts["learning_rounds"] for each in at) == 1
         await until(lambda: spaces[0].waiting == spaces[1].waiting)
         learned = [row.id for row in rows(at[0], tables.outcomes) if row.state == LEARNED]
         assert len(learned) >= 8

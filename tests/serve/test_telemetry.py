@@ -79,7 +79,7 @@ async def test_what_learning_cost_today_is_told_also_after_a_new_start(place: Pl
             reply = await at.ask(f"{QUESTION} {n}")
             await at.report(interaction=reply.interaction, comment="It is the blue team.")
         counts = at.service.counts
-        await until(lambda: counts["learning rounds"] + counts["learning failures"])
+        await until(lambda: counts["learning_rounds"] + counts["learning_failures"])
         calls = sample(await scraped(at), "learning_calls_today", space="default")
         assert calls > 0
     async with served(responder=answer, **place, method="unified") as at:

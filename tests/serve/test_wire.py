@@ -60,12 +60,12 @@ async def test_an_answer_whose_last_event_was_sent_is_whole_when_the_client_clos
             fault = {"x-sim-fault": "unfinished" if mark == LAST[path] else "endless"}
             async with at.http.post(at.url + path, json=body, headers=fault) as response:
                 await read_until(response, mark)
-        await until(lambda: at.service.counts["client departures"])
+        await until(lambda: at.service.counts["client_departures"])
         whole, half = await kept(at)
         assert (whole["status"], whole["answer"]) == (200, TEXT)
         assert half["status"] == 499
-        assert at.service.counts["client departures"] == 1
-        assert at.service.counts["upstream failures"] == 0
+        assert at.service.counts["client_departures"] == 1
+        assert at.service.counts["upstream_failures"] == 0
         requests = (await at.send("GET", "/metrics")).body.decode()
         route = path.rsplit("/v1/")[1].partition("/")[0]
         assert f'practicum_requests_total{{route="{route}",status="200"}} 1.0' in requests
@@ -83,7 +83,7 @@ async def test_an_error_with_status_200_is_a_failure_of_the_upstream(path: str, 
         reply = await at.send("POST", path, {**ASKED[path], "stream": stream}, {"x-sim-fault": "error-in-200"})
         assert (reply.status, b"Provider returned error" in reply.body) == (200, True)
         assert [one["status"] for one in await kept(at)] == [502]
-        assert (at.service.counts["upstream failures"], at.service.counts["unread answers"]) == (1, 0)
+        assert (at.service.counts["upstream_failures"], at.service.counts["unread_answers"]) == (1, 0)
 
 
 def test_encodings_that_cannot_be_read_are_none() -> None:
@@ -229,8 +229,8 @@ async def test_every_body_reaches_the_upstream_and_one_that_cannot_be_read_does_
             async with at.http.post(at.upstream.url.removesuffix("/v1") + path, data=sent.body) as direct:
                 assert reply.status == direct.status
         assert unread > 15
-        assert at.service.counts["unread requests"] == unread
-        assert at.service.counts["failed open"] == 0
+        assert at.service.counts["unread_requests"] == unread
+        assert at.service.counts["failed_open"] == 0
 
 
 @asynchronous
@@ -252,12 +252,12 @@ async def test_a_failure_while_a_request_is_prepared_or_kept_is_counted_and_logg
                         asked = body[:-1] + b', "stream": true}' if stream else body
                         assert (await at.send("POST", CHAT, asked, headers)).status == 200
                         assert at.upstream.requests[-1].body == asked
-        assert at.service.counts["failed open"] == 12
-        assert at.service.counts["unchanged requests"] == 4
+        assert at.service.counts["failed_open"] == 12
+        assert at.service.counts["unchanged_requests"] == 4
         assert b"practicum_failed_open_total 12.0" in (await at.send("GET", "/metrics")).body
         # Without the span, nothing else is missing.
         assert len(await kept(at)) == 4
-    failures = [record for record in caplog.records if "failed open" in record.getMessage()]
+    failures = [record for record in caplog.records if "failed_open" in record.getMessage()]
     assert len(failures) == 3
 
 

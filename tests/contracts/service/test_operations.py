@@ -37,7 +37,13 @@ METRICS = {
     "unread_answers_total": "counter", "wrong_numbers_total": "counter", "empty_answers_total": "counter",
     "refused_answers_total": "counter", "filtered_answers_total": "counter", "unsaid_thoughts_total": "counter",
     "silent_cuts_total": "counter", "failed_open_total": "counter", "upstream_failures_total": "counter",
-    "client_departures_total": "counter", "tokens_total": "counter", "feedback_total": "counter", "score": "summary",
+    "client_departures_total": "counter", "input_tokens_total": "counter",
+    "cached_tokens_total": "counter", "output_tokens_total": "counter", "upstream_errors_total": "counter",
+    "refused_requests_total": "counter", "refused_pages_total": "counter", "failed_pages_total": "counter",
+    "failed_writes_total": "counter", "faults_total": "counter", "mcp_requests_total": "counter",
+    "refused_mcp_requests_total": "counter", "notes_total": "counter", "failed_webhooks_total": "counter",
+    "failed_decisions_total": "counter", "failed_polls_total": "counter", "feedback_total": "counter",
+    "score": "summary",
     "outcomes_waiting": "gauge", "corrections_waiting": "gauge", "live_version": "gauge", "canary_version": "gauge",
     "learning_rounds_total": "counter", "learning_failures_total": "counter", "learning_calls_today": "gauge",
     "learning_usd_today": "gauge", "alarms_total": "counter", "unwritten_rows": "gauge", "lost_rows_total": "counter",
@@ -90,7 +96,7 @@ def test_metrics_count_what_happened(space: Client) -> None:
             for status in ("200", "404", "429", "502"):
                 found[f"{route} {status}"] = metrics.value("practicum_requests_total", route=route, status=status)
         for kind in ("input", "cached", "output"):
-            found[kind] = metrics.value("practicum_tokens_total", type=kind)
+            found[kind] = metrics.value(f"practicum_{kind}_tokens_total")
         return found
 
     before = values()

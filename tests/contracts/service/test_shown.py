@@ -374,7 +374,7 @@ def test_a_view_that_fails_lets_a_request_go_on_unchanged_and_is_counted(own: Cl
     raw = json.dumps({"model": "sim", "messages": [{"role": "user", "content": f"Please {word}."}]}).encode()
     assert own.send("POST", CHAT, raw).sent.body == raw
     assert own.metric("practicum_unchanged_requests_total") == before + 1
-    assert own.get("/health")["counts"]["unchanged requests"] == before + 1
+    assert own.get("/health")["counts"]["unchanged_requests"] == before + 1
     assert "The view." in own.shown("Anything else.")
 
 
