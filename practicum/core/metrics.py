@@ -7,22 +7,26 @@ made from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from practicum.core.formats import count, money, percent, seconds
 from practicum.core.thoughts import SILENCES
 
 Unit = Literal["share", "seconds", "tokens", "USD", "bytes", "version", "count"]
 
-Kind = Literal["series", "progress", "counter", "gauge", "histogram", "summary"]
+Kind = Literal["series", "progress", "comparison", "counter", "gauge", "histogram", "summary"]
 """series: a value for each step of a run, computed from its store. progress: a value of a run at work, at the end of a
-step. The others are those of Prometheus, of a service."""
+step. comparison: a value for each variant of a comparison. The others are those of Prometheus, of a service."""
 
 UCUM: Mapping[Unit, str] = {
     "share": "1", "seconds": "s", "tokens": "{token}", "USD": "USD", "bytes": "By", "version": "1", "count": "1"
 }  # fmt: skip
 """The units in the code that OpenTelemetry takes (https://ucum.org)."""
+
+
+_WRITERS: Mapping[Unit, Callable[[float | None], str]] = {"share": percent, "seconds": seconds, "USD": money}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,10 @@ class MetricKind:
         """The name for Prometheus, which counters end with _total."""
         return f"practicum_{self.field}"
 
+    def write(self, value: float | None) -> str:
+        """A value as people read it, with its unit."""
+        return _WRITERS.get(self.unit, count)(value)
+
 
 def _series(group: str, *rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
     return [MetricKind(f"{group}.{name}", unit, title, about) for name, unit, title, about in rows]
@@ -68,6 +76,10 @@ def _series(group: str, *rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
 
 def _progress(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
     return [MetricKind(name, unit, title, about, "progress") for name, unit, title, about in rows]
+
+
+def _comparison(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
+    return [MetricKind(f"comparison.{name}", unit, title, about, "comparison") for name, unit, title, about in rows]
 
 
 def _service(kind: Kind, *rows: tuple[str, Unit, str] | tuple[str, Unit, str, str]) -> list[MetricKind]:
@@ -147,6 +159,29 @@ _ALL = [
         ("cost.cached_tokens", "tokens", "cached tokens", "input tokens that the provider had in its cache, so far"),
         ("cost.output_tokens", "tokens", "output tokens", "output tokens so far"),
         ("cost.usd", "USD", "cost", "US dollars so far, where all prices are known"),
+    ),
+    *_comparison(
+        ("best_of_k", "share", "best of k", "the mean score of the chosen attempts, where several were made at a task"),
+        ("agent_steps", "count", "steps of an attempt", "the actions of the agent (or the moves of a network of "
+         "agents) and its answer, mean of the scored attempts"),
+        ("calls", "count", "calls", "model calls of a run with its evaluation, mean of the runs"),
+        ("learning_calls", "count", "calls to learn", "the same without the evaluation"),
+        ("tokens", "tokens", "tokens", "input and output tokens of a run with its evaluation, mean of the runs"),
+        ("learning_tokens", "tokens", "tokens to learn", "the same without the evaluation"),
+        ("cached_share", "share", "cached", "input tokens that the provider had in its cache"),
+        ("usd", "USD", "cost", "US dollars of a run with its evaluation, where all prices are known"),
+        ("alone_s", "seconds", "time alone", "an upper bound on the time that a run takes alone: L + (W − L) / c, "
+         "where W is the work, c is the number of calls allowed at once, and L is the longest chain of calls that wait "
+         "for each other (Brent's bound)"),
+        ("work_s", "seconds", "work", "the sum of the durations of all calls: with one call at a time, a run cannot be "
+         "faster"),
+        ("wall_s", "seconds", "wall", "the time from start to end next to the other runs; it is not comparable"),
+        ("context_tokens", "tokens", "context, tokens", "tokens of the learned context"),
+        ("entries", "count", "entries", "entries of the learned context"),
+        ("helpful", "count", "helpful hits", "helpful votes of the entries of the learned context (Combee, figure 2)"),
+        ("tokens_a_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
+         "by its tasks: the cost of using the result"),
+        ("written_a_test_task", "tokens", "written per test task", "the same of output tokens"),
     ),
     *_service(
         "counter",

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from practicum.core.counts import Count
-from practicum.core.formats import UNKNOWN, count, decimal, money, percent, seconds
+from practicum.core.formats import UNKNOWN, count, decimal, money
+from practicum.core.metrics import METRICS, of_kind
 from practicum.view.charts import cost_chart, curves_chart, differences_chart
 from practicum.view.kit import render
 
 ReportData = Mapping[str, Any]
 
-BEST = ("best of k", "best_of_k", percent)
-"""The first column of the table of costs, where an agent chose from several attempts."""
-
-COSTS = (
-    ("steps of an attempt", "agent_steps", count),
-    ("calls", "calls", count),
-    ("calls to learn", "learning_calls", count),
-    ("tokens", "tokens", count),
-    ("tokens to learn", "learning_tokens", count),
-    ("cached", "cached_share", percent),
-    ("cost", "usd", money),
-    ("time alone", "alone_s", seconds),
-    ("work", "work_s", seconds),
-    ("wall", "wall_s", seconds),
-    ("context, tokens", "context_tokens", count),
-    ("entries", "entries", count),
-    ("helpful hits", "helpful", count),
-    ("tokens per test task", "tokens_a_test_task", count),
-    ("written per test task", "written_a_test_task", count),
-)
-"""Columns of the table of costs: title, field, and how it is written."""
-
-AXES: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
-    "alone_s": ("time", "time alone", seconds), "usd": ("cost", "cost in US dollars", money),
-    "tokens": ("tokens", "tokens", count),
-}  # fmt: skip
-"""The costs that scores are drawn against: in one word, the title of the axis, and how values are written."""
+AXES = {"alone_s": ("time", "time alone"), "usd": ("cost", "cost in US dollars"), "tokens": ("tokens", "tokens")}
+"""The costs that scores are drawn against: in one word, and the title of the axis."""
 
 
 def report_markdown(report: ReportData) -> str:
@@ -57,7 +33,10 @@ def report_values(report: ReportData) -> dict[str, Any]:
     learners = [row for row in rows if len(row["curve"]) > 1]
     # Not every step need be validated.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
-    costs = {AXES[axis][0]: cost_chart(rows, axis, *AXES[axis][1:]) for axis in report["front"]}
+    costs = {
+        AXES[axis][0]: cost_chart(rows, axis, AXES[axis][1], METRICS[f"comparison.{axis}"].write)
+        for axis in report["front"]
+    }
     return {
         **_contents(report), "number": {row["name"]: i for i, row in enumerate(rows, 1)},
         "differences": [differences_chart(table["rows"], table["baseline"]) for table in report["tables"]],
@@ -72,16 +51,18 @@ def _contents(report: ReportData) -> dict[str, Any]:
     """The values that both templates show."""
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
-    columns = (*([BEST] if any(row["best_of_k"] is not None for row in rows) else []), *COSTS)
+    # An agent that makes one attempt at a task chooses from none.
+    several = any(row["best_of_k"] is not None for row in rows)
+    columns = [one for one in of_kind("comparison") if several or one.field != "best_of_k"]
     measured = list(dict.fromkeys(name for row in rows for name in row["measures"]))
     return {
         "report": report,
         "variants": {row["name"]: row for row in rows},
         "conditions": _conditions(report),
         "cost_table": (
-            [*(title for title, _, _ in columns), *measured],
+            [*(one.title for one in columns), *measured],
             [
-                [row["name"], *(write(row.get(field)) for _, field, write in columns)]
+                [row["name"], *(one.write(row.get(one.field)) for one in columns)]
                 + [decimal(row["measures"].get(name)) for name in measured]
                 for row in rows
             ],

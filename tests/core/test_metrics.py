@@ -21,10 +21,14 @@ Every metric of practicum, once. The page is made from `practicum/core/metrics.p
 - Metrics of a **run by step** are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, in its pictures, and
   in OpenTelemetry as `practicum.GROUP.NAME`. `dynamics` is reported by `practicum space dynamics`.
 - Metrics of a **run at work** are sent by [trackers](monitor.md#trackers) at the end of each step, with `_` for `.`.
+- Metrics of a **comparison** are the columns of its tables of costs, and in `report.json` at `variants[].NAME`.
 - Metrics of a **service** are read by Prometheus at [/metrics](operations.md#metrics).
 """
 
-GROUPS = {"series": "A run, by step", "progress": "A run at work", "service": "A service"}
+GROUPS = {
+    "series": "A run, by step", "progress": "A run at work", "comparison": "A comparison, by variant",
+    "service": "A service",
+}  # fmt: skip
 
 
 def row(metric: MetricKind) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from practicum import methods
 from practicum.analysis.compare.variants import LENGTH, ComparisonTable, Study, Variant, reachable
 from practicum.core.errors import UsageError
 from practicum.core.formats import decimal, effect, scored, verdict_label
+from practicum.core.metrics import METRICS
 from practicum.core.requirements import pip_install
 from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
 from practicum.store.database import Store
 from practicum.view.names import run_folder
 from practicum.view.read import Story
-from practicum.view.report import BEST, COSTS
 
 NONE = Variant("none", "none")
 """The agent without learning."""
@@ -41,10 +41,6 @@ DATA: Mapping[str, str] = {
 SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
 """The data sets of scorers that no other set of the tables has."""
 
-OURS: Mapping[str, tuple[str, Callable[[Any], str]]] = {field: (title, write) for title, field, write in (BEST, *COSTS)}
-"""Fields of a comparison's variants that a table may show: title, and how it is written."""
-
-
 RETRIEVAL: Mapping[str, Any] = {"retrieval": "cosine"}
 """The setting of every table: the papers compare embeddings."""
 
@@ -54,10 +50,10 @@ class PaperTable:
     """A table or a figure of a paper.
 
     `rows` are variants, each with the paper's numbers, which stand in the order of `columns` with blanks between; "-"
-    is a number that the paper, or our copy of its text, does not give. `measures` are fields of a comparison's
-    variants that stand beside the score, and `scored` are measures of the scorer. `settings` are the paper's, for every
-    method that has them, in addition to `RETRIEVAL`, and `on_data` those that it has on a data set alone, by the names
-    of `DATA`. `note` says what its text adds, and what is not as in the paper. With `delays`, the times of the steps
+    is a number that the paper, or our copy of its text, does not give. `measures` are metrics of a comparison
+    that are shown with the score, and `scored` are measures of the scorer. `settings` are the paper's, for every method
+    that has them, in addition to `RETRIEVAL`, and `on_data` those that it has on a data set alone, by the names of
+    `DATA`. `note` says what its text adds, and what is not as in the paper. With `delays`, the times of the steps
     are fitted as Combee's controller does it (section 3.3).
     """
 
@@ -139,12 +135,12 @@ class PaperTable:
         compared = {row["name"]: row for row in report["tables"][0]["rows"]}
         heads = [f"paper: {column}" for column in self.columns]
         titles = ["row", *heads, "ours (95%)", f"less {self.baseline} (95%)", "claim"]
-        titles += [*(OURS[name][0] for name in self.measures), *self.scored]
+        titles += [*(METRICS[f"comparison.{name}"].title for name in self.measures), *self.scored]
         lines = []
         for variant, said in self.rows:
             theirs = said.split() or ["-"] * len(self.columns)
             row, change = ours[variant.name], compared[variant.name]
-            cells = [OURS[name][1](row[name]) for name in self.measures]
+            cells = [METRICS[f"comparison.{name}"].write(row[name]) for name in self.measures]
             cells += [decimal(row["measures"].get(name)) for name in self.scored]
             lines.append((variant.name, *theirs, scored(row), effect(change), verdict_label(change["verdict"]), *cells))
         return titles, lines
