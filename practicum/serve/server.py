@@ -136,7 +136,10 @@ async def _serve(
         )  # fmt: skip
         made = service.maker
         server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *made.warnings], made.made))
+        # Requests to models need no page, so they do not wait for this.
+        loading = asyncio.create_task(pages.load())
         await server.serve(sockets=[sock])
+        await loading
 
 
 class _Server(uvicorn.Server):

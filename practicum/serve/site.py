@@ -28,7 +28,7 @@ again, and no page would be quicker on the whole."""
 
 
 class Pages:
-    """The site as an ASGI application. It is loaded when the first page is asked for."""
+    """The site as an ASGI application. It is loaded by `load`, or when the first page is asked for."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -40,15 +40,21 @@ class Pages:
         self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:  # fmt: skip
+        await self.load()
+        await self._site(scope, receive, send)
+
+    async def load(self) -> None:
+        """Load the site and its templates, unless it is done."""
         if self._site is None:
             async with self._loading:
                 self._site = self._site or await asyncio.to_thread(self._load)
-        await self._site(scope, receive, send)
 
     def _load(self) -> Any:
         from practicum.view.app import Site
+        from practicum.view.kit import load_templates
         from practicum.view.library import SpacesOf
 
+        load_templates()
         actions = ServiceActions(self._service, self._keys)
         return Site(SpacesOf(self._service.database), self._threads, actions)
 
