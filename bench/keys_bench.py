@@ -73,7 +73,7 @@ def main() -> None:
     access.WRONG_A_MINUTE = 10**9
     with tempfile.TemporaryDirectory() as folder:
         database = Database.at(Path(folder), Path(folder), create=True)
-        stored = add_key(database, "stored", "", ["ask"])
+        _, stored = add_key(database, "stored", "", ["ask"])
         for name, right in (("a stored key", stored), ("a key given at the start", GIVEN)):
             keys = Keys(read_keys([GIVEN]), database)
             rng = random.Random(given.seed)

@@ -15,12 +15,14 @@ from typing import Any, Literal
 from typer import Argument, Option
 
 from practicum.cli import options as opt
+from practicum.cli.operations import Key, Space, perform_at
 from practicum.cli.output import Printer, confirm
 from practicum.core.edits import Entry, entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
+from practicum.models.keys import ADDRESSES
 
 MOST_ALIKE = 20
 """Entries with words of what was forgotten that are listed."""
@@ -89,12 +91,17 @@ def trust_mark(entry: Entry) -> str:
 
 
 def export(
-    run: Path = Argument(..., help="A run, a space, or a playbook file; with --user also a store of many spaces."),
+    where: str = Argument(
+        ...,
+        metavar="SPACE",
+        help="A run, a space, or a playbook file; with --user also a store of many spaces or the address of a service.",
+    ),
     format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = opt.option("markdown"),
     version: str | None = opt.option(None),
     output: Path | None = opt.option(None),
     user: str | None = opt.option(None),
-    space: str | None = opt.option(None),
+    space: Space = None,
+    key: Key = None,
     json_: opt.Json = False,
 ) -> None:
     """Write a context or the outcomes of a space as a file.
@@ -104,9 +111,10 @@ def export(
     store.
     """
     if user is not None:
-        export_user(run, user, space, output, Printer(json_))
+        export_user(where, user, space, key, output, Printer(json_))
         return
-    _without_user(space)
+    _require_user(where, space)
+    run = Path(where)
     if format == "tasks" or format == "traces":
         export_outcomes(run, format, version, output, Printer(json_))
         return
@@ -162,12 +170,17 @@ def export_outcomes(run: Path, format: str, version: str | None, output: Path | 
     out.result({"format": format, "text": text, "output": str(output) if output else None, "outcomes": len(tasks)})
 
 
-def export_user(path: Path, user: str, space: str | None, output: Path | None, out: Printer) -> None:
-    """Write all that the spaces at a path keep of a user."""
+def export_user(
+    where: str, user: str, space: str | None, key: str | None, output: Path | None, out: Printer
+) -> None:  # fmt: skip
+    """Write all that the spaces at a place keep of a user."""
     from practicum.session import users
 
-    with users.spaces_of(path, user, space) as spaces:
-        items = [{**item, "space": each.name} for each in spaces for item in users.export_user(each, user)]
+    if where.startswith(ADDRESSES):
+        items = perform_at("export_user", where, space, key, user=user).as_json()["items"]
+    else:
+        with users.spaces_of(Path(where), user, space) as spaces:
+            items = [{**item, "space": each.name} for each in spaces for item in users.export_user(each, user)]
     lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
     if output is not None:
         write_atomic(output, lines, private=True)
@@ -177,7 +190,10 @@ def export_user(path: Path, user: str, space: str | None, output: Path | None, o
     out.result({"user": user, "items": items, "output": str(output) if output else None})
 
 
-def _without_user(space: str | None) -> None:
+def _require_user(where: str, space: str | None) -> None:
+    """Raises UsageError for what only goes with --user."""
+    if where.startswith(ADDRESSES):
+        raise UsageError("settings.missing", f"{where} is the address of a service: give --user, or a folder")
     if space is not None:
         raise UsageError("settings.unused", "--space is for --user: of a store with many spaces, this one alone")
 
@@ -212,13 +228,19 @@ def import_(
 
 
 def forget(
-    run: Path = Argument(..., help="The folder of a run or of a space; with --user also of a store with many spaces."),
+    where: str = Argument(
+        ...,
+        metavar="SPACE",
+        help="The folder of a run or of a space; with --user also of a store with many spaces, or the address of a "
+        "service.",
+    ),
     task: list[str] = opt.option([]),
     source: list[str] = Option([], help="Forget what was learned from this source (see show --entry)."),
     tag: list[str] = opt.option([]),
     entry: list[str] = opt.option([]),
     user: str | None = opt.option(None),
-    space: str | None = opt.option(None),
+    space: Space = None,
+    key: Key = None,
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
     text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
     copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
@@ -240,9 +262,10 @@ def forget(
             raise UsageError(
                 "settings.conflict", "--user stands alone, but for --space and --text: it names all that came of a user"
             )
-        forget_user(run, user, space, text, yes, Printer(json_))
+        forget_user(where, user, space, key, text, yes, Printer(json_))
         return
-    _without_user(space)
+    _require_user(where, space)
+    run = Path(where)
     if not (task or source or tag or entry):
         raise UsageError(
             "settings.missing", "nothing is named to be forgotten: give --task, --source, --tag, --entry or --user"
@@ -315,31 +338,35 @@ def forget(
     )
 
 
-def forget_user(path: Path, user: str, space: str | None, text: bool, yes: bool, out: Printer) -> None:
-    """Remove all that the spaces at a path keep of a user, and say what was removed in each space."""
+def forget_user(
+    where: str, user: str, space: str | None, key: str | None, text: bool, yes: bool, out: Printer
+) -> None:  # fmt: skip
+    """Remove all that the spaces at a place keep of a user, and say what was removed in each space."""
     from practicum.session import users
 
-    with users.spaces_of(path, user, space) as spaces:
-        names = ", ".join(each.name for each in spaces)
-        confirm(f"Remove all that {path} keeps of user {user}, in {names}? No copy is kept.", yes)
-        found = [users.forget_user(each, user, text=text) for each in spaces]
-    out.result({"user": user, "spaces": [one.as_json() for one in found]})
-    for one in found:
-        counts = one.as_json()
-        numbers = (one.interactions, one.outcomes, one.corrections)
-        rows = map(quantity, numbers, ("interaction", "outcome", "correction"))
+    question = f"Remove all that {where} keeps of user {user}"
+    if where.startswith(ADDRESSES):
+        confirm(f"{question}? No copy is kept.", yes)
+        found = [perform_at("forget_user", where, space, key, user=user, text=text).as_json()]
+    else:
+        with users.spaces_of(Path(where), user, space) as spaces:
+            confirm(f"{question}, in {', '.join(each.name for each in spaces)}? No copy is kept.", yes)
+            found = [users.forget_user(each, user, text=text).as_json() for each in spaces]
+    out.result({"user": user, "spaces": found})
+    for counts in found:
+        rows = [quantity(counts[f"{name}s"], name) for name in ("interaction", "outcome", "correction")]
         learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
-        out.print(f"space {one.space}: {', '.join(rows)} removed; of what was learned {learned}")
-        if one.again:
-            out.print(f"{quantity(one.again, 'outcome')} of sessions with others will be learned from again")
+        out.print(f"space {counts['space']}: {', '.join(rows)} removed; of what was learned {learned}")
+        if counts["again"]:
+            out.print(f"{quantity(counts['again'], 'outcome')} of sessions with others will be learned from again")
         if counts["alike"]:
             alike = in_number(
                 counts["alike"], f"{counts['alike']:,} record[|s] of the run still ha[s|ve] rare words of it"
             )
             out.print(f"{alike}, copied or by chance")
-    if left := sum(one.left for one in found):
+    if left := sum(counts["left"] for counts in found):
         records = in_number(left, "record[|s] still hold[s|] it")
-        raise StoreError("forget.incomplete", f"{left:,} {records} in {path}, because what stays rests on it, too")
+        raise StoreError("forget.incomplete", f"{left:,} {records} in {where}, because what stays rests on it, too")
     out.print("checked: no record names it, and no file holds an interaction of it. Paraphrases are not found")
 
 

@@ -1,26 +1,26 @@
-"""`practicum key`: the keys of the learning service, made, listed and removed; also while it runs."""
+"""`practicum key`: the keys of a service, made, listed and removed in its store, or by the service at an address."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from practicum.cli import options as opt
+from practicum.cli.operations import Key, perform_at
 from practicum.cli.output import Printer
 from practicum.cli.serve import place
 from practicum.core.errors import UsageError
-from practicum.core.words import quantity
+from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
-    from practicum.serve.access import Grant
+    from practicum.serve.answers import Answer
     from practicum.store.database import Database
 
-Name = Annotated[str, Argument(help="The name of the key, such as that of who gets it.")]
+Name = Annotated[str, Argument(help="The name of the key, such as that of its user.")]
 StorePlace = Annotated[
     str, opt.option("--store", envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=opt.HELPS["--store"])
 ]
@@ -34,61 +34,70 @@ def add(
     space: Space = "",
     days: int | None = Option(None, min=1, max=36_500, help="Days until it expires (default: it does not)."),
     a_minute: int | None = opt.option(None, min=1, max=10_000_000),
+    key: Key = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a key and print it, once.
 
-    The store has only its digest. The store is made if it does not exist.
+    The store has only its digest. The store is made if it does not exist. With the address of a service as --store,
+    the service makes the key.
     """
-    from practicum.serve import access
+    if store.startswith(ADDRESSES):
+        given = {"name": name, "space": space, "roles": grant, "days": days, "a_minute": a_minute}
+        _print(perform_at("add_key", store, None, key, **given), json_)
+        return
+    from practicum.serve.access import add_key
+    from practicum.serve.answers import NewKeyMade
 
     with _opened(store, make=True) as database:
-        key = access.add_key(database, name, space, grant, days, a_minute)
-        made = next(one for one in access.stored_keys(database) if (one.name, one.space) == (name, space))
-    out = Printer(json_)
-    out.result({**made.as_json(), "key": key})
-    if not json_:
-        out.print(key, soft_wrap=True)
-    until = f"; it expires at {_time(made.expires)}" if made.expires else ""
-    out.print(f"key {name} for {_spaces(made)}: {', '.join(made.named)}{until}; it is not shown again")
+        made, text = add_key(database, name, space, grant, days, a_minute)
+    _print(NewKeyMade(**made.as_json(), key=text), json_)
 
 
-def list_(store: StorePlace = "practicum-store", json_: opt.Json = False) -> None:
+def list_(store: StorePlace = "practicum-store", key: Key = None, json_: opt.Json = False) -> None:
     """List the keys, with their roles and when they expire.
 
     The store does not have the keys themselves.
     """
+    if store.startswith(ADDRESSES):
+        _print(perform_at("keys", store, None, key), json_)
+        return
     from practicum.serve.access import stored_keys
+    from practicum.serve.answers import KeyList, KeyRow
 
     with _opened(store) as database:
         grants = stored_keys(database)
-    out = Printer(json_)
-    out.result({"keys": [grant.as_json() for grant in grants]})
-    rows = [(g.name, g.space or "all", ", ".join(g.named), _end(g), g.a_minute) for g in grants]
-    if rows:
-        out.table(("key", "space", "roles", "expires", "a minute"), rows, text=("key", "space", "roles", "expires"))
-    out.print(quantity(len(rows), "key"))
+    _print(KeyList(keys=[KeyRow(**grant.as_json()) for grant in grants]), json_)
 
 
 def remove(
-    name: Name, store: StorePlace = "practicum-store", space: Space = "", json_: opt.Json = False
-) -> None:  # fmt: skip
+    name: Name, store: StorePlace = "practicum-store", space: Space = "", key: Key = None, json_: opt.Json = False
+) -> None:
     """Remove a key.
 
     Requests with it are refused within a second, and sessions that signed in with it end.
     """
+    if store.startswith(ADDRESSES):
+        _print(perform_at("remove_key", store, None, key, name=name, space=space), json_)
+        return
     from practicum.serve.access import remove_key
+    from practicum.serve.answers import KeyRemoved
 
     with _opened(store) as database:
         remove_key(database, name, space)
-    out = Printer(json_)
-    out.result({"name": name, "space": space})
-    out.print(f"the key {name} is removed")
+    _print(KeyRemoved(name=name, space=space), json_)
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    out = Printer(as_json)
+    out.result(answer.as_json())
+    if not as_json:
+        out.print(answer.as_text(), soft_wrap=True)
 
 
 @contextmanager
 def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
-    """What a service keeps, also while it is at work."""
+    """The database of a store, also while a service has it open."""
     from practicum.store.database import Database
     from practicum.store.folder import DATABASE_FILE
 
@@ -102,17 +111,3 @@ def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
         yield database
     finally:
         database.close()
-
-
-def _spaces(grant: Grant) -> str:
-    return f"space {grant.space}" if grant.space else "all spaces"
-
-
-def _end(grant: Grant) -> str | None:
-    if grant.expires is None:
-        return None
-    return f"{_time(grant.expires)}{' (expired)' if grant.expired else ''}"
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

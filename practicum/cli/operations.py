@@ -30,15 +30,27 @@ Key = Annotated[str | None, opt.option("--key", envvar="PRACTICUM_KEY")]
 User = Annotated[str | None, opt.option("--user")]
 
 
-def by_command() -> dict[str, Operation]:
-    """The operations, by the name of their command. Raises UsageError if the extra `serve` is missing."""
+ELSEWHERE: Mapping[str, str] = {
+    "review": "review", "decide": "review", "export_user": "export", "forget_user": "space forget",
+    "keys": "key list", "add_key": "key add", "remove_key": "key remove",
+}  # fmt: skip
+"""The operations that a command of another name does, each with that command."""
+
+
+def table() -> Mapping[str, Operation]:
+    """The operations by name. Raises UsageError if the extra `serve` is missing."""
     try:
         from practicum.serve.operations import OPERATIONS
     except ImportError as error:
         from practicum.core.requirements import pip_install
 
         raise UsageError("extra.missing", f"this needs: {pip_install('serve')} ({error})") from error
-    return {one.name.replace("_", "-"): one for one in OPERATIONS.values()}
+    return OPERATIONS
+
+
+def by_command() -> dict[str, Operation]:
+    """The operations that have a command of their own, by its name."""
+    return {one.name.replace("_", "-"): one for one in table().values() if one.name not in ELSEWHERE}
 
 
 def command_of(operation: Operation) -> Callable[..., None]:
@@ -53,7 +65,7 @@ def command_of(operation: Operation) -> Callable[..., None]:
         if "space" in named:
             given["space"] = space
         values = {name: value for name, value in given.items() if value is not None and value is not False}
-        answer = _performed(operation, _transport(where, space, key), values, user)
+        answer = performed(operation, where, space, key, user, values)
         out = Printer(json_)
         out.result(answer.as_json())
         if not json_:
@@ -107,11 +119,35 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
     return StoreTransport(folder, chosen or "default")
 
 
-def _performed(operation: Operation, transport: Transport, given: Mapping[str, Any], user: str | None) -> Answer:
+def perform_at(name: str, where: str, space: str | None, key: str | None, /, **given: Any) -> Answer:
+    """The answer of an operation, by its name. Values that are None are left out."""
+    return performed(table()[name], where, space, key, None, given)
+
+
+def require_none(where: str, local: Mapping[str, Any]) -> None:
+    """Raises UsageError for options that are given and that the service at an address does not take."""
+    if named := [name for name, value in local.items() if value]:
+        raise UsageError(
+            "settings.unused",
+            f"--{named[0].replace('_', '-')} is for a folder, and {where} is the address of a service: leave it out",
+        )
+
+
+def folder_of(where: str, space: str | None) -> Path:
+    """The folder of a run, or that of a space in a store."""
+    from practicum.store.folder import SPACES
+
+    return Path(where) if space is None else Path(where) / SPACES / space
+
+
+def performed(
+    operation: Operation, where: str, space: str | None, key: str | None, user: str | None, given: Mapping[str, Any]
+) -> Answer:
+    """The answer of an operation."""
     import asyncio
 
     async def work() -> Answer:
-        async with transport:
+        async with _transport(where, space, key) as transport:
             return await transport.perform(operation, given, user=user)
 
     return asyncio.run(work())

@@ -9,10 +9,12 @@ from typer import Option
 
 from practicum.cli import options as opt
 from practicum.cli.context import diff_json
+from practicum.cli.operations import Key, Space, Where, folder_of, perform_at, require_none
 from practicum.cli.output import Printer, confirm
 from practicum.core.errors import UsageError
 from practicum.core.visible import visible_line
 from practicum.core.words import in_number, one_line, quantity
+from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
     from practicum.session.review import Effect, Present, Review
@@ -43,7 +45,7 @@ DECIDE: dict[str, Any] = {"rich_help_panel": opt.DECIDE, "metavar": "IDS"}
     "model", "roles", "prices", "api_key_env", "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes",
 )  # fmt: skip
 def review(
-    run: opt.RunFolder,
+    where: Where,
     approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
     reject: str | None = Option(None, help="Reject these edits, or all; what says the same is refused.", **DECIDE),
     reason: str | None = Option(None, help="--reject: why; it is kept.", rich_help_panel=opt.DECIDE),
@@ -69,19 +71,31 @@ def review(
     limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
     yes: opt.Yes = False,
     trust_run: opt.TrustRun = False,
+    space: Space = None,
+    key: Key = None,
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
     """Decide about the edits that wait for review.
 
-    An edit that waits is in no prompt.
+    An edit that waits is in no prompt. The service at an address takes --approve and --reject with ids.
     """
     from practicum.session.review import Present, Wanted, read_reviews
     from practicum.view.read import Story
 
-    out, wanted = Printer(json_), Wanted(trust, flag, section)
+    out = Printer(json_)
     if reason is not None and reject is None:
         raise UsageError("settings.unused", "--reason is that of a rejection: give --reject IDS, too")
+    if where.startswith(ADDRESSES):
+        local = {
+            "undo": undo, "flagged": flagged, "try": try_, "val": val, "fields": fields, "trust_run": trust_run,
+            "approve_better": approve_better, "only_trust": trust, "flag": flag, "section": section, "limit": limit,
+            "state": state if state != "pending" else None, **given,
+        }  # fmt: skip
+        require_none(where, local)
+        _review_at(where, space, key, approve, reject, reason, out)
+        return 0
+    run, wanted = folder_of(where, space), Wanted(trust, flag, section)
     if flagged and approve != ALL:
         raise UsageError("settings.unused", "--flagged is for --approve all: leave it out")
     if approve or reject or undo:
@@ -123,6 +137,28 @@ def review(
             "--reason TEXT"
         )
     return 0
+
+
+def _review_at(
+    where: str, space: str | None, key: str | None, approve: str | None, reject: str | None, reason: str | None,
+    out: Printer,
+) -> None:  # fmt: skip
+    """List what waits in the space of a service, or decide about it."""
+    chosen = [(id, "approve") for id in _ids(approve or "")] + [(id, "reject") for id in _ids(reject or "")]
+    if any(id == ALL for id, _ in chosen):
+        raise UsageError("settings.unused", "`all` is for a folder: name the ids that the list shows")
+    if not chosen:
+        waiting = perform_at("review", where, space, key)
+        out.result(waiting.as_json())
+        out.print(waiting.as_text())
+        return
+    decided = list[dict[str, Any]]()
+    for id, decision in chosen:
+        why = reason if decision == "reject" else None
+        done = perform_at("decide", where, space, key, id=id, decision=decision, reason=why)
+        decided.append(done.as_json())
+        out.print(done.as_text())
+    out.result({"decided": decided})
 
 
 def _decide(

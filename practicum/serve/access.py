@@ -322,10 +322,10 @@ def stored_keys(database: Database) -> Sequence[Grant]:
 def add_key(
     database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
     a_minute: int | None = None, id: str | None = None,
-) -> str:  # fmt: skip
-    """Make a key; it is returned, and nowhere else. `id` is the identity that the space must have; without it, the
-    space may be made later, and the key is for that one. Raises UsageError if there is one of this name for the space,
-    or if a name or a role is none, and UnknownSpace for a space that was deleted."""
+) -> tuple[Grant, str]:  # fmt: skip
+    """Make a key. Returns its grant, and the key itself, which is kept nowhere. `id` is the identity that the space
+    must have; without it, the space may be made later, and the key is for that one. Raises UsageError if there is one
+    of this name for the space, or if a name or a role is none, and UnknownSpace for a space that was deleted."""
     if others := [role for role in roles if role not in ROLES]:
         raise UsageError("key.invalid", f"there is no role {others[0]!r:.80}: there are {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
@@ -339,21 +339,23 @@ def add_key(
         "expires": None if days is None else now + 86_400 * days, "a_minute": a_minute,
     }  # fmt: skip
 
-    def write(whole: Transaction) -> None:
+    def write(whole: Transaction) -> str:
         known = None
         if space:
             known = reserve_space(whole.db, space) if id is None else find_space(whole.db, space)
             if known is None or id not in (None, known.space):
                 raise unknown(space)
-        at = whole.of(known.space if known is not None else "")
+        identity = known.space if known is not None else ""
+        at = whole.of(identity)
         if at.first(at.select(t.c.name).where(t.c.name == name)) is not None:
             raise UsageError(
                 "key.duplicate", f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name"
             )
         at.insert(t, row)
+        return identity
 
-    database.do(write).result()
-    return key
+    identity = database.do(write).result()
+    return Grant(name, space, frozenset(roles), row["digest"], row["expires"], a_minute, identity), key
 
 
 def _require_space_name(space: str) -> None:

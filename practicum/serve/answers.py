@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from time import time
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -352,19 +354,33 @@ class KeyRow(Answer):
     expires: float | None
     a_minute: int | None
 
+    def as_text(self) -> str:
+        allowed = [f"key {self.name} for {f'space {self.space}' if self.space else 'all spaces'}: "
+                   f"{', '.join(self.roles)}"]  # fmt: skip
+        if self.expires is not None:
+            verb = "expires" if self.expires > time() else "expired"
+            allowed.append(f"it {verb} at {datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC")
+        if self.a_minute is not None:
+            allowed.append(f"{quantity(self.a_minute, 'request')} a minute")
+        return "; ".join(allowed)
+
 
 class KeyList(Answer):
     """The keys in the store."""
 
     keys: list[KeyRow]
 
+    def as_text(self) -> str:
+        return "\n".join([*(f"- {one.as_text()}" for one in self.keys), quantity(len(self.keys), "key")])
 
-class NewKeyMade(Answer):
+
+class NewKeyMade(KeyRow):
     """A new key."""
 
-    name: str
-    space: str
     key: str
+
+    def as_text(self) -> str:
+        return f"{self.key}\n{super().as_text()}; it is not shown again"
 
 
 class KeyRemoved(Answer):
@@ -372,6 +388,9 @@ class KeyRemoved(Answer):
 
     name: str
     space: str
+
+    def as_text(self) -> str:
+        return f"key {self.name} is removed"
 
 
 class Spaces(Answer):

@@ -89,7 +89,8 @@ class SpaceMaker:
             )
         if own and settings.review not in (None, config.review):
             update_run(store, **config_columns(config.model_copy(update={"review": settings.review})))
-        if LIVE not in read_names(store):
+        # A command that looks at a run with this process's service leaves it as it is: its last version is live.
+        if (settings.upstream or settings.learn) and LIVE not in read_names(store):
             name_version(store, LIVE)
 
     def _create_space(self, name: str, context: str | None) -> None:

@@ -422,11 +422,11 @@ async def add_key(asked: Asked, form: NewKey) -> answers.NewKeyMade:
     """Make a key. The answer has the key, which is shown only once."""
     space, database = _own(asked, form.space), asked.service.database
     id = (await asked.service.spaces.current(space, asked.endings, asked.grant)).id if space else None
-    key = await asyncio.to_thread(
+    grant, key = await asyncio.to_thread(
         access.add_key, database, form.name, space, form.roles, form.days, form.a_minute, id
     )  # fmt: skip
     asked.keys.forget()
-    return answers.NewKeyMade(name=form.name, space=space, key=key)
+    return answers.NewKeyMade(**grant.as_json(), key=key)
 
 
 @operation("DELETE", "/v1/keys", "admin")

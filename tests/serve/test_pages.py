@@ -19,7 +19,8 @@ from practicum.view.read import episodes, sums
 
 
 async def a_key(at: Served, name: str, *roles: access.Role, space: str = "", days: float | None = None) -> str:
-    return await asyncio.to_thread(access.add_key, at.service.database, name, space, roles, days)
+    _, key = await asyncio.to_thread(access.add_key, at.service.database, name, space, roles, days)
+    return key
 
 
 async def a_reviewer(at: Served, name: str = "anna") -> Person:

@@ -77,7 +77,7 @@ def browser() -> Iterator[Any]:
 
 async def with_key(at: Served) -> str:
     """A key for reviews, which the service knows."""
-    key = await asyncio.to_thread(add_key, at.service.database, "anna", "", ["ask", "report", "review"])
+    _, key = await asyncio.to_thread(add_key, at.service.database, "anna", "", ["ask", "report", "review"])
     at.keys.forget()
     await at.keys.refresh()
     return key

@@ -21,9 +21,8 @@ RULES = {"e0": "If it is about battery, answer K5.", "e1": "If it is about scree
          "e2": "If it is about files, answer K9."}  # fmt: skip
 FIRST_COMMANDS = ["demo", "learn", "run", "eval", "compare", "serve", "mcp", "show", "view", "export", "review", "help"]
 OPERATIONS = (
-    "recall", "report", "remember", "interactions", "playbook", "history", "corrections", "review", "decide", "remove",
-    "decide-rollout", "learn", "export-user", "forget-user", "keys", "add-key", "remove-key", "spaces", "add-space",
-    "remove-space",
+    "recall", "report", "remember", "interactions", "playbook", "history", "corrections", "remove", "decide-rollout",
+    "learn", "spaces", "add-space", "remove-space",
 )  # fmt: skip
 COMMANDS = [
     *FIRST_COMMANDS, "space resume", "space edit", "space import", "space name", "space rollback", "space forget",

@@ -175,6 +175,10 @@ class Client:
     def space(self) -> str:
         return self.headers.get("x-practicum-space", "default")
 
+    @property
+    def key(self) -> str:
+        return self.headers["authorization"].removeprefix("Bearer ")
+
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """Send a request; `body` is bytes, or a value that is sent as JSON."""
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()

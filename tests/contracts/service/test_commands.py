@@ -7,7 +7,22 @@ import signal
 from pathlib import Path
 
 import pytest
-from service_kit import LEARNING, Client, Service, command, learn, new_space, serving, teach_to_try, told, until
+from service_kit import (
+    BODIES,
+    CHAT,
+    LEARNING,
+    Client,
+    Service,
+    command,
+    learn,
+    new_space,
+    refused,
+    serving,
+    teach_to_try,
+    told,
+    unique,
+    until,
+)
 from service_model import Model
 
 import practicum
@@ -18,6 +33,13 @@ def edited(folder: Path, tmp_path: Path, text: str) -> int:
     (tmp_path / "playbook.md").write_text(f"# Playbook\n\n## rules\n\n- {text}\n")
     version: int = told("space", "edit", folder, "--file", tmp_path / "playbook.md", "--yes")["version"]
     return version
+
+
+def code_of(*words: object) -> str:
+    """The code of the error with which a command fails."""
+    done = command(*words, "--json")
+    assert done.returncode == 2, done.stdout
+    return str(json.loads(done.stdout)["error"]["code"])
 
 
 def test_an_edit_is_live_at_once(space: Client, folder: Path, tmp_path: Path) -> None:
@@ -60,6 +82,50 @@ def test_without_the_service_a_change_waits_for_its_next_start(model: Model, tmp
     with serving(model, store) as service:
         assert service.client.health()["version"] == version
         assert "Quetzals" in service.client.shown()
+
+
+def test_a_review_is_decided_at_an_address(locked: Client) -> None:
+    user = locked.as_user("anna")
+    user.report(user.ask("What are quetzals?"), target="Birds.")
+    user.report(user.ask("What are ibises?"), target="Birds, too.")
+    there = (locked.url, "--space", locked.space, "--key", locked.key)
+    first, second = told("review", *there)["corrections"]
+    decided = told("review", *there, "--approve", first["id"], "--reject", second["id"], "--reason", "no")["decided"]
+    assert [(one["id"], one["state"]) for one in decided] == [(first["id"], "live"), (second["id"], "rejected")]
+    assert told("review", *there)["corrections"] == []
+    assert code_of("review", *there, "--approve", second["id"]) == "review.decided"
+    for local in (("--undo", "c1"), ("--try", "all"), ("--approve", "all"), ("--limit", 1)):
+        assert code_of("review", *there, *local) == "settings.unused"
+
+
+def test_a_users_data_is_exported_and_forgotten_at_an_address(locked: Client) -> None:
+    locked.as_user("anna").ask("My secret is the heron.")
+    there = (locked.url, "--space", locked.space, "--key", locked.key, "--user", "anna")
+    assert "the heron" in json.dumps(told("export", *there)["items"])
+    (done,) = told("space", "forget", *there, "--yes")["spaces"]
+    assert (done["user"], done["interactions"], done["left"]) == ("anna", 1, 0)
+    assert code_of("export", *there) == "user.unknown"
+    assert code_of("export", locked.url) == code_of("space", "forget", locked.url) == "settings.missing"
+
+
+def test_keys_are_made_listed_and_removed_at_an_address(locked: Client) -> None:
+    name, there = unique("key"), ("--store", locked.url, "--key", locked.key)
+    made = told("key", "add", name, "--grant", "ask", "--space", locked.space, *there)
+    assert (made["name"], made["space"], made["roles"]) == (name, locked.space, ["ask"])
+    assert locked.with_key(made["key"]).ask()
+    assert name in [one["name"] for one in told("key", "list", *there)["keys"]]
+    assert told("key", "remove", name, "--space", locked.space, *there)["name"] == name
+    refused(locked.with_key(made["key"]).send("POST", CHAT, BODIES[CHAT]), "key.wrong")
+
+
+def test_an_operation_that_reads_leaves_a_run_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are birds.\n")
+    run = tmp_path / "run"
+    told("space", "import", tmp_path / "playbook.md", "--out", run)
+    before = told("show", run)
+    assert told("space", "playbook", run)["total"] == 1
+    assert told("show", run) == before
+    assert before["names"] == {}
 
 
 READING: dict[str, tuple[object, ...]] = {
