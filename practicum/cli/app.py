@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -99,8 +100,8 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
             return code, error_body("run.interrupted", "interrupted") if code == 130 else None
         if type(error).__name__ == "NoArgsIsHelpError":
             return code, None  # the help was printed
-        message = error.format_message().replace("Value error, ", "")
         context = getattr(error, "ctx", None)
+        message = " ".join(_wrong_option(error, context).replace("Value error, ", "").split())
         command = getattr(context, "command_path", "practicum")
         # An operation refuses a wrong option as it refuses a wrong field on every other face.
         operation = getattr(getattr(getattr(context, "command", None), "callback", None), "operation", None)
@@ -113,6 +114,21 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
             return 1, error_body("package.unsuitable", "; ".join(unmet))
     text = f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
     return 1, error_body("practicum.bug", text)
+
+
+def _wrong_option(error: Any, context: Any) -> str:
+    """The message of an error of typer. For an option that does not exist it names the closest one, or says that the
+    value of this name is an argument."""
+    name = str(getattr(error, "option_name", ""))
+    if type(error).__name__ != "NoSuchOption" or context is None:
+        return str(error.format_message())
+    arguments = [p.name for p in context.command.params if p.param_type_name == "argument"]
+    if name.lstrip("-").replace("-", "_") in arguments:
+        places = " ".join(one.upper() for one in arguments).replace("WHERE", "SPACE")
+        return f"{name} is an argument, given without its name: {context.command_path} {places}"
+    options = [option for p in context.command.params for option in p.opts if option.startswith("--")]
+    close = get_close_matches(name, options, n=1)
+    return f"No such option: {name}{f' (did you mean {close[0]}?)' if close else ''}"
 
 
 if __name__ == "__main__":

@@ -378,7 +378,8 @@ def rollback(
 ) -> None:
     """Make an earlier version the last one again.
 
-    That is a new version, and nothing is lost.
+    That is a new version, and nothing is lost. At the address of a service, all requests see VERSION at once (default:
+    the one before).
     """
     from practicum.session.amend import roll_back
     from practicum.store.database import Store, as_stored

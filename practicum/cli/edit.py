@@ -25,7 +25,8 @@ def edit(
 ) -> None:
     """Change the playbook in your editor.
 
-    The editor is $VISUAL or $EDITOR. The changes become a new version.
+    The editor is $VISUAL or $EDITOR. The changes become a new version. At the address of a service, `practicum space
+    edit ADDRESS ID` changes one entry: see its --help.
     """
     from practicum.core import playbook
     from practicum.session.amend import require_ended

@@ -55,7 +55,7 @@ def learn(
     if [tasks, from_, from_traces].count(None) != 2:
         raise UsageError(
             "tasks.missing",
-            "learning needs tasks: give a file of JSON lines, or --from SPACE, or --from-traces TRACES",
+            "learning takes tasks from one source: a file of JSON lines, --from SPACE, or --from-traces TRACES",
         )
     if trust_scores and from_traces is None:
         raise UsageError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, confirm
 from practicum.core.errors import UsageError
 from practicum.core.settings import HELPS
 from practicum.models.keys import ADDRESSES
@@ -58,8 +58,11 @@ def command_of(operation: Operation) -> Callable[..., None]:
     named = operation.form.model_fields
 
     def run(
-        where: str, space: str | None, key: str | None, json_: bool, user: str | None = None, **given: Any
+        where: str, space: str | None, key: str | None, json_: bool, user: str | None = None, yes: bool = False,
+        **given: Any,
     ) -> None:  # fmt: skip
+        if operation.question:
+            confirm(operation.question.format(**given), yes)
         if "user" in named:
             given, user = {**given, "user": user}, None
         if "space" in named:
@@ -87,7 +90,9 @@ def command_of(operation: Operation) -> Callable[..., None]:
         parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
     if "user" not in named and operation.role in ("ask", "report") and not operation.whole:
         parameters.append(Parameter("user", Parameter.KEYWORD_ONLY, default=None, annotation=User))
-    shared = (("space", None, Space), ("key", None, Key), ("json_", False, opt.Json))
+    shared = [("space", None, Space), ("key", None, Key), ("json_", False, opt.Json)]
+    if operation.question:
+        shared.insert(0, ("yes", False, opt.Yes))
     parameters += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind) for name, value, kind in shared
     ]
@@ -109,7 +114,9 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
     if where.startswith(ADDRESSES):
         return ServiceTransport(where, space, key)
     folder, name = (Path(where), None) if "://" in where else located(Path(where))
-    if "://" in where or read_elsewhere(folder) is not None:
+    if (strange := "://" in where) and not where.startswith("postgresql"):
+        raise UsageError("run.not_found", f"{where} is neither a folder nor an address (http://host:port)")
+    if strange or read_elsewhere(folder) is not None:
         raise UsageError(
             "store.unsupported", f"{where} is in a database: give the address of the service (practicum serve {where})"
         )

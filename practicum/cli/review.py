@@ -68,7 +68,9 @@ def review(
         None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
     ),
     section: str | None = opt.option(None, panel=opt.ONLY),
-    limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
+    limit: int | None = Option(
+        None, min=1, help=f"Show at most N, the oldest first (default: {LISTED}; --json: all).", **ONLY
+    ),
     yes: opt.Yes = False,
     trust_run: opt.TrustRun = False,
     space: Space = None,

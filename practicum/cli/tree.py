@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, getdoc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -218,14 +219,15 @@ def write(formatter: Any, parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 def _meant(group: str, name: str) -> str:
     """Says which command a wrong name may stand for: the one of that name in another group, or the closest."""
-    paths = [*PLACES, *GROUPS, *COMMANDS.registered()]
+    paths = [*PLACES, *GROUPS, *COMMANDS.registered(), *(operations() if group == OPERATED else ())]
     by_name: dict[str, list[str]] = {}
     for path in sorted(paths, key=lambda path: not path.startswith(group)):
         by_name.setdefault(path.split()[-1], []).append(path)
-    if name not in by_name and not (close := get_close_matches(name, by_name, n=1)):
-        return ": practicum help lists all"
-    meant = by_name[name if name in by_name else close[0]]
-    return f": did you mean {' or '.join(f'practicum {path}' for path in meant)}?"
+    within = [last for last, found in by_name.items() if group and found[0].startswith(group)]
+    close = [name] if name in by_name else get_close_matches(name, within, n=1) or get_close_matches(name, by_name, n=1)
+    if not close:
+        return f": practicum {f'{group} --help' if group else 'help'} lists all"
+    return f": did you mean {' or '.join(f'practicum {path}' for path in by_name[close[0]])}?"
 
 
 def build(path: str, *, at_service: bool = False) -> Any:
@@ -241,6 +243,14 @@ def build(path: str, *, at_service: bool = False) -> Any:
     @wraps(function)
     def command(**given: Any) -> Any:
         given.pop(ALL, None)
+        for value in given.values():
+            if isinstance(value, Path) and value.parts[:1] in (("http:",), ("https:",)):
+                address = str(value).replace(":/", "://", 1)
+                raise UsageError(
+                    "run.not_found",
+                    f"{address} is an address, and `practicum {path}` takes a folder or a file there (practicum space "
+                    "--help lists the commands that take the address of a service)",
+                )
         return function(**given)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

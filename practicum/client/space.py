@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -46,6 +47,8 @@ def open(
                     "settings.unused", f"`{name}` is for a store: a service has its own (practicum serve --{option})"
                 )
         return SpaceClient(ServiceLink(ServiceTransport(where, space, key, pass_key=pass_key), pass_key=pass_key))
+    if re.fullmatch(r"[A-Za-z0-9.-]+:[0-9]{1,5}(/.*)?", str(where)):
+        raise UsageError("service.invalid_address", f"{where} is the address of a service without http:// before it")
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",

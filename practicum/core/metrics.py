@@ -139,9 +139,10 @@ _ALL = [
     *_series(
         "dynamics",
         ("current", "share", "current", "tasks that the checkpoint solves"),
-        ("recent", "share", "recently", "tasks that one of the last checkpoints solves"),
-        ("active", "share", "unstable", "tasks that one of the last checkpoints solves, and this one does not"),
-        ("stale", "share", "stale", "tasks that a checkpoint before those solves, and none since"),
+        ("recent", "share", "recently solved", "tasks that one of the last checkpoints solves"),
+        ("active", "share", "active instability", "tasks that one of the last checkpoints solves, and this one does "
+         "not"),
+        ("stale", "share", "stale regressions", "tasks that a checkpoint before those solves, and none since"),
         ("best", "share", "best so far", "tasks that any checkpoint so far solves"),
     ),
     *_progress(

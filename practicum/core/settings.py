@@ -22,13 +22,13 @@ HELPS: Mapping[str, str] = {
     "--entry": "An entry, by its id.",
     "--fields": "Names of fields in task files, as input=question,target=answer.",
     "--format": "The format of the file.",
-    "--grant": "What a key or an agent may do: ask, report, review or admin (all); repeatable.",
+    "--grant": "A role: ask, report or review; of a key also admin (everything). Repeatable.",
     "--json": "Print one JSON object on standard output.",
-    "--key": "A key of the service; serve takes several: KEY for all spaces, or SPACE=KEY.",
+    "--key": "The key of the service; serve takes several, each for all spaces (KEY) or for one (SPACE=KEY).",
     "--learner": "The model that learns from outcomes.",
     "--log": "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.",
     "--methods": "Methods, as a,b,c.",
-    "--out": "Where the results are kept (default: a new folder).",
+    "--out": "The folder of the results (default: a new one).",
     "--output": "The file or folder to write.",
     "--plot": "Draw pictures (PNG): the file, or the folder of several.",
     "--port": "The port to listen on; 0: a free one.",
@@ -166,6 +166,6 @@ def settings_of(model: type[BaseModel]) -> Mapping[str, SettingField]:
                     next((getattr(part, bound) for part in field.metadata if hasattr(part, bound)), None)
                     for bound in ("ge", "le")
                 )
-                default = field.get_default(call_default_factory=True)
+                default = None if field.is_required() else field.get_default(call_default_factory=True)
                 found[name] = SettingField(name, field.annotation, default, setting, least, most)
     return found

@@ -36,16 +36,28 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None = None) -> str:
-    """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself. A text that
-    does not match a pattern is explained by the description of its field in `model`, not by the pattern."""
+    """The first thing that is wrong with a value, after where it is; `whole` stands for the value itself. A value that
+    does not match a pattern, or none of several types, is explained by the description of its field in `model`."""
     first = error.errors()[0]
-    where, said = ".".join(map(str, first["loc"])) or whole, first["msg"].removeprefix("Value error, ")
-    if first["type"] == "string_pattern_mismatch":
-        field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
+    field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
+    # Of several types, pydantic names the one that it tried, which is no name of a field.
+    several = field is not None and len(first["loc"]) > 1 and not _NAME.fullmatch(str(first["loc"][1]))
+    where = ".".join(map(str, first["loc"][:1] if several else first["loc"])) or whole
+    what = _WRONG.get(first["type"]) or re.sub(r"^(Input|String|List) should", "it should", first["msg"])
+    what = what.removeprefix("Value error, ").partition(" after validation")[0]
+    if first["input"] == "":
+        what = "it is empty"
+    if first["type"] == "string_pattern_mismatch" or several:
         form = f": {field.description}" if field is not None and field.description else ""
         value = str(first["input"])
-        said = f"{value[:60]!r} does not fit{form}" if value.strip() else "it is blank"
-    return f"{where}: {said}" if where else said
+        what = f"{value[:60]!r} does not fit{form}" if value.strip() else "it is blank"
+    return f"{where}: {what}" if where else what
+
+
+_NAME = re.compile(r"(?!(bool|int|float|str|datetime)$)[A-Za-z_]\w*|\d+")
+
+_WRONG = {"missing": "it is missing", "extra_forbidden": "there is no such field"}
+"""What is wrong, by pydantic's type of the error."""
 
 
 def wrong_field(error: ValidationError) -> str | None:

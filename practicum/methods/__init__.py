@@ -168,7 +168,8 @@ def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> Usa
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         known = kind.model_fields
-        text = f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
+        listed = f"practicum bench methods {name} lists those it has"
+        text = f"method {name} has no setting `{field}`{closest(field, known)}: {listed}"
         return UsageError("settings.unknown", text, setting=field, method=name, known=[*known])
     if not field:
         text = f"method {name}: {first['msg'].removeprefix('Value error, ')}"

@@ -55,20 +55,21 @@ def read_prices(value: Any) -> Any:
             raise UsageError(
                 "price.invalid", f"two prices are given for {'models without one' if name == UNLISTED else name}"
             )
-        found[name] = _read_price(price)
+        found[name] = _read_price(price, text)
     return found
 
 
-def _read_price(text: str) -> dict[str, float]:
+def _read_price(text: str, given: str | None = None) -> dict[str, float]:
+    """The prices in a text, which is a part of what was `given`. Raises UsageError for another form."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.partition("=")
         try:
             found[_NAMES[name.strip()]] = float(number)
         except (KeyError, ValueError) as error:
-            raise UsageError("price.invalid", f"price {text!r} must read {_FORM}") from error
+            raise UsageError("price.invalid", f"price {given or text!r} must read {_FORM}") from error
     if not {"input", "output"} <= found.keys() or min(found.values()) < 0:
-        raise UsageError("price.invalid", f"price {text!r} must read {_FORM}")
+        raise UsageError("price.invalid", f"price {given or text!r} must read {_FORM}")
     return found
 
 

@@ -70,8 +70,8 @@ class Grant:
         return includes(self.roles, role)
 
     def require(self, role: Role, what: str) -> None:
-        """Raises Forbidden for `what` takes a role that the key does not have."""
-        require_role(self.roles, role, what, self.name)
+        """Raises Forbidden for `what`, if it takes a role that the key does not have."""
+        require_role(self.roles, role, what, f"the key {self.name}")
 
     def require_all_spaces(self, what: str) -> None:
         """Raises Forbidden for `what` is about all spaces, if the key is for one."""
@@ -245,7 +245,7 @@ class Keys:
         found = self._given.get(digest) or self._stored.get(digest)
         if found is None:
             self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
-            raise Wrong("key.wrong", "this key is wrong")
+            raise Wrong("key.wrong", "this key is not known here: check it, or make another one (practicum key add)")
         if found.expired:
             raise Wrong("key.expired", f"the key {found.name} has expired: ask for a new one (practicum key add)")
         return found

@@ -276,8 +276,17 @@ class WaitingEdits(Answer):
     problem: str | None
 
     def as_text(self) -> str:
-        edits = json.dumps(self.edits, ensure_ascii=False)
-        return f"- {self.id} edits: {edits}" + (f" ({self.problem})" if self.problem else "")
+        flags = ", ".join(dict.fromkeys(str(flag["what"]) for flag in self.flags))
+        head = f"- {self.id}, trust {self.trust}{f', flagged: {flags}' if flags else ''}"
+        problem = [f"  cannot be approved: {self.problem}"] if self.problem else []
+        return "\n".join([head, *(f"  {_edit_text(edit)}" for edit in self.edits), *problem])
+
+
+def _edit_text(edit: Mapping[str, Any]) -> str:
+    """An edit that waits, on one line."""
+    target = ", ".join(edit.get("ids") or filter(None, [edit.get("id") or edit.get("section")]))
+    text = f": {one_line(edit['text'], 1_000)}" if edit.get("text") else ""
+    return f"{edit['op']} {target}{text}" + (f" ({one_line(edit['reason'], 300)})" if edit.get("reason") else "")
 
 
 class Waiting(Answer):
@@ -404,12 +413,18 @@ class SpaceMade(Answer):
 
     name: str
 
+    def as_text(self) -> str:
+        return f"The service has the space {self.name}."
+
 
 class SpaceRemoved(Answer):
     """The space that was deleted, with the number of its rows."""
 
     name: str
     rows: int
+
+    def as_text(self) -> str:
+        return f"The space {self.name} is deleted, with {quantity(self.rows, 'row')}."
 
 
 class UserData(Answer):
@@ -439,6 +454,13 @@ class ForgottenUser(Answer):
     alike: int
     left: int
     state: Literal["done"]
+
+    def as_text(self) -> str:
+        kinds = ("interaction", "outcome", "correction")
+        rows = ", ".join(quantity(getattr(self, f"{kind}s"), kind) for kind in kinds)
+        learned = f"{quantity(self.entries, 'entry')} and {quantity(self.records, 'record')}"
+        alike = f" {quantity(self.alike, 'record')} with rare words of the user are left." if self.alike else ""
+        return f"Removed from space {self.space}: {rows}; of what was learned {learned}.{alike}"
 
 
 class SpaceHealth(Answer):

@@ -66,6 +66,8 @@ class Operation:
     patience: float | None = PATIENCE
     adds: bool = False
     advice: str = ""
+    question: str = ""
+    """What a terminal asks before it is done; {name} is the value of a field."""
 
     @property
     def label(self) -> str:
@@ -106,14 +108,16 @@ A = TypeVar("A", bound=Answer)
 
 def operation(
     verb: Verb, path: str, role: Role, status: int = 200, *, whole: bool = False,
-    patience: float | None = PATIENCE, adds: bool = False, advice: str = "",
+    patience: float | None = PATIENCE, adds: bool = False, advice: str = "", question: str = "",
 ) -> Callable[[Callable[[Asked, F], Awaitable[A]]], Callable[[Asked, F], Awaitable[A]]]:  # fmt: skip
     """Add a function to the table, under its name. Its docstring says what it does."""
 
     def add(do: Callable[[Asked, F], Awaitable[A]]) -> Callable[[Asked, F], Awaitable[A]]:
         types, name = get_type_hints(do), do.__name__
         form, answer = types["form"], types["return"]
-        OPERATIONS[name] = Operation(name, verb, path, role, do, form, answer, status, whole, patience, adds, advice)
+        OPERATIONS[name] = Operation(
+            name, verb, path, role, do, form, answer, status, whole, patience, adds, advice, question
+        )
         return do
 
     return add
@@ -122,9 +126,9 @@ def operation(
 async def perform(operation: Operation, asked: Asked, given: bytes | Mapping[str, Any]) -> Answer:
     """Do what is asked, from the bytes of a JSON object or from fields. Raises UsageError for a form that is wrong,
     Forbidden for a role or a space that the key is not for, and StoreError if it cannot be done."""
-    asked.grant.require(operation.role, operation.name)
+    asked.grant.require(operation.role, f"the operation {operation.name}")
     if operation.whole:
-        asked.grant.require_all_spaces(operation.name)
+        asked.grant.require_all_spaces(f"the operation {operation.name}")
     asked.service.spaces.require_since(asked.space, asked.endings)
     if asked.grant.identity:
         await asked.service.spaces.current(asked.space, asked.endings, asked.grant)

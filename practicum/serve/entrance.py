@@ -61,7 +61,7 @@ class Entrance:
         grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)
         if grant.space and wanted not in (None, grant.space):
-            raise RequestRefused("key.forbidden", f"this key is for space {grant.space}: leave out x-practicum-space")
+            raise RequestRefused("key.forbidden", f"this key is for space {grant.space}, and not for {wanted:.80}")
         call.space = grant.space or wanted or self._default
         return grant, call.space
 

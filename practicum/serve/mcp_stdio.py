@@ -25,7 +25,8 @@ MOST_LINE = 2**20
 
 _TOO_LONG = f"a message has more than {MOST_LINE:,} bytes"
 TOO_LONG = {"code": -32600, "message": _TOO_LONG, "data": error_body("request.too_large", _TOO_LONG)}
-"""The error of JSON-RPC for a message that is not read."""
+NO_JSON = {"code": -32700, "message": "a message is not JSON", "data": error_body("request.malformed", "no JSON")}
+"""The errors of JSON-RPC for a message that is not read."""
 
 
 def run(transport: Transport, failed: Callable[[PracticumError], object]) -> None:
@@ -86,15 +87,16 @@ class Wire:
         self._again, self._answered = [*lines], [*answered]
 
     async def read(self) -> bytes:
-        """The next line; empty at the end. One that is too long is answered with an error, and left out."""
+        """The next line; empty at the end. One that is too long, or no JSON, is answered with an error, and left
+        out."""
         if self._again:
             return self._again.pop(0)
-        line, whole = await asyncio.to_thread(self._line)
-        while not whole:
-            error = {"jsonrpc": "2.0", "id": None, "error": TOO_LONG}
-            await asyncio.to_thread(self._send, json.dumps(error).encode() + b"\n")
+        while True:
             line, whole = await asyncio.to_thread(self._line)
-        return line
+            if whole and (not line.strip() or _is_json(line)):
+                return line
+            error = {"jsonrpc": "2.0", "id": None, "error": NO_JSON if whole else TOO_LONG}
+            await asyncio.to_thread(self._send, json.dumps(error).encode() + b"\n")
 
     def _line(self) -> tuple[bytes, bool]:
         """The next line, and whether it is no longer than MOST_LINE; of a longer one only its end is kept."""
@@ -124,6 +126,14 @@ class Wire:
 
     async def flush(self) -> None:
         """Each line is sent at once."""
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 async def _speak(transport: Transport, wire: Wire, failed: Callable[[PracticumError], object]) -> None:

@@ -38,8 +38,6 @@ _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_b
 """The name of a session or a user."""
 
 _Version = Annotated[int, Field(ge=0, le=2**31 - 1)]
-_ENTRY = "the id of an entry is e and a number, such as e5"
-_CORRECTION = "that of a correction or a note is c and a number, such as c5"
 _SEEN = "The version in which the entry was read: the edit is refused if the entry was changed later."
 
 
@@ -242,7 +240,7 @@ class Decision(Form):
     """A decision of a review."""
 
     id: Annotated[str, Field(pattern=r"^(c[0-9]{1,9}|[0-9]{1,9}\.[0-9]{1,9})$")] = Field(
-        description=f"the id of edits is two numbers, such as 3.1; {_CORRECTION}"
+        description="What waits: edits, such as 3.1, or a correction or a note, such as c5."
     )
     decision: Literal["approve", "reject"] = Field(description="approve or reject.")
     reason: Annotated[str, Field(max_length=2_000)] = Field("", description="The reason for a rejection; it is kept.")
@@ -260,14 +258,14 @@ class EntryEdit(Form):
     """An edit of an entry."""
 
     id: Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")] | None = Field(
-        default=None, description=f"without it an entry is added; {_ENTRY}"
+        default=None, description="The entry to change, such as e5. Leave it out to add one."
     )
     text: Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)] | None = Field(
         None, description="The new text."
     )
     section: (
         Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\n\r]*$"), AfterValidator(not_blank)] | None
-    ) = Field(default=None, description="the name of a section is one line")
+    ) = Field(default=None, description="The section: one line.")
     seen: _Version | None = Field(None, description=_SEEN)
 
 
@@ -284,7 +282,9 @@ async def edit(asked: Asked, form: EntryEdit) -> answers.Edited:
 class Removal(Form):
     """What is removed."""
 
-    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,9}$")] = Field(description=f"{_ENTRY}; {_CORRECTION}")
+    id: Annotated[str, Field(pattern=r"^[ce][0-9]{1,9}$")] = Field(
+        description="An entry, such as e5, or a correction or a note, such as c5."
+    )
     seen: _Version | None = Field(None, description=_SEEN)
 
 
@@ -316,7 +316,7 @@ class RollbackTarget(Form):
     )
 
 
-@operation("POST", "/v1/rollback", "review")
+@operation("POST", "/v1/rollback", "review", question="Change the version that all requests see?")
 async def rollback(asked: Asked, form: RollbackTarget) -> answers.LiveVersion:
     """Make a version live for all requests, and end the trial of a new one."""
     space = await asked.service.spaces.opened(asked.space)
@@ -341,9 +341,10 @@ async def learn(asked: Asked, form: Nothing) -> answers.LearningStart:
     """Begin a round of learning. It begins as soon as possible, however few outcomes wait."""
     space = await asked.service.spaces.opened(asked.space)
     if not asked.service.settings.learn:
-        raise Conflict(
-            "learning.disabled", "this service does not learn: it was started with --no-learning, or without a model"
-        )
+        why = "this service does not learn: it was started with --no-learning, or without a model"
+        if not asked.service.settings.upstream:
+            why = "no service is at work here: learn with practicum learn --from SPACE, or start practicum serve"
+        raise Conflict("learning.disabled", why)
     asked.service.learner.want(space.name)
     when = "begins" if space.rollout is None else f"begins when version {space.rollout.version} is decided about"
     return answers.LearningStart(space=asked.space, learning=when)
@@ -460,7 +461,10 @@ async def add_space(asked: Asked, form: SpaceName) -> answers.SpaceMade:
     return answers.SpaceMade(name=form.name)
 
 
-@operation("DELETE", "/v1/spaces", "admin", whole=True)
+@operation(
+    "DELETE", "/v1/spaces", "admin", whole=True,
+    question="Delete space {name} with everything that was asked, reported and learned in it?",
+)  # fmt: skip
 async def remove_space(asked: Asked, form: SpaceName) -> answers.SpaceRemoved:
     """Delete a space. Everything that was asked, reported and learned in it is deleted, and its keys."""
     done = await editing.remove_space(asked.service, form.name)

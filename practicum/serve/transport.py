@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -107,7 +108,8 @@ class Transport(ABC):
             ) as response:
                 status, raw = response.status, await _body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Away("service.unreachable", str(error) or "no answer in time") from error
+            why = os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else str(error)
+            raise Away("service.unreachable", why or "no answer in time") from error
         try:
             reply = json.loads(raw)
             if status < 300:

@@ -154,7 +154,8 @@ class Config(BaseModel):
         "With choices, grammar is fixed once an attempt is kept.",
     )] = "native"
     temperature: Annotated[float | None, Setting(
-        "The sampling temperature of every role; None leaves it to the provider.", Panel.MODEL,
+        "The sampling temperature of every role.", Panel.MODEL,
+        note="If a program gives None, the provider chooses it.",
         resume=Resume.NOTHING, inert=True,
     )] = Field(default=0.0, ge=0)
     max_output_tokens: Annotated[int | None, Setting(

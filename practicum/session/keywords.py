@@ -73,7 +73,7 @@ class RunOptions(TypedDict, total=False):
     """How models are asked for JSON: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
     call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar is fixed once an attempt is kept."""
     temperature: float | None
-    """The sampling temperature of every role; None leaves it to the provider."""
+    """The sampling temperature of every role. If a program gives None, the provider chooses it."""
     max_output_tokens: int | None
     """Tokens that one call may write, at most. If it is None: 4,096 in the profile full and 1,024 in small."""
     timeout: float
@@ -153,7 +153,7 @@ class ResumeOptions(TypedDict, total=False):
     """How models are asked for JSON: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
     call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar is fixed once an attempt is kept."""
     temperature: float | None
-    """The sampling temperature of every role; None leaves it to the provider."""
+    """The sampling temperature of every role. If a program gives None, the provider chooses it."""
     timeout: float | None
     """Seconds that one try of a call may take, from the connection to the last byte."""
     retries: int | None

@@ -73,12 +73,14 @@ class Report(Form):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     INVALID: ClassVar[str] = "outcome.invalid"
-    WRONG: ClassVar[str] = "this is no report"
+    WRONG: ClassVar[str] = "the report is wrong"
 
     interaction: _Id | None = Field(
         None, description="The id of the interaction or of the provider's response; or last."
     )
-    session: _Id | None = Field(None, description="In place of it: its last interaction; the score is for all of them.")
+    session: _Id | None = Field(
+        None, description="Instead of an id: a session. The report is about its last interaction, the score about all."
+    )
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
         None, description="From 0 (wrong) to 1 (right), or true or false."
     )
@@ -99,9 +101,9 @@ class Report(Form):
     @model_validator(mode="after")
     def _is_about_something(self) -> Report:
         if (self.interaction is None) == (self.session is None):
-            raise ValueError("give `interaction` or `session`, and not both: what it is about")
+            raise ValueError("give either `interaction` or `session`: what the report is about")
         if all(getattr(self, name) is None for name in REPORTED):
-            raise ValueError(f"it says nothing: give one of {', '.join(REPORTED)}")
+            raise ValueError(f"it is empty: give one of {', '.join(REPORTED)}")
         return self
 
     @property

@@ -35,7 +35,9 @@ def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
 
 def unknown(name: str) -> UnknownSpace:
     return UnknownSpace(
-        "space.unknown", f"there is no space {name!r}: start the service with --space {name}", space=name
+        "space.unknown",
+        f"there is no space {name!r}: make it (practicum space add-space, or practicum serve --space {name})",
+        space=name,
     )
 
 

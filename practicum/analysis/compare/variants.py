@@ -114,7 +114,7 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
     if setting not in methods.setting_docs(method):
         raise UsageError(
             "settings.unknown",
-            f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}",
+            f"method {method} has no setting {setting!r}: practicum bench methods {method} lists those it has",
             setting=setting,
             method=method,
         )

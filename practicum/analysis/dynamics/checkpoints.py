@@ -71,9 +71,9 @@ class Dynamics:
                 **names,
                 "current": float(curves.current[i]),
                 "recent": {name: float(recency.recent[i]) for name, recency in windows.items()},
-                "active_instability": {name: float(recency.active[i]) for name, recency in windows.items()},
+                "active": {name: float(recency.active[i]) for name, recency in windows.items()},
                 "stale": {name: float(recency.stale[i]) for name, recency in windows.items()},
-                "best_so_far": float(curves.best[i]),
+                "best": float(curves.best[i]),
             }
             for i, names in enumerate(named)
         ]

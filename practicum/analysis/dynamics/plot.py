@@ -8,6 +8,7 @@ from pathlib import Path
 
 from practicum.analysis.dynamics.curves import Curves, Window
 from practicum.analysis.png import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figure, plain, write_png
+from practicum.core.metrics import METRICS
 
 MARKED = 40
 """Up to this number of checkpoints each has a mark of its own."""
@@ -23,16 +24,18 @@ def dynamics_plot(
 
     axes = figure.add_subplot()
     plain(axes)
+    named = {metric.field: metric.title for metric in METRICS.values() if metric.group == "dynamics"}
     x = list(range(len(curves.current)) if steps is None else steps)
     now, recent, best = (100 * rates for rates in (curves.current, curves.by_window[window].recent, curves.best))
     mark = "o" if len(x) <= MARKED else None
-    axes.plot(x, now, color=BLUE, lw=2.2, marker=mark, ms=3.5, zorder=4, label="current: solved at this checkpoint")
-    axes.fill_between(x, now, recent, color=ORANGE, alpha=0.4, lw=0, label="active instability")
+    label = f"{named['current']}: solved at this checkpoint"
+    axes.plot(x, now, color=BLUE, lw=2.2, marker=mark, ms=3.5, zorder=4, label=label)
+    axes.fill_between(x, now, recent, color=ORANGE, alpha=0.4, lw=0, label=named["active"])
     if window is not None:
-        label = f"recently solved: in the last {window} checkpoints"
+        label = f"{named['recent']}: in the last {window} checkpoints"
         axes.plot(x, recent, color=ORANGE, lw=1.6, ls="--", zorder=3, label=label)
-        axes.fill_between(x, recent, best, color=GREY, alpha=0.3, lw=0, label="stale regressions")
-    axes.plot(x, best, color=INK, lw=1.1, ls=":", label="best so far: ever solved")
+        axes.fill_between(x, recent, best, color=GREY, alpha=0.3, lw=0, label=named["stale"])
+    axes.plot(x, best, color=INK, lw=1.1, ls=":", label=f"{named['best']}: ever solved")
     axes.plot(x[curves.peak], now[curves.peak], "*", color=RED, ms=16, mec="white", label="peak", zorder=5)
     if curves.covered is not None:
         axes.axvline(x[curves.covered], color=GREEN, lw=1.6, ls="-.", label="every task solved once", zorder=2)

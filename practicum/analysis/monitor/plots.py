@@ -76,8 +76,8 @@ Panel = Lines | Bars
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError where the folder is a file. Commands check this before they start to work."""
-    if folder.exists() and not folder.is_dir():
+    """Raise UsageError for the name of a file. Commands check this before they start to work."""
+    if (folder.exists() and not folder.is_dir()) or folder.suffix.lower() == ".png":
         raise UsageError(
             "file.wrong_kind", f"`plot={folder}` is a file: give a folder, in which one picture per subject is drawn"
         )

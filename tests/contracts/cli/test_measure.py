@@ -57,7 +57,7 @@ def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model:
 
 def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -> None:
     value = shell.json("space dynamics runs/first --every 4")
-    rows = [(row["step"], row["version"], row["current"], row["best_so_far"]) for row in value["checkpoints"]]
+    rows = [(row["step"], row["version"], row["current"], row["best"]) for row in value["checkpoints"]]
     assert rows == [(0, 0, 0.25, 0.25), (4, 4, 0.75, 0.75), (8, 6, 1.0, 1.0), (12, 9, 1.0, 1.0), (16, 11, 1.0, 1.0)]
     assert (value["tasks"], value["unlearned"], value["final"]) == (4, 0, 1.0)
     assert (value["usage"]["calls"], value["hits"]) == (4, 8)

@@ -110,7 +110,7 @@ class Reply:
 
 STATUSES: dict[str, int] = {
     "edit.empty": 400, "edit.refused": 400, "entry.changed": 409, "entry.deleted": 409, "entry.unknown": 404,
-    "correction.unknown": 404, "interaction.unknown": 404, "key.duplicate": 400, "key.expired": 401,
+    "correction.unknown": 404, "interaction.unknown": 404, "key.duplicate": 409, "key.expired": 401,
     "key.forbidden": 403, "key.invalid": 400, "key.missing": 401, "key.not_configured": 403, "key.unknown": 404,
     "key.wrong": 401, "learning.disabled": 409, "outcome.invalid": 400, "request.malformed": 400,
     "request.not_passed": 403, "request.too_large": 413, "request.too_many": 429, "request.unknown_path": 404,
@@ -118,7 +118,7 @@ STATUSES: dict[str, int] = {
     "rollout.decided": 409, "rollout.pending": 409, "section.invalid": 400, "service.timeout": 503,
     "space.in_use": 409, "space.invalid_name": 404, "space.learning": 409, "space.unknown": 404,
     "store.unwritable": 507, "user.removal_unfinished": 507, "user.unknown": 404, "version.unchanged": 400,
-    "version.unknown": 400, "upstream.broken": 502, "upstream.timeout": 504, "upstream.unreachable": 502,
+    "version.unknown": 404, "upstream.broken": 502, "upstream.timeout": 504, "upstream.unreachable": 502,
 }  # fmt: skip
 """The status of an error over HTTP, by its code."""
 

@@ -336,6 +336,6 @@ def test_every_operation_has_a_form_and_shows_its_answer(locked: Client) -> None
     assert "Kept as c1" in done.words
     assert "Ask for the number." in locked.shown()
     refused_form = browser.post(f"{at}/rollback", version="999")
-    assert refused_form.status == 400
+    assert refused_form.status == 404
     assert 'value="999"' in refused_form.text
     assert browser.get(f"{at}/guess").status == 404
