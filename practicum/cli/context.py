@@ -242,7 +242,7 @@ def forget(
     space: Space = None,
     key: Key = None,
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
-    text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
+    alike: bool = Option(False, "--alike", help="Also remove text that shares distinctive words with it."),
     copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
@@ -260,9 +260,10 @@ def forget(
     if user is not None:
         if task or source or tag or entry or keep_mixed:
             raise UsageError(
-                "settings.conflict", "--user stands alone, but for --space and --text: it names all that came of a user"
+                "settings.conflict",
+                "--user can only be combined with --space, --key and --alike",
             )
-        forget_user(where, user, space, key, text, yes, Printer(json_))
+        forget_user(where, user, space, key, alike, yes, Printer(json_))
         return
     _require_user(where, space)
     run = Path(where)
@@ -281,18 +282,18 @@ def forget(
         has_forgotten = store.has_forgotten
         kept = free_folder(beside.with_name(f"{beside.name}-before-forget")) if copy else None
         found = unlearn(
-            store, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
+            store, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, alike=alike,
             copy_to=kept,
         )  # fmt: skip
     out = Printer(json_)
     entries = {"removed": found.removed, "restored": found.restored, "kept_mixed": found.kept_mixed}
     numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
-    alike = {
+    matches = {
         "entries": [{**entry_json(e), "words": words} for e, words in found.alike.entries],
         "rows": found.alike.rows,
     }
     lists = {name: [*map(entry_json, some)] for name, some in entries.items()}
-    out.result({**lists, **numbers, "alike": alike, "namesakes": [*found.namesakes]})
+    out.result({**lists, **numbers, "alike": matches, "namesakes": [*found.namesakes]})
     for e in found.removed:
         out.item(f"- {entry_line(e)}", style="red")
         asked = next((source.removeprefix("task:") for source in e.sources if source.startswith("task:")), None)
@@ -325,8 +326,8 @@ def forget(
         options = [f"--{name} {shlex.quote(one)}" for name, some in named.items() for one in some]
         options += ["--keep-mixed"] if keep_mixed else []
         where = (
-            ": to remove them too, forget it in the copy with --text and use that one from then on: practicum space "
-            f"forget {shlex.quote(str(kept))} {' '.join(options)} --text"
+            ": to remove them too, forget it in the copy with --alike and use that one from then on: practicum space "
+            f"forget {shlex.quote(str(kept))} {' '.join(options)} --alike"
             if kept is not None
             else ""
         )
@@ -339,7 +340,7 @@ def forget(
 
 
 def forget_user(
-    where: str, user: str, space: str | None, key: str | None, text: bool, yes: bool, out: Printer
+    where: str, user: str, space: str | None, key: str | None, alike: bool, yes: bool, out: Printer
 ) -> None:  # fmt: skip
     """Remove all that the spaces at a place keep of a user, and say what was removed in each space."""
     from practicum.session import users
@@ -347,11 +348,11 @@ def forget_user(
     question = f"Remove all that {where} keeps of user {user}"
     if where.startswith(ADDRESSES):
         confirm(f"{question}? No copy is kept.", yes)
-        found = [perform_at("forget_user", where, space, key, user=user, text=text).as_json()]
+        found = [perform_at("forget_user", where, space, key, user=user, alike=alike).as_json()]
     else:
         with users.spaces_of(Path(where), user, space) as spaces:
             confirm(f"{question}, in {', '.join(each.name for each in spaces)}? No copy is kept.", yes)
-            found = [users.forget_user(each, user, text=text).as_json() for each in spaces]
+            found = [users.forget_user(each, user, alike=alike).as_json() for each in spaces]
     out.result({"user": user, "spaces": found})
     for counts in found:
         rows = [quantity(counts[f"{name}s"], name) for name in ("interaction", "outcome", "correction")]
@@ -360,10 +361,8 @@ def forget_user(
         if counts["again"]:
             out.print(f"{quantity(counts['again'], 'outcome')} of sessions with others will be learned from again")
         if counts["alike"]:
-            alike = in_number(
-                counts["alike"], f"{counts['alike']:,} record[|s] of the run still ha[s|ve] rare words of it"
-            )
-            out.print(f"{alike}, copied or by chance")
+            records = f"{counts['alike']:,} record[|s] of the run still ha[s|ve] rare words of it"
+            out.print(f"{in_number(counts['alike'], records)}, copied or by chance")
     if left := sum(counts["left"] for counts in found):
         records = in_number(left, "record[|s] still hold[s|] it")
         raise StoreError("forget.incomplete", f"{left:,} {records} in {where}, because what stays rests on it, too")

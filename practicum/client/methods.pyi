@@ -107,10 +107,10 @@ class OperationMethods:
     def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
         """Export all data of a user. What was learned from it in the space is part of it."""
 
-    async def forget_user(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
+    async def forget_user(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
         """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
 
-    def forget_user_sync(self, user: str, *, text: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
+    def forget_user_sync(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
         """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
 
     async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:

@@ -46,13 +46,13 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
     return [{**item, "space": space} for item in found]
 
 
-async def forget_user(service: ErasingHost, space: str, user: str, *, text: bool = False) -> Forgotten:
+async def forget_user(service: ErasingHost, space: str, user: str, *, alike: bool = False) -> Forgotten:
     """Remove a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted, and goes
     on afterwards. The space serves all the time. Raises UnknownSpace, too."""
     if space not in service.spaces.unfinished:
         await service.spaces.opened(space)
     # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
-    done = await asyncio.shield(_erase_served(service, space, user, text))
+    done = await asyncio.shield(_erase_served(service, space, user, alike))
     if done is None:
         raise users.nothing_of(user, space)
     return done
@@ -76,7 +76,7 @@ async def finish_erasures(service: ErasingHost) -> None:
 
 
 async def _erase_served(
-    service: ErasingHost, name: str, user: str | None = None, text: bool = False
+    service: ErasingHost, name: str, user: str | None = None, alike: bool = False
 ) -> Forgotten | None:
     async with service.paused():
         space = service.spaces.get(name)
@@ -84,7 +84,7 @@ async def _erase_served(
             if (id := await asyncio.to_thread(service.database.live, name)) is None:
                 raise unknown(name)
             done = await asyncio.to_thread(
-                users.erase, service.database.store(name, id), user, text,
+                users.erase, service.database.store(name, id), user, alike,
                 clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
                 rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
             )  # fmt: skip

@@ -362,7 +362,9 @@ class User(Form):
 class Forgetting(User):
     """What is removed of a user."""
 
-    text: bool = Field(False, description="Also remove what was learned elsewhere and has rare words of the user.")
+    alike: bool = Field(
+        False, description="Also remove what was learned elsewhere and has distinctive words of the user."
+    )
 
 
 @operation("GET", "/v1/user", "admin", patience=None)
@@ -376,7 +378,7 @@ async def export_user(asked: Asked, form: User) -> answers.UserData:
 @operation("DELETE", "/v1/user", "admin", patience=None)
 async def forget_user(asked: Asked, form: Forgetting) -> answers.ForgottenUser:
     """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
-    done = await erasing.forget_user(asked.service, asked.space, form.user, text=form.text)
+    done = await erasing.forget_user(asked.service, asked.space, form.user, alike=form.alike)
     return answers.ForgottenUser(**done.as_json())
 
 

@@ -99,13 +99,13 @@ class ForgetReport:
 
 def forget(
     store: Store, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
-    entries: Sequence[str] = (), keep_mixed: bool = False, text: bool = False, copy_to: Path | None = None,
+    entries: Sequence[str] = (), keep_mixed: bool = False, alike: bool = False, copy_to: Path | None = None,
     stay: Collection[str] = (),
 ) -> ForgetReport:  # fmt: skip
     """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed and the log of its model emptied. With `text`, all else that has rare words of them is removed
+    the file is scrubbed and the log of its model emptied. With `alike`, all else that has rare words of them is removed
     as well. The run as it was is first copied to the new folder `copy_to`, if that is given. An interaction that
     something was learned from is removed with it, unless it is to `stay`.
 
@@ -134,13 +134,13 @@ def forget(
     ids = frozenset(entries)
     new = filtered(old, wanted, ids, keep_mixed)
     words = _rare_words(run, old, new, wanted, ids)
-    if text:
+    if alike:
         named = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
         new = filtered(named, wanted | {WORDS}, ids, keep_mixed)
         new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
     kept = filtered(corrections, wanted, ids, keep_mixed)
     texts = _ForgottenTexts(run, old, new, wanted, {*_logged_texts(corrections)}.difference(_logged_texts(kept)))
-    rare = words if text else frozenset[str]()
+    rare = words if alike else frozenset[str]()
     quoting = _quoting(kept, texts, rare)
     kept = filtered(kept, frozenset(), quoting, keep_mixed)
     before, after = (
@@ -164,13 +164,13 @@ def forget(
             f"the records are removed, but their bytes may be left in the files: {error}. The next command that writes "
             "to the space removes them",
         ) from error
-    alike = _alike(run, new, kept, words)
+    matches = _alike(run, new, kept, words)
     left = _count_left(run, wanted, ids, texts)
-    if text:
+    if alike:
         # The database holds what its rows hold, since it was written anew. Other files may be logs.
         files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
-        left += len(alike.entries) + sum(alike.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
+        left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
     pairs = [(before.get(entry.id), entry) for entry in after.values()]
     return ForgetReport(
         removed=tuple(e for e in before.values() if e.id not in after),
@@ -179,7 +179,7 @@ def forget(
         edits=sum(len(v.applied) for v in (*old, *corrections)) - sum(len(v.applied) for v in (*new, *kept)),
         rows=removed,
         left=left,
-        alike=alike,
+        alike=matches,
         namesakes=namesakes(names, _named(run, [*new, *kept])),
     )
 

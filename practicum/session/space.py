@@ -367,7 +367,7 @@ class Space(Opened):
         tags: Iterable[str] = (),
         entries: Iterable[str] = (),
         keep_mixed: bool = False,
-        text: bool = False,
+        alike: bool = False,
     ) -> ForgetReport:
         """Remove for good what came from these tasks, sources or tags, and these entries (corrections and notes, such
         as c5, are entries too), and look for what is left. `keep_mixed` keeps entries that rest on others as well, and
@@ -375,14 +375,14 @@ class Space(Opened):
         async with writing(self._run_to_learn(), self._wait) as store:
             return forget(
                 store, tasks=[*tasks], sources=[*sources], tags=[*tags], entries=[*entries], keep_mixed=keep_mixed,
-                text=text,
+                alike=alike,
             )  # fmt: skip
 
-    async def forget_user(self, user: str, *, text: bool = False) -> Forgotten:
+    async def forget_user(self, user: str, *, alike: bool = False) -> Forgotten:
         """Remove the data of an end user for good, with what was learned from it, and look for what is left. `text`
         also removes all else that has rare words of the user. Raises UsageError if nothing is kept of the user."""
         store = self._written("what is kept of a user")
-        return await asyncio.to_thread(forget_user, store, user, text=text)
+        return await asyncio.to_thread(forget_user, store, user, alike=alike)
 
     async def export_user(self, user: str) -> list[dict[str, Any]]:
         """The data of an end user, and what was learned from it, as plain values. Raises UsageError if nothing is kept

@@ -183,15 +183,15 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
         yield from _learned(store, found)
 
 
-def forget_user(store: Store, user: str, *, text: bool = False) -> Forgotten:
-    """Remove a user's data from a space for good, and look for what is left. With `text`, whatever the space learned
-    that has rare words of it is removed too.
+def forget_user(store: Store, user: str, *, alike: bool = False) -> Forgotten:
+    """Remove a user's data from a space for good, and look for what is left. With `alike`, all else that the
+    space learned and that shares distinctive words with it is removed too.
 
     A removal of the space that was interrupted is finished first. Raises Unknown if nothing is kept of the user,
     RunBusy if another process writes what the space learns (ask again), Unfinished if something cannot be removed now,
     and another StoreError if nothing could be recorded and nothing is removed.
     """
-    done = erase(store, user, text)
+    done = erase(store, user, alike)
     if done is None:
         raise nothing_of(user, store.name)
     return done
@@ -248,7 +248,7 @@ def _digest(text: str) -> str:
 
 
 def erase(
-    space: Store, user: str | None = None, text: bool = False, *,
+    space: Store, user: str | None = None, alike: bool = False, *,
     clean: Callable[[KeptOfUser], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
     """Finish all removals of a space that are recorded, after that of a `user` was recorded; returns what was removed
@@ -257,7 +257,7 @@ def erase(
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
     try:
         with space.leased() as store:
-            if user is not None and (found := store.change(partial(_record, user=user, text=text))) is not None:
+            if user is not None and (found := store.change(partial(_record, user=user, alike=alike))) is not None:
                 clean(found)
             try:
                 for one in _unfinished(store):
@@ -297,7 +297,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
         known = {done.id for done in log}
         # Of a session with others, their corrections stay.
         sources |= _of((source for done in log for source in done.edit.sources), frozenset(data["ids"]))
-        notes, how = known.intersection(data["notes"]), {"text": data["text"], "stay": data["shared"]}
+        notes, how = known.intersection(data["notes"]), {"alike": data["alike"], "stay": data["shared"]}
         try:
             taught = bool(sources or notes)
             run = forget(store, sources=sorted(sources), entries=sorted(notes), **how) if taught else None
@@ -343,7 +343,7 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _record(at: Transaction, user: str, text: bool) -> KeptOfUser | None:
+def _record(at: Transaction, user: str, alike: bool) -> KeptOfUser | None:
     """Remove the rows of a user, and record that the rest is to be removed. Returns None, and does nothing, if nothing
     is kept of the user."""
     found = _find(at, user)
@@ -371,7 +371,7 @@ def _record(at: Transaction, user: str, text: bool) -> KeptOfUser | None:
     counts = {**removed, "sessions": len(found.pins), "again": len(found.shared)}
     notes = [one.id for one in found.corrections]
     data = {
-        "ids": sorted(found.ids), "notes": notes, "shared": sorted(found.shared), "text": text, "counts": counts,
+        "ids": sorted(found.ids), "notes": notes, "shared": sorted(found.shared), "alike": alike, "counts": counts,
     }  # fmt: skip
     row = {"number": next_number(at, schema.erasures), "state": REMOVED, "user": _digest(user), "began": at.now()}
     at.insert(schema.erasures, {**row, "data": json.dumps(data)})

@@ -332,7 +332,7 @@ def test_what_has_rare_words_of_it_is_reported_and_with_text_removed(shell: Shel
     value = shell.json("space forget runs/first --task r7 --yes --no-copy")
     assert sum(value["alike"]["rows"].values()) + len(value["alike"]["entries"]) > 0
     assert value["left"] == 0
-    with_text = shell.json("space forget runs/other --task r7 --text --yes --no-copy")
+    with_text = shell.json("space forget runs/other --task r7 --alike --yes --no-copy")
     assert with_text["alike"] == {"entries": [], "rows": {}}
     assert with_text["rows"] > value["rows"]
 

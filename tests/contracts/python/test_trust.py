@@ -323,7 +323,7 @@ def test_a_text_that_quotes_what_is_forgotten_goes_too_where_that_is_asked_for(t
             tmp_path / str(text), [message(1), message(2), secret], model(reflector=gossiping), settings=ONLINE
         )
         assert len(seen.result.context) == 3
-        forget(seen.folder, "--task", "secret", *(["--text"] if text else []))
+        forget(seen.folder, "--task", "secret", *(["--alike"] if text else []))
         kept = practicum.load_context(seen.folder)
         assert len(kept) == left
         assert any("Lovelace" in entry.text for entry in kept) is not text
