@@ -117,8 +117,13 @@ def _of_plugin(name: str) -> Iterator[tuple[str, str]]:
     except PracticumError as error:
         yield name, f"cannot be used: {error}"
         return
-    about = (command.help or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
-    yield name, about
+    for path, one in [(name, command), *((f"{name} {below}", one) for below, one in _below(command).items())]:
+        yield path, " ".join((one.help or "").split()).partition(". ")[0].rstrip(".")
+
+
+def _below(command: Any) -> Mapping[str, Any]:
+    """The commands of a group, by name."""
+    return getattr(command, "commands", {})
 
 
 def _plugin(name: str) -> Any:

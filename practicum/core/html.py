@@ -23,7 +23,7 @@ def card(title: str, facts: Mapping[str, object], *tables: str) -> str:
         for name, value in facts.items()
         if value not in (None, "")
     )
-    return f"<div><b>{escape(title)}</b><table>{rows}</table>{''.join(tables)}</div>"
+    return f"<div><b>{escape(title)}</b>{f'<table>{rows}</table>' if rows else ''}{''.join(tables)}</div>"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:

@@ -95,6 +95,8 @@ _ALL = [
         "success",
         ("rate", "share", "success rate", "first attempts that succeeded, in a window of the last attempts; attempts "
          "succeed by their score, or by the verdict where nothing is scored"),
+        ("low", "share", "lower end", "the lower end of the 95% interval of the rate"),
+        ("high", "share", "upper end", "the upper end of the 95% interval of the rate"),
         ("best_of_k", "share", "best of k", "chosen attempts that succeeded, where several were made at a task"),
         ("attempts", "count", "attempts", "tasks that a step attempted"),
         ("errors", "count", "failed attempts", "first attempts that ended with an error"),

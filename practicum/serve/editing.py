@@ -98,7 +98,7 @@ async def edit_entry(
 def _gone(store: Store, id: str) -> UsageError:
     events = entry_history(read_versions(store), id)
     if not events:
-        return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}", entry=id)
+        return Unknown("entry.unknown", f"there has never been an entry {id!r:.80}: the playbook lists them", entry=id)
     return Conflict(
         "entry.deleted",
         f"there is no entry {id} any more: it was removed in version {events[-1].version}",

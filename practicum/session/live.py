@@ -276,9 +276,9 @@ class Live(Watch):
         if self._phase == "starting":
             return ""
         if self._phase != "learning":
-            return f"{self._evaluated():,}/{self._total:,}"
+            return f"{self._evaluated():,}/{self._total:,} {'tasks' if self._is_single else 'attempts'}"
         if self._total:
-            return f"{self._steps_done:,}/{self._total:,}"
+            return f"{self._steps_done:,}/{self._total:,} steps"
         tasks, train = len(self._counted.tasks), len(self._run.splits.train) if self._run else 0
         return f"{tasks:,}/{train:,} tasks" if not self._steps_done else f"step {self._steps_done:,}"
 
@@ -292,8 +292,12 @@ class Live(Watch):
 
     def _evaluated(self) -> int:
         """The attempts of an evaluation that are done; several attempts may be made to choose one from."""
-        single = self._run is not None and self._total == len(self._run.splits.test)
-        return len(self._counted.tasks) if single else min(self._counted.attempts, self._total or 0)
+        return len(self._counted.tasks) if self._is_single else min(self._counted.attempts, self._total or 0)
+
+    @property
+    def _is_single(self) -> bool:
+        """Whether an evaluation makes one attempt at each task."""
+        return self._run is not None and self._total == len(self._run.splits.test)
 
     def _share(self) -> float | None:
         if not self._total:

@@ -18,7 +18,8 @@ from practicum.core.words import quantity
 from practicum.session.components import Parts
 from practicum.session.opening import Shared
 from practicum.session.reader import Reader
-from practicum.session.records import split_version
+from practicum.session.records import read_config, run_summary, split_version
+from practicum.session.result import SCORE_NAMES
 from practicum.session.review import count_pending
 from practicum.store.database import Store
 from practicum.store.folder import is_run, located
@@ -66,14 +67,19 @@ class Opened:
         return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
 
     def _repr_html_(self) -> str:
-        """The version, its size and the first entries, for notebooks."""
+        """The method, the scores, the version, its size and the first entries, for notebooks."""
         if self._closed:
             return card(repr(self), {})
         held = self._stored(count_pending, 0)
         none: dict[str, int] = {}
         named = self._stored(read_names, none)
         names = ", ".join(f"{name}: version {version}" for name, version in named.items())
-        facts = {"names": names, "waits for review": quantity(held, "edit") if held else ""}
+        scores = self._stored(lambda store: run_summary(store)["scores"], none)
+        facts = {
+            "method": self._stored(lambda store: read_config(store)[0].method, ""),
+            **{SCORE_NAMES.get(name, name): f"{score:.1%}" for name, score in scores.items()},
+            "names": names, "waits for review": quantity(held, "edit") if held else "",
+        }  # fmt: skip
         return card(repr(self), facts, self._reader().context()._repr_html_())
 
     async def close(self) -> None:

@@ -88,10 +88,11 @@ def _write_number(db: Connection, format: StoreFormat) -> None:
 
 
 def _other(number: int, format: StoreFormat, store: str) -> StoreError:
-    has, advice = f"has format {number}", "open it with the practicum that made it, or start a new one elsewhere"
     if number == 0:
-        has, advice = "has no tables yet", "what made it was stopped before it wrote anything: start that again"
-    elif 0 < number < format.newest:
+        empty = f"{store} is empty: the run was stopped before it wrote anything. Start it again"
+        return StoreError("store.unknown_format", empty, format=number, reads=format.newest)
+    advice = "open it with the practicum that made it, or start a new one elsewhere"
+    if 0 < number < format.newest:
         advice = "the next command that writes to it, such as practicum space resume, migrates it"
-    said = f"{store} {has}, and this practicum reads format {format.newest}: {advice}"
-    return StoreError("store.unknown_format", said, format=number, reads=format.newest)
+    other = f"{store} has format {number}, and this practicum reads format {format.newest}: {advice}"
+    return StoreError("store.unknown_format", other, format=number, reads=format.newest)

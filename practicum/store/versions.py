@@ -10,9 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Table
 
-from practicum.core.context import Context
+from practicum.core.context import SHOWN, Context
 from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.html import card, table
+from practicum.core.words import quantity
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.scope import Transaction
@@ -30,6 +32,16 @@ class Version:
     step: int
     next_number: int
     applied: tuple[Applied, ...]
+
+    def __repr__(self) -> str:
+        start = "" if self.parent is None else f", from version {self.parent}"
+        return f"<Version {self.version}{start}, step {self.step}: {quantity(len(self.applied), 'edit')}>"
+
+    def _repr_html_(self) -> str:
+        """The first edits as a table, for notebooks."""
+        edits = [(done.edit.op, done.id, getattr(done.edit, "text", None), done.edit.reason) for done in self.applied]
+        below = f"and {len(edits) - SHOWN:,} more" if len(edits) > SHOWN else ""
+        return card(repr(self), {}, table(("edit", "entry", "text", "reason"), edits[:SHOWN], below) if edits else "")
 
 
 def version_row(version: Version) -> dict[str, Any]:

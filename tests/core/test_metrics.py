@@ -19,10 +19,12 @@ HEAD = """\
 Every metric of practicum, once. The page is made from `practicum/core/metrics.py`.
 
 - Metrics of a **run by step** are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, in its pictures, and
-  in OpenTelemetry as `practicum.GROUP.NAME`. `dynamics` is reported by `practicum space dynamics`.
+  in OpenTelemetry as `practicum.GROUP.NAME`. Those of `dynamics` are in `practicum space dynamics RUN --json` at
+  `checkpoints[].NAME`. `tokens` also has the tokens of each role by its name.
 - Metrics of a **run at work** are sent by [trackers](monitor.md#trackers) at the end of each step, with `_` for `.`.
 - Metrics of a **comparison** are the columns of its tables of costs, and in `report.json` at `variants[].NAME`.
-- Metrics of a **service** are read by Prometheus at [/metrics](operations.md#metrics).
+- Metrics of a **service** are read by Prometheus at [/metrics](operations.md#metrics), with `process_*`, which its
+  Python client adds.
 """
 
 GROUPS = {

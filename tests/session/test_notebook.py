@@ -13,6 +13,7 @@ from needs import needs
 
 from practicum import Context, Delta, Parts, Result, ask, evaluate, learn, run_sync
 from practicum.core.edits import Add
+from practicum.core.html import escape
 from practicum.session.space import open as open_space
 
 PARTS = Parts(clients={"agent": client()})
@@ -57,6 +58,9 @@ def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
     answered = run_sync(ask("What is <it>?", result.run, parts=PARTS))
     space = open_space(result.run, parts=PARTS)
     assert "<table>" in space._repr_html_()
+    version = space.versions()[-1]
+    assert repr(version) == f"<Version {version.version}, from version {version.parent}, step {version.step}: 1 edit>"
+    assert escape(version.applied[0].edit.text) in version._repr_html_()
     run_sync(space.close())
     assert "closed" in space._repr_html_()
     delta = Delta(tuple(Add("rules", f"Rule <{n}>, which is a long text. " * 9) for n in range(1000)))
