@@ -30,7 +30,7 @@ COMMANDS = [
     "space memory list",
     "space memory search", "space memory add", "space memory remove", "space memory reembed", "key add", "key list",
     "key remove", "bench advise", "bench tasks", "bench methods", "bench plugins", "bench paper", "bench overload",
-    "bench retrieval", "bench robustness", "store",
+    "bench retrieval", "bench robustness", "store", "store copy", "store connect", "store list", "store remove",
 ]  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_what_was_counted_is_listed_and_progress_is_lines_outside_a_terminal(she
     assert "counted" in told.out
     assert re.search(r"^ +3 attempts? reused", told.out, re.M)
 
-    assert re.search(r"^learning 16/16: ", told.out, re.M)
+    assert re.search(r"^learning 16/16 steps: ", told.out, re.M)
     assert "\x1b" not in told.out
 
 
