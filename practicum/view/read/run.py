@@ -111,10 +111,10 @@ class StoredRun:
 
     def rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
         """Rows in the order of writing, a block at a time."""
-        last, block = 0, BLOCK // 8
+        order, last, block = _order(table), -1, BLOCK // 8
         while True:
-            query = self.store.select(ROW.label("number"), *columns).where(last < ROW, *where)
-            rows = self.store.rows(query.order_by(ROW).limit(block))
+            query = self.store.select(order.label("number"), *columns).where(order > last, *where)
+            rows = self.store.rows(query.order_by(order).limit(block))
             yield from rows
             if len(rows) < block:
                 return
@@ -122,7 +122,7 @@ class StoredRun:
 
     def of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
         """The rows of a step, in the order of writing."""
-        return self.store.rows(self.store.select(*columns).where(table.c.step == step).order_by(ROW))
+        return self.store.rows(self.store.select(*columns).where(table.c.step == step).order_by(_order(table)))
 
     @property
     def without_barrier(self) -> bool:
@@ -134,6 +134,11 @@ class StoredRun:
         earlier = self.store.select(func.max(table.c.version)).where(table.c.step < step)
         ((version,),) = self.store.rows(earlier)
         return 0 if version is None and read_parents(self.store) else version
+
+
+def _order(table: Table) -> ColumnElement[int]:
+    """The number of a row in the order of writing. Versions are written in the order of their numbers."""
+    return table.c.version if table is schema.versions else ROW
 
 
 def keep(cache: dict[int, Any], key: int, value: Any) -> None:
