@@ -12,8 +12,8 @@ import typer
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.context import diff_json, print_diff
 from practicum.cli.output import Printer, confirm
+from practicum.cli.versions import diff_json, print_diff
 from practicum.core.errors import PracticumError, UsageError
 
 

@@ -140,6 +140,14 @@ def require_none(where: str, local: Mapping[str, Any]) -> None:
         )
 
 
+def require_user(where: str, space: str | None) -> None:
+    """Raises UsageError for what only goes with --user."""
+    if where.startswith(ADDRESSES):
+        raise UsageError("settings.missing", f"{where} is the address of a service: give --user, or a folder")
+    if space is not None:
+        raise UsageError("settings.unused", "--space is for --user: of a store with many spaces, this one alone")
+
+
 def folder_of(where: str, space: str | None) -> Path:
     """The folder of a run, or that of a space in a store."""
     from practicum.store.folder import SPACES

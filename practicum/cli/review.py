@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.context import diff_json
 from practicum.cli.operations import Key, Space, Where, folder_of, perform_at, require_none
 from practicum.cli.output import Printer, confirm
+from practicum.cli.versions import diff_json
 from practicum.core.errors import UsageError
 from practicum.core.visible import visible_line
 from practicum.core.words import in_number, one_line, quantity
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
-    from practicum.session.review import Effect, Present, Review
+    from practicum.session.review import Effect, Present, Review, Wanted
     from practicum.store.database import Store
     from practicum.view.read import LessonStory, Story
 
@@ -82,8 +82,7 @@ def review(
 
     An edit that waits is in no prompt. The service at an address takes --approve and --reject with ids.
     """
-    from practicum.session.review import Present, Wanted, read_reviews
-    from practicum.view.read import Story
+    from practicum.session.review import Wanted
 
     out = Printer(json_)
     if reason is not None and reject is None:
@@ -117,10 +116,19 @@ def review(
         raise UsageError(
             "settings.unused", f"--{named[0].replace('_', '-')} is for --try: give that, too, or leave it out"
         )
+    _list(run, state, wanted, limit, out)
+    return 0
+
+
+def _list(run: Path, state: str, wanted: Wanted, limit: int | None, out: Printer) -> None:
+    """List the edits in a state."""
+    from practicum.session.review import Present, Wanted, read_reviews
+    from practicum.view.read import Story
+
     with Story.open(run) as story:
         present = Present(story.store)
         found = [one for one in read_reviews(story.store, (state,)) if wanted(one, present.context)]
-        shown = found[: limit or (None if json_ else LISTED)]
+        shown = found[: limit or (None if out.as_json else LISTED)]
         about = {"run": str(run), "version": present.context.version, state: len(found)}
         for one in out.each(about, "reviews", shown, lambda one: _review_json(one, present, story)):
             _print_review(out, run, one, present, story)
@@ -138,7 +146,6 @@ def review(
             f"{len(found):,} {waits}{narrowed}: practicum review {run} --approve {example}, or --reject {example} "
             "--reason TEXT"
         )
-    return 0
 
 
 def _review_at(

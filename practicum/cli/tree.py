@@ -28,7 +28,7 @@ START: Mapping[str, Mapping[str, str]] = {
     "Learn and answer": {"demo": "demo:demo", "learn": "learn:learn", "run": "run:run"},
     "Measure": {"eval": "eval:eval_", "compare": "compare:compare"},
     "Serve": {"serve": "serve:serve", "mcp": "mcp:mcp"},
-    "Look at a space": {"show": "show:show", "view": "view:view", "export": "context:export"},
+    "Look at a space": {"show": "show:show", "view": "view:view", "export": "export:export"},
     "Decide": {"review": "review:review"},
     "Help": {"help": "help:help_"},
 }
@@ -36,8 +36,8 @@ START: Mapping[str, Mapping[str, str]] = {
 
 GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "space": ("Change one space, or look closer at it.", {
-        "resume": "learn:resume", "edit": "edit:edit", "import": "context:import_", "name": "name:name",
-        "rollback": "context:rollback", "forget": "context:forget", "diff": "context:diff",
+        "resume": "learn:resume", "edit": "edit:edit", "import": "export:import_", "name": "versions:name",
+        "rollback": "versions:rollback", "forget": "forget:forget", "diff": "versions:diff",
         "monitor": "monitor:monitor", "dynamics": "dynamics:dynamics", "pools": "pools:pools",
     }),
     "space memory": ("List, search, add and remove the memories of a space.", {

@@ -24,7 +24,7 @@ from typing import Any, AnyStr
 
 from sqlalchemy import Table
 
-from practicum.core.edits import CONVERSATION, Applied, Delete, Edit, Entry, Merge, Update, Vote
+from practicum.core.edits import CONVERSATION, Applied, Delete, Edit, Entry, Merge, Update, Vote, entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
@@ -95,6 +95,16 @@ class ForgetReport:
     left: int
     alike: RareWordMatches
     namesakes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        entries = {"removed": self.removed, "restored": self.restored, "kept_mixed": self.kept_mixed}
+        matches = [{**entry_json(e), "words": words} for e, words in self.alike.entries]
+        return {
+            **{name: [*map(entry_json, some)] for name, some in entries.items()},
+            "edits": self.edits, "rows": self.rows, "left": self.left,
+            "alike": {"entries": matches, "rows": self.alike.rows}, "namesakes": [*self.namesakes],
+        }  # fmt: skip
 
 
 def forget(

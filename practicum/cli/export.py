@@ -1,0 +1,150 @@
+"""`practicum export` and `practicum space import`: what a space learned, as files and from files."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from typer import Argument
+
+from practicum.cli import options as opt
+from practicum.cli.operations import Key, Space, perform_at, require_user
+from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
+from practicum.core.visible import visible
+from practicum.core.words import in_number, quantity
+from practicum.models.keys import ADDRESSES
+
+
+def export(
+    where: str = Argument(
+        ...,
+        metavar="SPACE",
+        help="A run, a space, or a playbook file; with --user also a store of many spaces or the address of a service.",
+    ),
+    format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = opt.option("markdown"),
+    version: str | None = opt.option(None),
+    output: Path | None = opt.option(None),
+    user: str | None = opt.option(None),
+    space: Space = None,
+    key: Key = None,
+    json_: opt.Json = False,
+) -> None:
+    """Write a context or the outcomes of a space as a file.
+
+    A context is written as markdown, JSON or AGENTS.md, outcomes as JSON lines: tasks, or traces with what was
+    answered. With --user, all that is kept of an end user is written as JSON lines, of one --space or of all in a
+    store.
+    """
+    if user is not None:
+        export_user(where, user, space, key, output, Printer(json_))
+        return
+    require_user(where, space)
+    run = Path(where)
+    if format == "tasks" or format == "traces":
+        export_outcomes(run, format, version, output, Printer(json_))
+        return
+    from practicum.core import playbook
+    from practicum.core.context import Context
+    from practicum.session.corrections import read_corrections
+    from practicum.session.records import load_context, split_version
+    from practicum.session.result import waiting_line
+    from practicum.session.review import held_of
+    from practicum.store.database import Store
+    from practicum.store.folder import is_run
+    from practicum.store.names import shown_version
+
+    context, corrections, out = load_context(run, version), Context(), Printer(json_)
+    folder, named = split_version(run)
+    if is_run(folder):
+        with Store.read(folder) as store:
+            # Corrections hold in what agents see now, and belong to no version.
+            if shown_version(store, version or named) == shown_version(store):
+                corrections = read_corrections(store)
+    text, held = playbook.export(context, format, corrections), held_of(run)
+    if output is not None:
+        write_atomic(output, text)
+        out.print(
+            f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
+        )
+        if foreign := sum(entry.trust != "own" for entry in (*context, *corrections)):
+            rest = in_number(foreign, "[does|do] not rest on your own tasks alone (practicum show says which)")
+            out.print(f"{foreign:,} of them {rest}")
+    elif not json_:
+        # A file gets the text as it is, a terminal what can be seen of it.
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    out.result({"format": format, "text": text, "output": str(output) if output else None, "held": held})
+    if held:
+        # Standard output may be the text.
+        Printer(True).print(waiting_line(held, split_version(run)[0]))
+
+
+def export_outcomes(run: Path, format: str, version: str | None, output: Path | None, out: Printer) -> None:
+    """Write the outcomes of a space as tasks, or as traces: with the recorded answers and their scores."""
+    from practicum.session.outcome_tasks import load_outcomes
+    from practicum.tasks.formats import as_json_lines
+
+    if version is not None:
+        raise UsageError("settings.unused", f"outcomes have no version: leave out --version, or --format {format}")
+    tasks = load_outcomes(run)
+    text = as_json_lines(tasks, attempts=format == "traces")
+    if output is not None:
+        write_atomic(output, text, private=True)
+        out.print(f"{quantity(len(tasks), 'outcome')} of {run} written to {output}")
+    elif not out.as_json:
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    out.result({"format": format, "text": text, "output": str(output) if output else None, "outcomes": len(tasks)})
+
+
+def export_user(
+    where: str, user: str, space: str | None, key: str | None, output: Path | None, out: Printer
+) -> None:  # fmt: skip
+    """Write all that the spaces at a place keep of a user."""
+    from practicum.session import users
+
+    if where.startswith(ADDRESSES):
+        items = perform_at("export_user", where, space, key, user=user).as_json()["items"]
+    else:
+        with users.spaces_of(Path(where), user, space) as spaces:
+            items = [{**item, "space": each.name} for each in spaces for item in users.export_user(each, user)]
+    lines = "".join(f"{json.dumps(item, ensure_ascii=False)}\n" for item in items)
+    if output is not None:
+        write_atomic(output, lines, private=True)
+        out.print(f"{quantity(len(items), 'record')} of user {user} written to {output}")
+    elif not out.as_json:
+        sys.stdout.write(visible(lines) if sys.stdout.isatty() else lines)
+    out.result({"user": user, "items": items, "output": str(output) if output else None})
+
+
+def import_(
+    file: Path = Argument(..., help="A playbook: markdown list items under headings, or JSON; or a run."),
+    folder: Path = opt.output(..., "--out"),
+    trust: Literal["own", "foreign"] = opt.what("own"),
+    store: opt.StoreUrl = None,
+    json_: opt.Json = False,
+) -> None:
+    """Make a space from a playbook.
+
+    It can be evaluated, and learned on. Flagged entries wait for review.
+    """
+    from practicum.core.playbook import PlaybookWarning
+    from practicum.session.records import create_seed, load_context
+
+    with warnings.catch_warnings(record=True) as caught:
+        context = load_context(file)
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=1)
+    left_out = [asdict(part) for w in caught if isinstance(w.message, PlaybookWarning) for part in w.message.left_out]
+    waiting = create_seed(folder, context, trust, store=store or None)
+    out, kept = Printer(json_), len(context) - waiting
+    out.result({"run": str(folder), "entries": kept, "waiting": waiting, "left_out": left_out})
+    if kept or not waiting:
+        entries = quantity(kept, "entry")
+        out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")
+    if waiting:
+        out.print(f"{in_number(waiting, f'{waiting:,} entr[y waits|ies wait]')} for review: practicum review {folder}")

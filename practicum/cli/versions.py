@@ -1,0 +1,141 @@
+"""Versions of a space: `practicum space name`, `rollback` and `diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typer import Argument, Option
+
+from practicum.cli import options as opt
+from practicum.cli.output import Printer, confirm
+from practicum.core.edits import Entry, entry_json
+from practicum.core.errors import UsageError
+from practicum.core.words import quantity
+
+
+def name(
+    run: opt.RunFolder,
+    name: str | None = Argument(None, help="A name, such as prod (default: list the names)."),
+    version: str | None = Argument(None, help="The version, or a name that it has (default: the last)."),
+    delete: bool = Option(False, "--delete", help="Take the name away; its version stays."),
+    json_: opt.Json = False,
+) -> None:
+    """Name a version, list the names, or delete one.
+
+    A name stands for its version: RUN@prod, --version prod.
+    """
+    from practicum.store.database import Store, as_stored
+    from practicum.store.names import delete_name, name_version, read_names
+
+    if delete and (name is None or version is not None):
+        raise UsageError("settings.conflict", "--delete takes one name away: give the name alone")
+    out = Printer(json_)
+    if name is None:
+        with Store.read(run) as store:
+            names = read_names(store)
+        out.result({"run": str(run), "names": names})
+        for one, number in names.items():
+            out.item(f"{one}: version {number}")
+        if not names:
+            out.print(f"no version of {run} has a name: practicum space name {run} prod")
+        return
+    with as_stored(run), Store.beside(run) as store:
+        if delete:
+            delete_name(store, name)
+        else:
+            number = name_version(store, name, version)
+        out.result({"run": str(run), "names": read_names(store)})
+    out.print(f"{name} names no version of {run} now" if delete else f"{name} is version {number} of {run}")
+
+
+def rollback(
+    run: opt.RunFolder,
+    version: str = Argument(..., help="The version to go back to, or its name."),
+    yes: opt.Yes = False,
+    json_: opt.Json = False,
+) -> None:
+    """Make an earlier version the last one again.
+
+    That is a new version, and nothing is lost. At the address of a service, all requests see VERSION at once (default:
+    the one before).
+    """
+    from practicum.session.amend import roll_back
+    from practicum.store.database import Store, as_stored
+    from practicum.store.names import find_version
+    from practicum.store.snapshot import read_context
+
+    with as_stored(run), Store.open(run) as store:
+        number = find_version(store, version)
+        was, now = read_context(store), read_context(store, number)
+        if now.version == was.version:
+            raise UsageError("version.unchanged", f"version {was.version} is the last one of {run} already")
+        sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
+        confirm(f"Go from version {was.version} of {run} back to version {now.version} ({sizes})?", yes)
+        made = roll_back(store, now.version)
+    out = Printer(json_)
+    out.result({"run": str(run), "version": made, "as": now.version})
+    out.print(f"version {made} of {run} is version {now.version} again; learn on from it: practicum space resume {run}")
+
+
+def diff(
+    run: Path = Argument(..., help="A run or a playbook file."),
+    other: str = Argument(..., help="A version of the run or its name, or another run or playbook file."),
+    new: str | None = Argument(None, help="Another version of the run, or its name."),
+    json_: opt.Json = False,
+) -> None:
+    """Show the difference of two versions or two spaces."""
+    from practicum.session.records import load_context, load_versions
+    from practicum.store.versions import diff_contexts, diff_runs, rebuild
+
+    out = Printer(json_)
+    sides = {}
+    if new is not None:
+        difference = diff_contexts(load_context(run, other), load_context(run, new))
+    elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
+        raise UsageError(
+            "run.not_found", f"no run or file {other}; of two versions give both: practicum space diff {run} OLD NEW"
+        )
+    else:
+        versions, others = load_versions(run), load_versions(other)
+        difference = diff_runs(versions, others)
+        sides = {"old": (run, rebuild(versions)), "new": (other, rebuild(others))}
+    about = {
+        side: {"path": str(path), "version": context.version, "entries": len(context)}
+        for side, (path, context) in sides.items()
+    }
+    out.result({**about, **diff_json(*difference)})
+    for side, (path, context) in sides.items():
+        sign = "---" if side == "old" else "+++"
+        out.item(f"{sign} {path}, version {context.version}: {quantity(len(context), 'entry')}")
+    print_diff(out, *difference)
+
+
+def diff_json(
+    added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
+) -> dict[str, Any]:
+    """A difference of two contexts as plain values."""
+    both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
+    return {"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both}
+
+
+def print_diff(
+    out: Printer, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
+) -> None:
+    """Print a difference of two contexts: what was removed, what changed, what was added, and how much of each."""
+    from practicum.core.views import entry_line
+
+    for entry in removed:
+        out.item(f"- {entry_line(entry)}", style="red")
+    for before, after in changed:
+        out.item(f"- {entry_line(before)}", style="red")
+        out.item(f"+ {entry_line(after)}{trust_mark(after)}", style="green")
+    for entry in added:
+        out.item(f"+ {entry_line(entry)}{trust_mark(entry)}", style="green")
+    out.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
+
+
+def trust_mark(entry: Entry) -> str:
+    """The trust of an entry, where it is not the operator's own."""
+    return "" if entry.trust == "own" else f"  ({entry.trust})"
