@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -109,10 +110,11 @@ def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_refu
             frameworks.endpoint(name)
 
 
-def test_an_adapted_agent_is_trained_like_any_other() -> None:
+def test_an_adapted_agent_is_trained_like_any_other(tmp_path: Path) -> None:
     agent = made(lambda messages, info: text(str(cast(Any, messages[0].parts[-1]).content).split()[-1]))
     parts = practicum.Parts(agent=agent.fn, clients={"agent": client()})
-    result = practicum.run_sync(practicum.learn(make_tasks(4), test=make_tasks(3, 4), method="ace", parts=parts))
+    tasks, test = make_tasks(4), make_tasks(3, 4)
+    result = practicum.run_sync(practicum.learn(tasks, test=test, out=tmp_path / "run", method="ace", parts=parts))
     assert result.scores["test"] == 1.0
     assert len(result.context) > 0
 
