@@ -163,6 +163,13 @@ def test_there_are_no_other_pages(path: str, pages: TestClient) -> None:
     assert pages.get(f"{AT}/{path}").status_code == 404
 
 
+@pytest.mark.parametrize(("path", "listed"), [("episodes/i00-00", "episodes"), ("calls/999", "calls")])
+def test_a_page_that_is_not_there_leads_to_the_list(path: str, listed: str, pages: TestClient) -> None:
+    answer = pages.get(f"{AT}/{path}")
+    assert f'<a href="{AT}/{listed}">All {listed}</a>' in answer.text
+    assert "practicum show" not in answer.text
+
+
 def test_a_folder_lists_its_runs_and_comparisons(ace: Learned, tmp_path: Path) -> None:
     runs = tmp_path / "many runs"
     runs.mkdir()

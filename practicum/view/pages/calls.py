@@ -8,6 +8,7 @@ from sqlalchemy import func
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.journal import NOTE_ROLE
 from practicum.view.visit import Visit
@@ -38,4 +39,8 @@ async def call(visit: Visit) -> Response:
     number = visit.path_number("call")
     if number >= 2**62:
         raise HTTPException(404)
-    return await visit.page("call.html", here="Calls", call=await visit.run(visit.story.call, str(number)))
+    try:
+        one = await visit.run(visit.story.call, str(number))
+    except UsageError:
+        raise HTTPException(404) from None
+    return await visit.page("call.html", here="Calls", call=one)
