@@ -15,6 +15,7 @@ from practicum.core.formats import count, interval, money, percent, points, seco
 from practicum.core.intervals import total_ci95
 from practicum.core.windows import window_size, windows
 from practicum.core.words import quantity
+from practicum.session.rollout import PROMOTED, TAKEN_BACK, ended_text
 from practicum.view.kit import when
 from practicum.view.read.parts import StepStory
 from practicum.view.read.sums import Course, Sums
@@ -225,9 +226,9 @@ def version_marks(
             found.append(Mark(x, kind, title, label, at))
 
     for row in rollouts:
-        version, kind = f"v{row['version']}", {"promoted": "good", "taken back": "bad"}.get(row["state"], "")
-        if kind:
-            mark(row["ended"], kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
+        if kind := {PROMOTED: "good", TAKEN_BACK: "bad"}.get(row["state"]):
+            text = ended_text(row["version"], row["state"], row["reason"])
+            mark(row["ended"], kind, f"v{row['version']}", text)
         # An edit by hand is shown to all at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")

@@ -129,7 +129,7 @@ async def test_an_edit_by_hand_is_no_trial(tmp_path: Path) -> None:
         person = Person(at)
         await an_entry(person, "Cards: the blue team.")
         page = await person.get("/s/default")
-        assert "version 1 promoted: edited by hand</title>" in page.text
+        assert "version 1 is live: edited by hand</title>" in page.text
         assert "version 1 tried" not in page.text
 
 

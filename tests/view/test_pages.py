@@ -24,9 +24,11 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
+from practicum.core.context import Context
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
+from practicum.session.records import create_seed
 from practicum.session.space import open as open_space
 from practicum.view.library import Folders
 from practicum.view.names import slug, unslug
@@ -290,3 +292,16 @@ def test_attempts_and_interactions_are_one_list(ace: Learned, tmp_path: Path, mo
             assert text in page.words
         assert "it is at the depot" in read(client, f"{AT}/corrections").words + read(client, f"{AT}/review").words
         assert "of 2 scored requests" in read(client, AT).words
+
+
+def test_a_list_counts_spaces_as_spaces_and_a_space_without_use_is_new(ace: Learned, tmp_path: Path) -> None:
+    (tmp_path / "learned").symlink_to(ace.folder)
+    (tmp_path / "compared").mkdir()
+    (tmp_path / "compared" / "compare.json").write_text("{}", encoding="utf-8")
+    create_seed(tmp_path / "unused", Context())
+    with site(tmp_path) as client:
+        page = read(client, "/")
+        assert "2 spaces and 1 comparison" in page.words
+        assert re.search(r"unused new", page.words)
+        assert re.search(r"learned done", page.words)
+        assert "unused version 0 new" in read(client, "/s/unused").words

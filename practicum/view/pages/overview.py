@@ -11,6 +11,7 @@ from practicum.core.errors import PracticumError
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing
 from practicum.view.charts import learning_curve, outcomes_chart, version_marks
+from practicum.view.library import shown_state
 from practicum.view.pages.shared import context_of
 from practicum.view.read import scores, sums
 from practicum.view.visit import Unread, Visit
@@ -100,6 +101,7 @@ def _learned(visit: Visit) -> dict[str, Any]:
     info, steps = story.info, story.steps()
     return {
         "info": info, "run": story.config, "counts": counted(info.counts),
+        "state": shown_state(story.store.database, story.store.space, info.state),
         "scores": {name: scores.score_interval(story, name) for name in info.scores},
         "refused": sum(step.refused for step in steps), "curve": learning_curve(steps, info.scores),
         "steps": steps[-STEPS:], "in_all": len(steps),
