@@ -42,7 +42,7 @@ async def show_comparison(visit: Visit, place: SitePlace) -> Response:
 
     values, links = await visit.run(read)
     if values is not None:
-        return await visit.page("comparison.html", links=links, **values)
+        return await visit.page("comparison.html", name=place.title, links=links, **values)
     rows, kinds = await visit.run(
         visit.site.library.rows, "" if _prefix(visit, place) == "" else place.name, "", visit.page_number, ""
     )
