@@ -80,6 +80,8 @@ class Site:
     ) -> None:  # fmt: skip
         self.library, self.actions, self.alone = library, actions, alone
         self._threads, self._hosts = threads, hosts
+        self.incomplete = 0
+        """The pages so far with parts that cannot be read."""
         self._kept: ShownSpace | None = None
         """The space of the last page that was written as a file."""
         routes = [Route(path, self._answering(do), methods=["GET"]) for path, do in GETS.items()]
@@ -118,8 +120,9 @@ class Site:
             "grant": visit.visitor if visit else None, "token": visit.token if visit else "",
             "keyed": self.actions is not None and self.actions.required, "space": space, "alone": self.alone,
             "root": visit.url if visit else "", "crumbs": crumbs, "acts": self.actions is not None,
-            "now": datetime.now(UTC).timestamp(),
+            "now": datetime.now(UTC).timestamp(), "unread": visit.gaps.sentences if visit else [],
         }  # fmt: skip
+        self.incomplete += bool(frame["unread"] or status >= 500)
         text = await self.run(lambda: environment().get_template(template).render({**frame, **values}))
         # A part that says why there is nothing to see takes the place of what asked for it.
         ends = {"hx-reswap": "outerHTML"} if template == "part.html" else None

@@ -97,7 +97,8 @@ def environment() -> Environment:
     made.globals.update(
         most=MOST, style=Markup(asset("pages.css")), script=Markup(asset("theme.js")), policy=policy(),
         digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], alone=False, root=None, grant=None,
-        token="", keyed=False, space="", here="", waits=0, said="", failed="", acts=False, whole=True, with_calls=True,
+        token="", keyed=False, space="", here="", waits=0, said="", failed="", unread=(), acts=False, whole=True,
+        with_calls=True,
     )  # fmt: skip
     return made
 

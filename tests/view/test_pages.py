@@ -30,6 +30,7 @@ from practicum.models.scripted import Call
 from practicum.session.config import Splits
 from practicum.session.records import create_seed
 from practicum.session.space import open as open_space
+from practicum.view.files import write_pages
 from practicum.view.library import Folders
 from practicum.view.names import slug, unslug
 from practicum.view.read import Story
@@ -239,32 +240,51 @@ def test_a_comparison_leads_to_its_runs(ace: Learned, tmp_path: Path) -> None:
         assert "unreadable" in read(client, "/").words
 
 
-@pytest.mark.parametrize(
-    ("damage", "readable"),
-    [
-        ("UPDATE steps SET data = '{'", ("", "/entries", "/versions", "/episodes", "/calls", "/alarms")),
-        ("UPDATE versions SET applied = '[' WHERE version = 1", ("", "/episodes", "/calls", "/costs", "/alarms")),
-        ("UPDATE attempts SET data = '{}'", ("", "/entries", "/versions", "/calls", "/steps", "/alarms")),
-    ],
-    ids=["steps", "versions", "attempts"],
-)
-def test_a_damaged_space_shows_what_can_be_read(damage: str, readable: tuple[str, ...], tmp_path: Path) -> None:
+DAMAGE = {
+    "steps": ("UPDATE steps SET data = '{'", {
+        "": "steps", "/entries": "", "/entries/e1": "edits", "/versions": "steps", "/episodes": "", "/calls": "",
+        "/lessons": "edits",
+    }),
+    "versions": ("UPDATE versions SET applied = '[' WHERE version = 1", {
+        "": "versions", "/entries/e1": "versions", "/episodes": "", "/episodes/2.{}": "versions", "/steps": "",
+        "/steps/2": "versions", "/lessons": "edits", "/calls": "", "/costs": "", "/alarms": "",
+    }),
+    "attempts": ("UPDATE attempts SET data = '{}'", {
+        "": "", "/entries": "", "/entries/e1": "attempts", "/versions": "", "/versions/2": "", "/episodes": "attempts",
+        "/steps": "", "/steps/1": "attempts", "/lessons": "attempts", "/calls": "", "/calls/5": "attempts",
+    }),
+    "lessons": ("UPDATE lessons SET data = '{'", {
+        "": "", "/entries/e1": "lessons", "/steps/2": "lessons", "/episodes/2.{}": "lessons", "/versions": "",
+    }),
+}  # fmt: skip
+"""What is damaged, and of pages that are shown without it the part that each names."""
+
+
+@pytest.mark.parametrize("damaged", DAMAGE)
+def test_a_damaged_space_shows_what_can_be_read_and_names_the_rest(damaged: str, tmp_path: Path) -> None:
     run = scripts.learned(
-        tmp_path, scripted(right_after_reflection), make_tasks(6), {"batch": 3}, test=make_tasks(2, 10), review="none"
-    )
+        tmp_path, scripted(right_after_reflection), make_tasks(6), {"batch": 3}, test=make_tasks(2, 10),
+        review="none",
+    )  # fmt: skip
+    with Story.open(run.folder) as story:
+        task = next(line.task for line in story.attempts(step=2))
+    damage, named = DAMAGE[damaged]
     with sqlite3.connect(run.folder / "practicum.sqlite") as db:
         db.execute(damage)
     db.close()
     with site(run.folder) as client:
-        for path in readable:
-            assert client.get(f"{AT}{path}").status_code == 200, path
-        statuses = {path: client.get(f"{AT}{path}") for path in ("", "/steps", "/entries", "/episodes", "/steps/1")}
-        broken = [page for page in statuses.values() if page.status_code == 500 or "cannot be read" in page.text]
-        assert broken
-        for page in broken:
-            # The other pages are a click away.
-            assert f'href="{AT}/calls"' in page.text
-            assert "Traceback" not in page.text
+        for path, part in named.items():
+            words = read(client, f"{AT}{path.format(task)}").words
+            assert words.count("cannot be read:") == bool(part), (path, words)
+            assert not part or re.search(rf"(The|the) {part}( and|,)?.* cannot be read:", words), (path, words)
+        # A page about what is damaged is an error, which names it; the other pages are a click away.
+        about = {"attempts": "/episodes/2.t0"}.get(damaged, f"/{damaged}")
+        answer = client.get(f"{AT}{about}")
+        assert (answer.status_code, f"The {damaged} cannot be read:" in answer.text) == (500, True)
+        assert f'href="{AT}/calls"' in answer.text
+        assert "Traceback" not in answer.text
+    pages, incomplete = write_pages(Folders([run.folder]), tmp_path / "files")
+    assert 0 < incomplete < pages
 
 
 def test_attempts_and_interactions_are_one_list(ace: Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

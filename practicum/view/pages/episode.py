@@ -28,7 +28,7 @@ async def episode(visit: Visit, failed: str = "", status: int = 200) -> Response
     id = visit.given("episode")
     if INTERACTION.fullmatch(id):
         return await _interaction(visit, id, failed, status)
-    return await visit.page("attempt.html", here="Episodes", **await visit.run(_attempt, visit, id))
+    return await visit.page("attempt.html", here="Episodes", **await visit.subject("the attempts", _attempt, visit, id))
 
 
 def _attempt(visit: Visit, name: str) -> dict[str, Any]:
