@@ -25,6 +25,7 @@ from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
 from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
@@ -325,3 +326,23 @@ def test_a_list_counts_spaces_as_spaces_and_a_space_without_use_is_new(ace: Lear
         assert re.search(r"unused new", page.words)
         assert re.search(r"learned done", page.words)
         assert "unused version 0 new" in read(client, "/s/unused").words
+
+
+def test_review_has_pages_and_shows_what_a_person_can_read(tmp_path: Path) -> None:
+    data = {"answer": "blue", "good": True, "corrected": False}
+    edits = [Add(".outcomes", f"Which team handles {word}?", data=data) for word in range(25)]
+    create_seed(tmp_path / "run", Context().apply(Delta(tuple(edits))).context, "labelled")
+    with site(tmp_path / "run") as client:
+        found, address = list[str](), f"{AT}/review"
+        while address:
+            page = read(client, address)
+            found += [attrs["id"] or "" for tag, attrs in page.tags if attrs.get("class") == "card decision"]
+            later = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
+            address = str(later[0]) if later else ""
+        assert len(found) == len({*found}) == 25
+        words = read(client, f"{AT}/review").words
+        assert "25 decisions to make" in words
+        assert "rests on tasks of somebody else, with your labels" in words
+        assert "Which team handles 0? → blue" in words
+        for internal in (".outcomes", "good", "corrected", "labelled"):
+            assert internal not in words, internal
