@@ -29,12 +29,6 @@ LISTED = 20
 NAMED = 3
 """Lessons and attempts that are named of one edit."""
 
-ORIGIN = {
-    "own": "your own tasks", "labelled": "tasks of somebody else, with your labels",
-    "tool": "what tools returned", "user": "what end users said", "foreign": "what somebody else wrote or recorded",
-}  # fmt: skip
-"""Levels of trust in words."""
-
 TRYING: dict[str, Any] = {"rich_help_panel": opt.TRY}
 TRY: dict[str, Any] = {**TRYING, "metavar": "IDS"}
 ONLY: dict[str, Any] = {"rich_help_panel": opt.ONLY}
@@ -310,20 +304,13 @@ def _review_json(one: Review, present: Present, story: Story) -> dict[str, Any]:
     effect = present.effect(one)
     lessons = story.lessons_with(one.lessons)
     return {
-        **one.as_json(), "why": _why(one), "problem": effect.problem, **diff_json(*effect.difference),
+        **one.as_json(), "why": one.why, "problem": effect.problem, **diff_json(*effect.difference),
         "lessons": [{"id": x.id, "text": x.text, "attempts": [*x.attempts]} for x in lessons],
     }  # fmt: skip
 
 
-def _why(one: Review) -> list[str]:
-    """Why edits wait, in words."""
-    rests = [f"rests on {ORIGIN[one.held.trust]}"] if one.held.trust != "own" else []
-    flagged = [f"flagged: {'; '.join(flag.what for flag in one.held.flags)}"] if one.held.flags else []
-    return [*rests, *flagged] or ["the run lets every edit wait (--review all)"]
-
-
 def _print_review(out: Printer, run: Path, one: Review, present: Present, story: Story) -> None:
-    out.print(visible_line(f"{one.id}: {'; '.join(_why(one))}"), style="bold")
+    out.print(visible_line(f"{one.id}: {'; '.join(one.why)}"), style="bold")
     if one.state == "pending":
         _print_effect(out, present.effect(one))
     else:

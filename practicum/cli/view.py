@@ -12,6 +12,7 @@ from typer import Argument, Option
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.words import in_number
 
 
 def view(
@@ -43,9 +44,11 @@ def view(
         Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():
-            pages, first = write_pages(folders, output), output / "index.html"
-        out.result({"pages": pages, "index": str(first)})
+            (pages, incomplete), first = write_pages(folders, output), output / "index.html"
+        out.result({"pages": pages, "incomplete": incomplete, "index": str(first)})
         out.print(f"{pages:,} pages written: open {first}")
+        if incomplete:
+            out.print(in_number(incomplete, f"{incomplete:,} of them [has|have] parts that cannot be read"))
         return
     server = PageServer(folders, port or 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 UNKNOWN = "–"
@@ -52,11 +53,11 @@ def decimal(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Write a time given in seconds, in seconds, minutes or hours."""
+    """Write a time given in seconds, in the unit that fits it, from milliseconds to hours."""
     if value is None:
         return UNKNOWN
     if 0 < value < 0.01:
-        return "< 0.01 s"
+        return f"{1000 * value:.2g} ms"
     for least, size, unit in ((5400, 3600, "h"), (90, 60, "min")):
         if value >= least:
             return f"{value / size:.3g} {unit}"
@@ -67,6 +68,9 @@ def money(value: float | None) -> str:
     """Write US dollars."""
     if not value:
         return UNKNOWN if value is None else "$0"
+    if value < 1e-4:
+        # Without an exponent.
+        return f"${Decimal(f'{value:.2g}'):f}"
     return f"${value:.3g}" if value < 1 else f"${value:,.2f}" if value < 1e4 else f"${count(value)}"
 
 

@@ -7,7 +7,7 @@ the operator's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 Trust = Literal["own", "labelled", "tool", "user", "foreign"]
@@ -22,6 +22,12 @@ Review = Literal["none", "foreign", "all"]
 """Which edits wait: none; those from less than own sources and those that are flagged; or all that change a text."""
 
 LEVELS: tuple[Trust, ...] = get_args(Trust)
+
+ORIGIN: Mapping[Trust, str] = {
+    "own": "your own tasks", "labelled": "tasks of somebody else, with your labels",
+    "tool": "what tools returned", "user": "what end users said", "foreign": "what somebody else wrote or recorded",
+}  # fmt: skip
+"""The sources of a level, in words."""
 
 MARK = "trust:"
 

@@ -81,9 +81,12 @@ def usage_text(usage: Usage) -> str:
 def sentence(error: BaseException) -> str:
     """What an error says, as a sentence."""
     text = str(error)
-    # An id such as e12 stays as it is.
-    first = text[:1].upper() if re.match(r"[a-z]+\b", text) else text[:1]
-    return f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+    return f"{capitalized(text)}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def capitalized(text: str) -> str:
+    """A text with a capital first letter. A first word that is an id, a path or a name in code stays as it is."""
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+(?=[\s,:;]|[.!?]?$|[.!?]\s)", text) else text
 
 
 def error_line(error: BaseException) -> str:

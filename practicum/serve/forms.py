@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType, UnionType
@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen
 
+from practicum.core.errors import UsageError
 from practicum.core.forms import Form
+from practicum.core.words import one_line
 
 LONG = 500
 """Characters from which a text gets several lines."""
@@ -35,6 +37,11 @@ class FormField:
     @property
     def label(self) -> str:
         return self.name.replace("_", " ")
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The names under which a browser sends its values."""
+        return tuple(f"{self.name}.{choice}" for choice in self.choices) if self.control == "choices" else (self.name,)
 
 
 def fields_of(form: type[Form], but: str) -> list[FormField]:
@@ -74,8 +81,13 @@ def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
     return annotation, limits
 
 
-def read_fields(fields: Iterable[FormField], sent: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a form that a browser sent, as texts: empty ones are left out."""
+def read_fields(fields: Sequence[FormField], sent: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a form that a browser sent, as texts: empty ones are left out. Raises UsageError for a value that
+    belongs to no field."""
+    if unknown := sent.keys() - {"token", *(name for field in fields for name in field.sent)}:
+        named = ", ".join(field.name for field in fields) or "none"
+        text = f"there is no field {min(unknown)} (the fields are {named})"
+        raise UsageError("request.malformed", one_line(text, 400))
     found = dict[str, Any]()
     for field in fields:
         if field.control == "choices":

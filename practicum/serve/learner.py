@@ -53,6 +53,7 @@ from practicum.session.rollout import (
     Rollout,
     RolloutDecision,
     begin_rollout,
+    ended_text,
     next_number,
 )
 from practicum.session.setup import set_up
@@ -377,13 +378,13 @@ class Learner(threading.Thread):
             reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
         if reason:
             if store.change(partial(begin_rollout, row=rollout.row(DROPPED, reason))):
-                alarm = Alarm(space.name, "rollout", f"version {version} dropped: {reason}")
+                alarm = Alarm(space.name, "rollout", ended_text(version, DROPPED, reason))
                 service.call_soon(self._tell(space, alarm))
             return
         if not service.call_soon(service.rollouts.begin(space, rollout)):
             return
         if old.digest == new.digest or not settings.canary:
-            reason = "it shows the same" if old.digest == new.digest else "no canary is wanted"
+            reason = f"it shows what version {base} shows" if old.digest == new.digest else "no canary is wanted"
             service.call_soon(service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
     def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:

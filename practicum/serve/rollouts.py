@@ -26,6 +26,7 @@ from practicum.session.rollout import (
     RolloutDecision,
     begin_rollout,
     end_rollout,
+    ended_text,
 )
 from practicum.store import schema
 from practicum.store.backend import Sessions
@@ -145,8 +146,8 @@ class Rollouts:
             raise
         space.rollout = None
         if first:
-            what = f"version {rollout.version} {decision.state}: {decision.reason}"
-            self._alarms.add(space.id, Alarm(space.name, "rollout", what))
+            text = ended_text(rollout.version, decision.state, decision.reason)
+            self._alarms.add(space.id, Alarm(space.name, "rollout", text))
         self._ended()
 
     async def begin(self, space: ServedSpace, rollout: Rollout) -> bool:

@@ -129,6 +129,15 @@ class ServiceActions:
         person = _person(visitor)
         return [one for one in OPERATIONS.values() if person.may(one.role) and not (one.whole and person.space)]
 
+    def operation(self, visitor: Any, name: str) -> Operation | None:
+        if (one := OPERATIONS.get(name)) is None or visitor is None:
+            return None
+        if not _person(visitor).may(one.role):
+            visitor.require(one.role, one.name)
+        if one.whole:
+            visitor.require_all_spaces(one.name)
+        return one
+
     def price(self, model: str) -> Pricing:
         """The price of a model at the upstream; a model on this machine is free."""
         upstream = self._service.upstream

@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote, changed_entries
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.trust import ORIGIN
 from practicum.engine.door import Held, named_entries
 from practicum.session.amend import add_version, settle
 from practicum.session.corrections import BY_REVIEW, LETTER, Correction, read_corrections, same_as
@@ -68,6 +69,13 @@ class Review:
     def lessons(self) -> tuple[str, ...]:
         """The ids of the lessons that they rest on."""
         return tuple(dict.fromkeys(id for edit in self.edits for id in edit.lessons))
+
+    @property
+    def why(self) -> list[str]:
+        """The reasons for which they wait, in words."""
+        rests = [f"rests on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
+        flagged = [f"flagged: {'; '.join(flag.what for flag in self.held.flags)}"] if self.held.flags else []
+        return [*rests, *flagged] or ["the run lets every edit wait (--review all)"]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -37,6 +37,12 @@ class RolloutDecision:
     reason: str
 
 
+def ended_text(version: int, state: str, reason: str) -> str:
+    """The end of a rollout in words, such as `version 4 is live: not worse in 200 scored requests`."""
+    done = {PROMOTED: "is live", TAKEN_BACK: "was taken back", DROPPED: "was dropped"}[state]
+    return f"version {version} {done}: {reason}"
+
+
 @dataclass
 class Rollout:
     """A rollout under way, with the sessions that it counted. `base` is the version it is compared with, `length` the

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -13,6 +14,9 @@ from practicum.store.versions import diff_contexts
 
 MOST_WORDS = 2_000
 """In longer texts single words are not marked: to find them would take seconds."""
+
+IN_TEXT = ("answer", "steps", "comment")
+"""The data of an entry that `Entry.solved` shows."""
 
 Piece = tuple[str, bool]
 """A part of a text, and whether it is marked as changed."""
@@ -52,6 +56,16 @@ class EntryChange:
         """What happened to it, in a word."""
         return "added" if self.old is None else "removed" if self.new is None else "changed"
 
+    @property
+    def fields(self) -> list[tuple[str, Any, Any]]:
+        """The data that differs, beyond what the texts have, as (name, old, new): texts and numbers."""
+        old, new = (one.data if one is not None else {} for one in (self.old, self.new))
+        names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
+        return [
+            (name, old.get(name), new.get(name)) for name in names
+            if all(type(data.get(name)) in (str, int, float, type(None)) for data in (old, new))
+        ]  # fmt: skip
+
 
 def changes(old: Context, new: Context) -> list[EntryChange]:
     """What changed from one context to another, in the order of birth of the entries."""
@@ -61,8 +75,8 @@ def changes(old: Context, new: Context) -> list[EntryChange]:
 def in_pieces(
     added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> list[EntryChange]:
-    """A difference of contexts, in the order of birth of the entries."""
-    found = [EntryChange(None, e, plus=[(e.text, False)]) for e in added]
-    found += [EntryChange(e, None, minus=[(e.text, False)]) for e in removed]
-    found += [EntryChange(before, after, *marked(before.text, after.text)) for before, after in changed]
+    """A difference of contexts, in the order of birth of the entries. The text of a solved task has its answer."""
+    found = [EntryChange(None, e, plus=[(e.solved, False)]) for e in added]
+    found += [EntryChange(e, None, minus=[(e.solved, False)]) for e in removed]
+    found += [EntryChange(before, after, *marked(before.solved, after.solved)) for before, after in changed]
     return sorted(found, key=lambda change: change.entry.number)

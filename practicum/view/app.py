@@ -64,6 +64,9 @@ NO_PAGE = {
     421: "Open the address that the command printed.",
 }  # fmt: skip
 
+LISTS = frozenset({"entries", "versions", "episodes", "steps", "calls", "operations"})
+"""The pages of a space that list others."""
+
 Endpoint = Callable[[Visit], Awaitable[Response]]
 
 
@@ -77,6 +80,8 @@ class Site:
     ) -> None:  # fmt: skip
         self.library, self.actions, self.alone = library, actions, alone
         self._threads, self._hosts = threads, hosts
+        self.incomplete = 0
+        """The pages so far with parts that cannot be read."""
         self._kept: ShownSpace | None = None
         """The space of the last page that was written as a file."""
         routes = [Route(path, self._answering(do), methods=["GET"]) for path, do in GETS.items()]
@@ -115,8 +120,9 @@ class Site:
             "grant": visit.visitor if visit else None, "token": visit.token if visit else "",
             "keyed": self.actions is not None and self.actions.required, "space": space, "alone": self.alone,
             "root": visit.url if visit else "", "crumbs": crumbs, "acts": self.actions is not None,
-            "now": datetime.now(UTC).timestamp(),
+            "now": datetime.now(UTC).timestamp(), "unread": visit.gaps.sentences if visit else [],
         }  # fmt: skip
+        self.incomplete += bool(frame["unread"] or status >= 500)
         text = await self.run(lambda: environment().get_template(template).render({**frame, **values}))
         # A part that says why there is nothing to see takes the place of what asked for it.
         ends = {"hx-reswap": "outerHTML"} if template == "part.html" else None
@@ -242,8 +248,8 @@ class Site:
     # Failures
 
     async def _signed_out(self, request: Request) -> Response:
-        path = request.url.path
-        onward = path + (f"?{request.url.query}" if request.url.query and request.method == "GET" else "")
+        onward = guard.page_of(request.url.path) if request.method == "POST" else request.url.path
+        onward += f"?{request.url.query}" if request.url.query and request.method == "GET" else ""
         link = f"/sign-in?{urlencode({'next': onward})}"
         if request.method == "GET" and not is_partial(request):
             if request.headers.get("sec-fetch-site") == "cross-site":
@@ -279,9 +285,10 @@ class Site:
         visit = getattr(request.state, "visit", None)
         # A space that is there keeps its tabs: its other pages may be read.
         lost = visit is None or visit.opened is None
+        link = (guard.page_of(request.url.path), "Open the page") if request.method == "POST" else ("/", "All spaces")
         response = await self.page(
             "message.html" if not is_partial(request) else "part.html", visit, status,
-            heading=HEADINGS.get(status, "This page cannot be shown"), text=text, link="/", link_text="All spaces",
+            heading=HEADINGS.get(status, "This page cannot be shown"), text=text, link=link[0], link_text=link[1],
             kept=guard.kept(request), **({"space": "", "crumbs": [("practicum", "/")]} if lost else {}),
         )  # fmt: skip
         response.headers.update(headers)
@@ -296,10 +303,14 @@ class Site:
             failure = error_body("request.unknown_path", said)
             return JSONResponse(self.actions.answer(request.url.path, status, failure), status)
         visit = getattr(request.state, "visit", None)
-        lost = {} if visit is not None and visit.opened is not None else {"space": "", "crumbs": [("practicum", "/")]}
+        lost, link = {"space": "", "crumbs": [("practicum", "/")]}, ("/", "All spaces")
+        if visit is not None and visit.opened is not None:
+            # One of a list is missing: the list shows those that there are.
+            listed = request.url.path.removeprefix(f"{visit.url}/").partition("/")[0]
+            lost, link = {}, (f"{visit.url}/{listed}", f"All {listed}") if listed in LISTS else (visit.url, "Overview")
         response = await self.page(
             "message.html", visit, status, heading=HEADINGS.get(status, "This page cannot be shown"),
-            text=NO_PAGE.get(status, ""), link="/", link_text="All spaces", kept=(), **lost,
+            text=NO_PAGE.get(status, ""), link=link[0], link_text=link[1], kept=(), **lost,
         )  # fmt: skip
         if isinstance(error, HTTPException):
             response.headers.update(error.headers or {})

@@ -15,6 +15,7 @@ from practicum.core.formats import count, interval, money, percent, points, seco
 from practicum.core.intervals import total_ci95
 from practicum.core.windows import window_size, windows
 from practicum.core.words import quantity
+from practicum.session.rollout import PROMOTED, TAKEN_BACK, ended_text
 from practicum.view.kit import when
 from practicum.view.read.parts import StepStory
 from practicum.view.read.sums import Course, Sums
@@ -199,13 +200,28 @@ def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
     most = f" (at most {count(max(requests))})" if any(requests) else ""
     return Chart(
         f"Mean outcome over the last {quantity(course.days, 'day')}",
-        Axis(f"time (UTC), by {by(course)}", (when(course.began(0)), "now")), percent_axis("mean outcome"),
+        time_axis(course), percent_axis("mean outcome"),
         (broken("mean outcome, with its 95% interval", "curve", values, bands=bands),), bars(requests, 0.3),
         tuple(marks),
         (("curve", "mean outcome, with its 95% interval"), ("count", f"requests{most}"), ("mark tried", "trial begins"),
          ("mark good", "version live"), ("mark bad", "taken back")),
         (("from", "requests", "scored", "mean outcome", "95% interval"), rows[::-1]),
     )  # fmt: skip
+
+
+def time_axis(course: Course) -> Axis:
+    """The time of a course, from its first point to now, divided where points begin."""
+    number = len(course.points)
+    parts = 4 if number % 4 == 0 else 3
+    days, hours = zip(*(when(course.began(number * n // parts)).split() for n in range(parts)), strict=True)
+    if course.step >= 24:
+        # Each point begins at midnight.
+        labels = [days[0], *(day[5:] for day in days[1:])]
+    else:
+        # A day is named where it begins.
+        labels = [hour if day == before else f"{day[5:]} {hour}"
+                  for before, day, hour in zip(("", *days), days, hours, strict=False)]  # fmt: skip
+    return Axis(f"time (UTC), by {by(course)}", (*labels, "now"))
 
 
 def by(course: Course) -> str:
@@ -225,9 +241,9 @@ def version_marks(
             found.append(Mark(x, kind, title, label, at))
 
     for row in rollouts:
-        version, kind = f"v{row['version']}", {"promoted": "good", "taken back": "bad"}.get(row["state"], "")
-        if kind:
-            mark(row["ended"], kind, version, f"version {row['version']} {row['state']}: {row['reason']}")
+        if kind := {PROMOTED: "good", TAKEN_BACK: "bad"}.get(row["state"]):
+            text = ended_text(row["version"], row["state"], row["reason"])
+            mark(row["ended"], kind, f"v{row['version']}", text)
         # An edit by hand is shown to all at once.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
@@ -269,8 +285,8 @@ def cost_charts(course: Course) -> list[Chart]:
             for n, time in enumerate(times) if any(values[model][n] is not None for model in models)
         ]  # fmt: skip
         charts.append(Chart(
-            f"{title} over time", Axis(f"time (UTC), by {by(course)}", (times[0], "now")),
-            count_axis(title, most, write), series, title=title[:1].upper() + title[1:], small=True,
+            f"{title} over time", time_axis(course), count_axis(title, most, write), series,
+            title=title[:1].upper() + title[1:], small=True,
             table=(("from", *(model or "no name" for model in models)), rows[::-1]),
         ))  # fmt: skip
     return charts

@@ -29,14 +29,15 @@ MOST_PAGES = 50_000
 _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
 
 
-def write_pages(folders: Folders, out: Path) -> int:
-    """Write all pages as files into a folder, and return how many. Raises UsageError if it is a file."""
+def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
+    """Write all pages as files into a folder. Returns their number, and the number of those with parts that cannot be
+    read. Raises UsageError if the folder is a file."""
     if out.exists() and not out.is_dir():
         raise UsageError("file.wrong_kind", f"{out} is a file: give a folder for the pages")
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
         site = Site(folders, threads, alone=True)
         try:
-            return asyncio.run(_write(site, out))
+            return asyncio.run(_write(site, out)), site.incomplete
         finally:
             threads.submit(site.close).result()
 

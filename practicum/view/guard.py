@@ -29,21 +29,30 @@ class SignedOut(PracticumError):
 
 
 class FormRefused(UsageError):
-    """A form that no present page of this site has sent."""
+    """A form that no current page of this site has sent."""
 
 
 def require_own(actions: Actions, request: Request, form: Mapping[str, str], cookie: str) -> None:
-    """Refuse a form that was not sent by a page of this site: a page of another site neither knows the token nor can
-    say that it is this site."""
+    """Raise FormRefused for a form that was not sent by a page of this site: a page of another site neither knows the
+    token nor can say that it is this site."""
     token = request.headers.get("x-practicum-form") or form.get("token", "")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
     foreign = site not in (None, "same-origin", "none") or origin not in (
         "null", f"http://{request.headers.get('host')}", f"https://{request.headers.get('host')}"
     )  # fmt: skip
-    if foreign or (actions.required and not cookie) or not actions.is_form_token(cookie, token):
-        raise FormRefused(
-            "form.expired", "this form was not sent from a page as it is now: reload the page, and send it again"
-        )
+    if foreign:
+        raise FormRefused("form.foreign", "the form came from another site")
+    if actions.required and not cookie:
+        raise FormRefused("form.no_cookie", "signing in needs cookies: allow them for this address")
+    if not actions.is_form_token(cookie, token):
+        raise FormRefused("form.expired", "this form is out of date. Open the page again and send it once more")
+
+
+def page_of(path: str) -> str:
+    """The address of the page whose form is sent to an address."""
+    if path == "/sign-out":
+        return "/"
+    return re.sub(r"^(/s/[^/]+(?:/corrections)?)/(?:canary|versions|learn|withdraw)$", r"\1", path)
 
 
 def cookie_name(request: Request, kind: str = "") -> str:
@@ -74,7 +83,7 @@ async def read_form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=50, errors="replace")
     except ValueError:
-        raise FormRefused("form.expired", "this is not a form of these pages") from None
+        raise FormRefused("form.expired", "this is not a form of these pages. Open the page and use its form") from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 

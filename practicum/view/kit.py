@@ -20,7 +20,7 @@ from urllib.parse import quote
 from practicum.core import formats
 from practicum.core.views import count_tokens
 from practicum.core.visible import plain_breaks, visible
-from practicum.core.words import one_line, quantity
+from practicum.core.words import capitalized, one_line, quantity
 from practicum.session.result import SCORE_NAMES
 from practicum.view.names import slug
 
@@ -90,14 +90,15 @@ def environment() -> Environment:
     )  # fmt: skip
     named = (
         formats.interval, formats.p_value, formats.percent, formats.points, formats.verdict_label, formats.count,
-        formats.money, formats.seconds, quantity, slug, linked, when, ago, learned_from,
+        formats.money, formats.seconds, quantity, capitalized, slug, linked, when, ago, learned_from,
     )  # fmt: skip
     made.filters.update({function.__name__: function for function in named})
     made.filters.update(url=partial(quote, safe=""), line=one_line, token_count=count_tokens)
     made.globals.update(
         most=MOST, style=Markup(asset("pages.css")), script=Markup(asset("theme.js")), policy=policy(),
         digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], alone=False, root=None, grant=None,
-        token="", keyed=False, space="", here="", waits=0, said="", failed="", acts=False, whole=True, with_calls=True,
+        token="", keyed=False, space="", here="", waits=0, said="", failed="", unread=(), acts=False, whole=True,
+        with_calls=True,
     )  # fmt: skip
     return made
 

@@ -46,9 +46,9 @@ SCORES = ("test", "online", "val_best")
 class Library(Protocol):
     """The places of a site."""
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], int]:
-        """A page of the places inside one ("" for the first page) whose names have these letters, and how many there
-        are; `only` is the space that a key is for."""
+    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
+        """A page of the places inside one ("" for the first page) whose names have these letters, and the number of all
+        such places by their kinds; `only` is the space that a key is for."""
         ...
 
 
@@ -58,9 +58,9 @@ class SpacesOf:
 
     database: Database
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], int]:
+    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
         names = [only] if only else [name for name in self.database.names() if wanted in name.casefold()]
-        return space_rows(self.database, names[(page - 1) * LISTED : page * LISTED]), len(names)
+        return space_rows(self.database, names[(page - 1) * LISTED : page * LISTED]), Counter(space=len(names))
 
 
 def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
@@ -89,14 +89,24 @@ def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
     rows = list[Row]()
     for name in names:
         id, one = ids.get(name, ""), days.get(ids.get(name, ""))
-        scored = int(one.scored) if one else 0
+        scored, learned = int(one.scored) if one else 0, _learned(runs.get(id))
         rows.append({
-            **_learned(runs.get(id)), "name": name, "title": name, "kind": "space",
+            **learned, "name": name, "title": name, "kind": "space",
+            "state": shown_state(database, id, learned["state"]),
             "live": live[id].version if id in live else None, "requests": int(one.requests) if one else 0,
             "scored": scored, "mean": float(one.total) / scored if one and scored else None, "waits": waits[id],
             "canary": tried[id].version if id in tried else None, "alarm": alarms.get(id), "problem": "",
         })  # fmt: skip
     return rows
+
+
+def shown_state(database: Database, space: str, state: str) -> str:
+    """The state of learning in a space, given by its id. A space without an attempt, an interaction or a change is
+    new."""
+    v, a, i = schema.versions, schema.attempts, schema.interactions
+    of = partial(database.of_spaces, spaces=[space])
+    used = (of(i), of(a), of(v).where(v.c.version > 0))
+    return "new" if state == "done" and not any(database.rows(one.limit(1)) for one in used) else state
 
 
 def _learned(row: Any) -> dict[str, Any]:
@@ -219,9 +229,10 @@ class Folders:
                     return found
         return None
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], int]:
+    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
         places = [place for place in self.places(inside) if wanted in place.title.casefold()]
-        return [_row(place) for place in places[(page - 1) * LISTED : page * LISTED]], len(places)
+        kinds = Counter[str](place.kind for place in places)
+        return [_row(place) for place in places[(page - 1) * LISTED : page * LISTED]], kinds
 
 
 def _below(place: SitePlace, name: str) -> SitePlace | None:

@@ -24,7 +24,7 @@ def report_markdown(report: ReportData) -> str:
 
 def report_html(report: ReportData) -> str:
     """The whole report as one page that needs no other file."""
-    return render("comparison.html", alone=True, links={}, **report_values(report))
+    return render("comparison.html", alone=True, name="", links={}, **report_values(report))
 
 
 def report_values(report: ReportData) -> dict[str, Any]:

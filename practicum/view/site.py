@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.errors import ErrorBody, PracticumError
+from practicum.core.forms import Form
 from practicum.models.prices import Pricing
 from practicum.session.corrections import Correction, CorrectionsInEffect
 from practicum.store.database import Store
@@ -66,10 +67,15 @@ class OperationShown(Protocol):
     def label(self) -> str: ...
 
     @property
-    def fields(self) -> Sequence[Any]: ...
+    def form(self) -> type[Form]: ...
+
+    @property
+    def fields(self) -> Sequence[Any]:
+        """The fields that a visitor fills in: all but the space, which is that of the page."""
+        ...
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """The values of a form that a browser sent."""
+        """The values of a form that a browser sent. Raises UsageError for a value that belongs to no field."""
         ...
 
 
@@ -129,6 +135,11 @@ class Actions(Protocol):
 
     def operations(self, visitor: Visitor | None) -> Sequence[OperationShown]:
         """The operations that the visitor may do."""
+        ...
+
+    def operation(self, visitor: Visitor | None, name: str) -> OperationShown | None:
+        """An operation by its name; None if there is none. Raises Forbidden with the role or the space that the
+        visitor's key lacks for it."""
         ...
 
     def price(self, model: str) -> Pricing: ...

@@ -13,11 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from practicum.core.errors import PracticumError
+from practicum.core.errors import PracticumError, StoreError
 from practicum.session.review import count_pending
 from practicum.store.database import as_stored
 from practicum.view.library import Library
 from practicum.view.read import Story
+from practicum.view.read.gaps import Gaps
 from practicum.view.site import Actions, OperationAnswer, ShownSpace, Visitor
 
 T = TypeVar("T")
@@ -43,13 +44,6 @@ class PageServices(Protocol):
     async def page(self, template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response: ...
 
 
-@dataclass(frozen=True)
-class Unread:
-    """A part of a page that cannot be read, and why."""
-
-    problem: str
-
-
 @dataclass
 class Visit:
     """A request for a page."""
@@ -61,6 +55,7 @@ class Visit:
     began: int = 0
     form: Mapping[str, str] = field(default_factory=dict)
     opened: ShownSpace | None = None
+    gaps: Gaps = field(default_factory=Gaps)
 
     @property
     def space(self) -> ShownSpace:
@@ -81,7 +76,7 @@ class Visit:
     @cached_property
     def story(self) -> Story:
         """What can be read of the run in the space."""
-        return Story(self.space.store)
+        return Story(self.space.store, self.gaps)
 
     @property
     def partial(self) -> bool:
@@ -143,18 +138,25 @@ class Visit:
 
         return await self.site.run(read)
 
-    async def part(self, work: Callable[..., T], *given: Any) -> T | Unread:
-        """The same for a part of a page, which is shown without what cannot be read."""
+    async def part(self, name: str, work: Callable[..., T], *given: Any) -> T | None:
+        """The same for a part of a page; None for one that cannot be read, which the page names."""
         try:
             return await self.run(work, *given)
         except PracticumError as error:
-            return Unread(str(error))
+            self.gaps.add(name, error)
+            return None
+
+    async def subject(self, name: str, work: Callable[..., T], *given: Any) -> T:
+        """The same for what the page is about, such as "the versions". Raises StoreError that names it."""
+        try:
+            return await self.run(work, *given)
+        except StoreError as error:
+            raise StoreError(error.code, f"{name} cannot be read: {error}") from error
 
     async def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page, or a part of one."""
         if self.opened is not None and "waits" not in values:
-            waits = await self.part(count_pending, self.opened.store)
-            values["waits"] = 0 if isinstance(waits, Unread) else waits
+            values["waits"] = await self.part("the reviews", count_pending, self.opened.store) or 0
         return await self.site.page(template, self, status, **{"said": self.done, **values})
 
     async def perform(self, operation: str, /, **given: Any) -> OperationAnswer:

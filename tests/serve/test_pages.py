@@ -129,7 +129,7 @@ async def test_an_edit_by_hand_is_no_trial(tmp_path: Path) -> None:
         person = Person(at)
         await an_entry(person, "Cards: the blue team.")
         page = await person.get("/s/default")
-        assert "version 1 promoted: edited by hand</title>" in page.text
+        assert "version 1 is live: edited by hand</title>" in page.text
         assert "version 1 tried" not in page.text
 
 
@@ -156,6 +156,24 @@ async def test_a_version_is_marked_where_it_was_first_shown_and_not_where_the_pi
             assert {*lines} == {("good", str(version)) for version in marks}
             # Of two that are near to each other the newer one has a label.
             assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
+
+
+@asynchronous
+@pytest.mark.parametrize(
+    ("hours", "points", "step"), [((0,), 8, 1), ((0, 9), 12, 1), ((0, 100), 20, 6), ((400,), 28, 6)]
+)
+async def test_a_chart_begins_with_the_first_request_if_that_was_later(
+    hours: tuple[int, ...], points: int, step: int, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as at:
+        now, id = time.time(), at.service.spaces["default"].id
+        asked = [{"space": id, "at": now - 3_600 * ago, "version": 0, "model": "m", "requests": 1} for ago in hours]
+        await asyncio.wrap_future(at.service.database.do(lambda at_: add_to_hours(at_.db, asked)))
+        price = ServiceActions(at.service, at.keys).price
+        course = await asyncio.to_thread(sums.course, at.service.spaces["default"].store, 7, price)
+        assert course.step == step
+        assert abs(len(course.points) - points) <= (4 if step > 1 else 0)
+        assert course.whole.requests == sum(ago < 168 for ago in hours)
 
 
 # Pages that were open for long

@@ -243,6 +243,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
 def test_the_chart_is_as_wide_as_the_numbers_above_it(browser: Any, tmp_path: Path, width: int) -> None:
     with running(tmp_path) as service:
         service.do(service.at.ask("Where is my parcel?", {}))
+        service.do(until(lambda: not service.at.service.database.writer.unwritten))
         page, said, _ = watched(browser, viewport={"width": width, "height": 900})
         page.goto(f"{service.at.url}/s/default")
         right = "s => document.querySelector(s).getBoundingClientRect().right"

@@ -28,7 +28,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("runs")
     run = learned(folder, scripted(wrong_at_first, insight), make_tasks(4), {"batch": 2}, test=make_tasks(2, 8),
                   review="none")  # fmt: skip
-    number = write_pages(Folders([run.folder]), folder / "pages")
+    number, incomplete = write_pages(Folders([run.folder]), folder / "pages")
+    assert incomplete == 0
     files = [file for file in (folder / "pages").rglob("*") if file.is_file()]
     assert number == len(files)
     return {str(file.relative_to(folder / "pages")): file.read_text(encoding="utf-8") for file in files}

@@ -24,10 +24,14 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
+from practicum.session.records import create_seed
 from practicum.session.space import open as open_space
+from practicum.view.files import write_pages
 from practicum.view.library import Folders
 from practicum.view.names import slug, unslug
 from practicum.view.read import Story
@@ -163,6 +167,13 @@ def test_there_are_no_other_pages(path: str, pages: TestClient) -> None:
     assert pages.get(f"{AT}/{path}").status_code == 404
 
 
+@pytest.mark.parametrize(("path", "listed"), [("episodes/i00-00", "episodes"), ("calls/999", "calls")])
+def test_a_page_that_is_not_there_leads_to_the_list(path: str, listed: str, pages: TestClient) -> None:
+    answer = pages.get(f"{AT}/{path}")
+    assert f'<a href="{AT}/{listed}">All {listed}</a>' in answer.text
+    assert "practicum show" not in answer.text
+
+
 def test_a_folder_lists_its_runs_and_comparisons(ace: Learned, tmp_path: Path) -> None:
     runs = tmp_path / "many runs"
     runs.mkdir()
@@ -230,32 +241,51 @@ def test_a_comparison_leads_to_its_runs(ace: Learned, tmp_path: Path) -> None:
         assert "unreadable" in read(client, "/").words
 
 
-@pytest.mark.parametrize(
-    ("damage", "readable"),
-    [
-        ("UPDATE steps SET data = '{'", ("", "/entries", "/versions", "/episodes", "/calls", "/alarms")),
-        ("UPDATE versions SET applied = '[' WHERE version = 1", ("", "/episodes", "/calls", "/costs", "/alarms")),
-        ("UPDATE attempts SET data = '{}'", ("", "/entries", "/versions", "/calls", "/steps", "/alarms")),
-    ],
-    ids=["steps", "versions", "attempts"],
-)
-def test_a_damaged_space_shows_what_can_be_read(damage: str, readable: tuple[str, ...], tmp_path: Path) -> None:
+DAMAGE = {
+    "steps": ("UPDATE steps SET data = '{'", {
+        "": "steps", "/entries": "", "/entries/e1": "edits", "/versions": "steps", "/episodes": "", "/calls": "",
+        "/lessons": "edits",
+    }),
+    "versions": ("UPDATE versions SET applied = '[' WHERE version = 1", {
+        "": "versions", "/entries/e1": "versions", "/episodes": "", "/episodes/2.{}": "versions", "/steps": "",
+        "/steps/2": "versions", "/lessons": "edits", "/calls": "", "/costs": "", "/alarms": "",
+    }),
+    "attempts": ("UPDATE attempts SET data = '{}'", {
+        "": "", "/entries": "", "/entries/e1": "attempts", "/versions": "", "/versions/2": "", "/episodes": "attempts",
+        "/steps": "", "/steps/1": "attempts", "/lessons": "attempts", "/calls": "", "/calls/5": "attempts",
+    }),
+    "lessons": ("UPDATE lessons SET data = '{'", {
+        "": "", "/entries/e1": "lessons", "/steps/2": "lessons", "/episodes/2.{}": "lessons", "/versions": "",
+    }),
+}  # fmt: skip
+"""What is damaged, and of pages that are shown without it the part that each names."""
+
+
+@pytest.mark.parametrize("damaged", DAMAGE)
+def test_a_damaged_space_shows_what_can_be_read_and_names_the_rest(damaged: str, tmp_path: Path) -> None:
     run = scripts.learned(
-        tmp_path, scripted(right_after_reflection), make_tasks(6), {"batch": 3}, test=make_tasks(2, 10), review="none"
-    )
+        tmp_path, scripted(right_after_reflection), make_tasks(6), {"batch": 3}, test=make_tasks(2, 10),
+        review="none",
+    )  # fmt: skip
+    with Story.open(run.folder) as story:
+        task = next(line.task for line in story.attempts(step=2))
+    damage, named = DAMAGE[damaged]
     with sqlite3.connect(run.folder / "practicum.sqlite") as db:
         db.execute(damage)
     db.close()
     with site(run.folder) as client:
-        for path in readable:
-            assert client.get(f"{AT}{path}").status_code == 200, path
-        statuses = {path: client.get(f"{AT}{path}") for path in ("", "/steps", "/entries", "/episodes", "/steps/1")}
-        broken = [page for page in statuses.values() if page.status_code == 500 or "cannot be read" in page.text]
-        assert broken
-        for page in broken:
-            # The other pages are a click away.
-            assert f'href="{AT}/calls"' in page.text
-            assert "Traceback" not in page.text
+        for path, part in named.items():
+            words = read(client, f"{AT}{path.format(task)}").words
+            assert words.count("cannot be read:") == bool(part), (path, words)
+            assert not part or re.search(rf"(The|the) {part}( and|,)?.* cannot be read:", words), (path, words)
+        # A page about what is damaged is an error, which names it; the other pages are a click away.
+        about = {"attempts": "/episodes/2.t0"}.get(damaged, f"/{damaged}")
+        answer = client.get(f"{AT}{about}")
+        assert (answer.status_code, f"The {damaged} cannot be read:" in answer.text) == (500, True)
+        assert f'href="{AT}/calls"' in answer.text
+        assert "Traceback" not in answer.text
+    pages, incomplete = write_pages(Folders([run.folder]), tmp_path / "files")
+    assert 0 < incomplete < pages
 
 
 def test_attempts_and_interactions_are_one_list(ace: Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,3 +313,36 @@ def test_attempts_and_interactions_are_one_list(ace: Learned, tmp_path: Path, mo
             assert text in page.words
         assert "it is at the depot" in read(client, f"{AT}/corrections").words + read(client, f"{AT}/review").words
         assert "of 2 scored requests" in read(client, AT).words
+
+
+def test_a_list_counts_spaces_as_spaces_and_a_space_without_use_is_new(ace: Learned, tmp_path: Path) -> None:
+    (tmp_path / "learned").symlink_to(ace.folder)
+    (tmp_path / "compared").mkdir()
+    (tmp_path / "compared" / "compare.json").write_text("{}", encoding="utf-8")
+    create_seed(tmp_path / "unused", Context())
+    with site(tmp_path) as client:
+        page = read(client, "/")
+        assert "2 spaces and 1 comparison" in page.words
+        assert re.search(r"unused new", page.words)
+        assert re.search(r"learned done", page.words)
+        assert "unused version 0 new" in read(client, "/s/unused").words
+
+
+def test_review_has_pages_and_shows_what_a_person_can_read(tmp_path: Path) -> None:
+    data = {"answer": "blue", "good": True, "corrected": False}
+    edits = [Add(".outcomes", f"Which team handles {word}?", data=data) for word in range(25)]
+    create_seed(tmp_path / "run", Context().apply(Delta(tuple(edits))).context, "labelled")
+    with site(tmp_path / "run") as client:
+        found, address = list[str](), f"{AT}/review"
+        while address:
+            page = read(client, address)
+            found += [attrs["id"] or "" for tag, attrs in page.tags if attrs.get("class") == "card decision"]
+            later = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
+            address = str(later[0]) if later else ""
+        assert len(found) == len({*found}) == 25
+        words = read(client, f"{AT}/review").words
+        assert "25 decisions to make" in words
+        assert "rests on tasks of somebody else, with your labels" in words
+        assert "Which team handles 0? → blue" in words
+        for internal in (".outcomes", "good", "corrected", "labelled"):
+            assert internal not in words, internal

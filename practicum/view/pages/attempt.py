@@ -82,8 +82,9 @@ def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
     """What the page of an attempt of a run shows."""
     team, network = team_of_run(story.config), None
     if team is not None and attempt.trace.data.get("moves"):
-        context = story.context(attempt.version) if attempt.version is not None else Context()
-        network = network_of(team, attempt, context)
+        version = attempt.version
+        context = None if version is None else story.part("the versions", lambda: story.context(version))
+        network = network_of(team, attempt, context or Context())
     return {"attempt": attempt, "network": network, "verbs": VERBS}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import func
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.journal import NOTE_ROLE
+from practicum.view.read import CallStory
 from practicum.view.visit import Visit
 
 ROWS = 100
@@ -38,4 +41,13 @@ async def call(visit: Visit) -> Response:
     number = visit.path_number("call")
     if number >= 2**62:
         raise HTTPException(404)
-    return await visit.page("call.html", here="Calls", call=await visit.run(visit.story.call, str(number)))
+
+    def read() -> tuple[CallStory, Sequence[str]]:
+        one = visit.story.call(str(number))
+        return one, one.attempts
+
+    try:
+        one, attempts = await visit.run(read)
+    except UsageError:
+        raise HTTPException(404) from None
+    return await visit.page("call.html", here="Calls", call=one, attempts=attempts)

@@ -42,13 +42,13 @@ async def show_comparison(visit: Visit, place: SitePlace) -> Response:
 
     values, links = await visit.run(read)
     if values is not None:
-        return await visit.page("comparison.html", links=links, **values)
-    rows, total = await visit.run(
+        return await visit.page("comparison.html", name=place.title, links=links, **values)
+    rows, kinds = await visit.run(
         visit.site.library.rows, "" if _prefix(visit, place) == "" else place.name, "", visit.page_number, ""
     )
     return await visit.page(
-        "home.html", rows=rows, total=total, wanted="", page=visit.page_number, pages=pages_of(total, LISTED),
-        inside=place.name,
+        "home.html", rows=rows, kinds=kinds, wanted="", page=visit.page_number,
+        pages=pages_of(kinds.total(), LISTED), inside=place.name,
     )  # fmt: skip
 
 

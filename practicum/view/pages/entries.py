@@ -15,7 +15,7 @@ from practicum.session.corrections import LETTER
 from practicum.store.changes import marked
 from practicum.store.versions import lineage, read_parents
 from practicum.view.kit import INTERACTION
-from practicum.view.pages.shared import context_of, pages_of
+from practicum.view.pages.shared import context_of, context_part, pages_of
 from practicum.view.read import sums
 from practicum.view.read.episodes import interactions_at, lines_with
 from practicum.view.visit import Visit
@@ -32,7 +32,7 @@ ATTEMPTS = 50
 
 async def entries(visit: Visit, failed: str = "", status: int = 200) -> Response:
     """The entries that are live."""
-    live = await visit.run(lambda: visit.space.live)
+    live = await visit.subject("the versions", lambda: visit.space.live)
     context = await context_of(visit, live)
     return await visit.page(
         "entries.html", status, here="Entries", live=live, failed=failed, wrote=visit.form,
@@ -78,39 +78,47 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     if not re.fullmatch(r"[ce][0-9]{1,12}", id):
         raise HTTPException(404)
     corrects = id.startswith(LETTER)
-    live = await visit.run(lambda: space.live)
-    now = (
-        (await visit.run(lambda: space.corrections.entry(id))) if corrects else (await context_of(visit, live)).get(id)
-    )
+    live = await visit.part("the versions", lambda: space.live)
+    if corrects:
+        now = await visit.part("the corrections", lambda: space.corrections.entry(id))
+        context = None
+    else:
+        context = None if live is None else await context_part(visit, live)
+        now = None if context is None else context.get(id)
+    gone = now is None and (not visit.gaps.sentences if corrects else context is not None)
     found = await visit.run(_entry, visit, id, live)
     wrote = visit.form.get("text")
     between = marked(now.text, wrote) if status == 409 and wrote and now is not None else None
     return await visit.page(
         "entry.html", status, here="Corrections" if corrects else "Entries", id=id, now=now, live=live, wrote=wrote,
-        between=between, failed=failed, entry_section=visit.form.get("section"), corrects=corrects, **found,
+        between=between, failed=failed, entry_section=visit.form.get("section"), corrects=corrects,
+        gone=gone, **found,
     )  # fmt: skip
 
 
-def _entry(visit: Visit, id: str, live: int) -> dict[str, Any]:
-    """The history of an entry with its evidence and its effect. Raises HTTPException if there was never one."""
+def _entry(visit: Visit, id: str, live: int | None) -> dict[str, Any]:
+    """The history of an entry (None: it cannot be read) with its evidence and its effect. Raises HTTPException if there
+    was never one."""
     store, story = visit.space.store, visit.story
-    history = story.entries.history(id)
-    if not history:
+    edits = story.part("the versions", lambda: (story.entries.history(id), read_parents(store)))
+    history, parents = edits or ([], {})
+    if not history and not visit.gaps.sentences:
         raise HTTPException(404)
-    parents = read_parents(store)
-    line = None if id.startswith(LETTER) or not parents else {*lineage(parents, live)}
+    line = None if id.startswith(LETTER) or not parents or live is None else {*lineage(parents, live)}
     sources = [*dict.fromkeys(source for one in history for source in one.edit.sources)]
     lessons = [*dict.fromkeys(id for one in history for id in one.edit.lessons)]
     asked = dict.fromkeys(match[1] for source in sources if (match := INTERACTION.search(source)))
-    lines = lines_with(story, id, ATTEMPTS + 1)
+    lines = story.part("the attempts", lambda: lines_with(story, id, ATTEMPTS + 1))
     return {
         "history": [
             {"change": one, "stands": line is None or one.event.version in line,
              "parent": parents.get(one.event.version), "attempts": story.attempts_of(one.edit.sources)}
             for one in reversed(history)
         ],
-        "sources": sources, "known": interactions_at(store, [*asked][:LESSONS]),
-        "attempts": story.attempts_of(sources), "lines": lines[:ATTEMPTS], "more": len(lines) > ATTEMPTS,
-        "lessons": story.lessons_with(lessons[-LESSONS:]) if lessons else [],
+        "sources": sources,
+        "known": story.part("the interactions", lambda: interactions_at(store, [*asked][:LESSONS])) or {},
+        "attempts": story.attempts_of(sources), "lines": lines and lines[:ATTEMPTS],
+        "more": len(lines or ()) > ATTEMPTS,
+        "lessons": story.part("the lessons", lambda: story.lessons_with(lessons[-LESSONS:])) or [] if lessons else [],
         "credit": sums.credits(store, [id]).get(id),
     }  # fmt: skip

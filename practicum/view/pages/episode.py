@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from practicum.core.context import Context
 from practicum.core.edits import Entry
+from practicum.core.errors import UsageError
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
 from practicum.session.correcting import made_of, with_numbers
@@ -27,7 +28,7 @@ async def episode(visit: Visit, failed: str = "", status: int = 200) -> Response
     id = visit.given("episode")
     if INTERACTION.fullmatch(id):
         return await _interaction(visit, id, failed, status)
-    return await visit.page("attempt.html", here="Episodes", **await visit.run(_attempt, visit, id))
+    return await visit.page("attempt.html", here="Episodes", **await visit.subject("the attempts", _attempt, visit, id))
 
 
 def _attempt(visit: Visit, name: str) -> dict[str, Any]:
@@ -38,7 +39,10 @@ def _attempt(visit: Visit, name: str) -> dict[str, Any]:
     if id is None:
         raise HTTPException(404)
     story = visit.story
-    attempt = story.attempt(id)
+    try:
+        attempt = story.attempt(id)
+    except UsageError:
+        raise HTTPException(404) from None
     return {**attempt_values(story, attempt), **_around(visit, attempt)}
 
 

@@ -23,10 +23,12 @@ async def list_episodes(visit: Visit) -> Response:
     before = before if re.fullmatch(r"a|[ai][0-9]{1,12}", before) else ""
 
     def read() -> tuple[Listed, list[str], bool, bool]:
-        store = visit.space.store
-        tried, asked = has_attempts(store), has_interactions(store)
-        listed = episodes(store, visit.story if tried else None, wanted, before)
-        return listed, visit.story.names.splits if tried else [], tried, asked
+        store, story = visit.space.store, visit.story
+        tried = story.part("the attempts", lambda: has_attempts(store)) or False
+        listed = story.part("the attempts", lambda: episodes(store, story if tried else None, wanted, before))
+        listed = listed or episodes(store, None, wanted, before)
+        splits = story.part("the attempts", lambda: story.names.splits) or [] if tried else []
+        return listed, splits, tried, has_interactions(store)
 
     listed, splits, tried, asked = await visit.run(read)
     return await visit.page(

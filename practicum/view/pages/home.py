@@ -39,8 +39,8 @@ async def folder(visit: Visit) -> Response:
 async def _list(visit: Visit, inside: str, failed: str, status: int) -> Response:
     wanted, page = visit.asked("q").strip(), visit.page_number
     only = visit.visitor.space if visit.visitor is not None else ""
-    rows, total = await visit.run(visit.site.library.rows, inside, wanted.casefold(), page, only)
+    rows, kinds = await visit.run(visit.site.library.rows, inside, wanted.casefold(), page, only)
     return await visit.page(
-        "home.html", status, rows=rows, total=total, wanted=wanted, page=page, pages=pages_of(total, LISTED),
+        "home.html", status, rows=rows, kinds=kinds, wanted=wanted, page=page, pages=pages_of(kinds.total(), LISTED),
         failed=failed, inside=inside,
     )  # fmt: skip

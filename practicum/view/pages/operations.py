@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from practicum.core.errors import PracticumError
 from practicum.core.words import sentence
+from practicum.view.site import OperationShown
 from practicum.view.visit import Visit
 
 
@@ -21,16 +20,19 @@ async def operations(visit: Visit) -> Response:
 
 async def operation(visit: Visit, failed: str = "", status: int = 200, answer: str | None = None) -> Response:
     """The form of one operation, and its answer once it is done."""
+    one = _found(visit)
     return await visit.page(
-        "operation.html", status, here="Operations", one=_found(visit), wrote=visit.form, failed=failed, answer=answer
-    )
+        "operation.html", status, here="Operations", one=one, wrote=visit.form, failed=failed, answer=answer,
+        takes_space=_takes_space(one),
+    )  # fmt: skip
 
 
 async def operate(visit: Visit) -> Response:
     """Do one operation."""
     one = _found(visit)
     try:
-        answer = await visit.perform(one.name, **one.values(visit.form))
+        values = one.values(visit.form)
+        answer = await visit.perform(one.name, **values, **({"space": visit.name} if _takes_space(one) else {}))
     except PracticumError as error:
         if (status := visit.actions.status(error)[0]) == 403:
             raise
@@ -38,9 +40,14 @@ async def operate(visit: Visit) -> Response:
     return await operation(visit, answer=answer.as_text())
 
 
-def _found(visit: Visit) -> Any:
-    """The operation of the address. Raises HTTPException if there is none, or none for the visitor."""
-    offered = visit.actions.operations(visit.visitor) if visit.acts else ()
-    if (one := next((one for one in offered if one.name == visit.given("operation")), None)) is None:
+def _found(visit: Visit) -> OperationShown:
+    """The operation of the address. Raises HTTPException if there is none, and Forbidden if it is not the visitor's."""
+    one = visit.actions.operation(visit.visitor, visit.given("operation")) if visit.acts else None
+    if one is None:
         raise HTTPException(404)
     return one
+
+
+def _takes_space(one: OperationShown) -> bool:
+    """Whether the operation has a field for a space: it gets that of the page."""
+    return "space" in one.form.model_fields

@@ -7,13 +7,13 @@ from typing import Any
 from starlette.responses import Response
 
 from practicum.core.counts import counted
-from practicum.core.errors import PracticumError
 from practicum.core.types import Usage
 from practicum.models.prices import Pricing
 from practicum.view.charts import learning_curve, outcomes_chart, version_marks
-from practicum.view.pages.shared import context_of
+from practicum.view.library import shown_state
+from practicum.view.pages.shared import context_part
 from practicum.view.read import scores, sums
-from practicum.view.visit import Unread, Visit
+from practicum.view.visit import Visit
 
 WEEK = 7
 """Days that a page shows, if no others are asked for."""
@@ -48,10 +48,10 @@ async def _overview(visit: Visit, template: str) -> Response:
     space = visit.space
     days = visit.number("days")
     days = days if days in sums.RANGES else WEEK
-    served = await visit.part(_served, visit, days, template == "live.html")
+    served = await visit.part("the requests", _served, visit, days, template == "live.html")
     values: dict[str, Any] = {"served": served}
     if template != "live.html":
-        values["learned"] = await visit.part(_learned, visit)
+        values["learned"] = await visit.part("how it learns", _learned, visit)
     state = await _state(visit)
     learns, learning = visit.actions.learning if visit.acts else (False, "off")
     return await visit.page(
@@ -61,24 +61,14 @@ async def _overview(visit: Visit, template: str) -> Response:
 
 
 async def _state(visit: Visit) -> dict[str, Any]:
-    """The live version, the number of its entries, and that of corrections and notes; None for what cannot be read,
-    with the reasons."""
+    """The live version, the number of its entries, and that of corrections and notes; None for what cannot be read."""
     space = visit.space
-    live = await visit.part(lambda: space.live)
-    found: dict[str, Any] = {"live": live, "entries": None, "corrections": None}
-    if not isinstance(live, Unread):
-        found["entries"] = await _size(visit, live)
-        found["corrections"] = await visit.part(lambda: len(space.corrections))
-    unread = [value.problem for value in found.values() if isinstance(value, Unread)]
-    return {**{name: None if isinstance(value, Unread) else value for name, value in found.items()}, "unread": unread}
-
-
-async def _size(visit: Visit, version: int) -> int | Unread:
-    """The number of entries of a version."""
-    try:
-        return len(await context_of(visit, version))
-    except PracticumError as error:
-        return Unread(str(error))
+    live = await visit.part("the versions", lambda: space.live)
+    context = None if live is None else await context_part(visit, live)
+    return {
+        "live": live, "entries": None if context is None else len(context),
+        "corrections": await visit.part("the corrections", lambda: len(space.corrections)),
+    }  # fmt: skip
 
 
 def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
@@ -97,9 +87,10 @@ def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
 def _learned(visit: Visit) -> dict[str, Any]:
     """How the space learned: its scores, what needs attention, the learning curve, settings and costs."""
     story = visit.story
-    info, steps = story.info, story.steps()
+    info, steps = story.info, story.part("the steps", story.steps) or []
     return {
         "info": info, "run": story.config, "counts": counted(info.counts),
+        "state": shown_state(story.store.database, story.store.space, info.state),
         "scores": {name: scores.score_interval(story, name) for name in info.scores},
         "refused": sum(step.refused for step in steps), "curve": learning_curve(steps, info.scores),
         "steps": steps[-STEPS:], "in_all": len(steps),

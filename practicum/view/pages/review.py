@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from starlette.responses import Response
 
 from practicum.session.correcting import WAITING, listed
-from practicum.session.corrections import Correction
+from practicum.session.corrections import LETTER, Correction
 from practicum.session.review import Effect, Present, read_reviews
 from practicum.store.changes import in_pieces, marked
 from practicum.view.pages.shared import correction_row
@@ -15,7 +16,7 @@ from practicum.view.read.episodes import interactions_at
 from practicum.view.visit import Visit
 
 QUEUE = 20
-"""Decisions on a page, of each kind."""
+"""Decisions on a page."""
 
 MARKED = 4_000
 """Characters of an answer and of the right answer up to which the words that differ are marked: a user may send texts
@@ -30,21 +31,29 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
     space = visit.space
     tried = None if space.rollout is None else space.rollout.version
     newest = space.newest
-    cards, more = await visit.run(_queue, visit, newest)
+    after = visit.asked("after")
+    after = after if re.fullmatch(rf"{LETTER}[0-9]{{1,9}}|[0-9]{{1,9}}\.[0-9]{{1,9}}", after) else ""
+    cards, more, waits = await visit.run(_queue, visit, newest, after)
     return await visit.page(
-        "review.html", status, here="Review", cards=cards, more=more, failed=failed, waits=len(cards) + more,
+        "review.html", status, here="Review", cards=cards, more=more, failed=failed, waits=waits, after=after,
         tried=tried, asked=space.question,
     )  # fmt: skip
 
 
-def _queue(visit: Visit, newest: Any) -> tuple[list[dict[str, Any]], int]:
-    """The first decisions that wait, and how many more there are."""
+def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]], bool, int]:
+    """The first decisions that wait behind one with the id `after`, whether there are more, and the number of all:
+    learned edits, and then corrections and notes."""
     store = visit.space.store
-    waiting, number = listed(store, visit.space.corrections, WAITING, None, QUEUE)
-    asked = interactions_at(store, (one.interaction for one in waiting if one.interaction))
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(store, corrections=False)
-    shown = pending[:QUEUE]
+    corrects = after.startswith(LETTER)
+    left = [one for one in pending if not after or _place(one.id) > _place(after)] if not corrects else []
+    shown = left[:QUEUE]
+    room = QUEUE - len(shown)
+    beyond = int(after.removeprefix(LETTER)) if corrects else None
+    waiting, number = listed(store, visit.space.corrections, WAITING, beyond, room + 1)
+    more, waiting = len(left) > QUEUE or len(waiting) > room, waiting[:room]
+    asked = interactions_at(store, (one.interaction for one in waiting if one.interaction))
     if shown:
         present = Present(store, newest)
         effects = [present.effect(one) for one in shown]
@@ -53,14 +62,19 @@ def _queue(visit: Visit, newest: Any) -> tuple[list[dict[str, Any]], int]:
         lessons = {one.id: one for one in visit.story.lessons_with(wanted)}
     for one, effect in zip(shown, effects, strict=True):
         cards.append({
-            "id": one.id, "kind": "edits", "trust": one.held.trust, "flags": one.held.flags, "step": one.step,
+            "id": one.id, "kind": "edits", "why": one.why, "flags": one.held.flags, "step": one.step,
             "changes": in_pieces(*effect.difference), "votes": effect.votes, "problem": effect.problem,
             "reasons": [edit.reason for edit in one.edits if edit.reason], "tried": one.tried,
             "lessons": [lessons[id] for id in one.lessons if id in lessons],
             "sources": [source for edit in one.edits for source in edit.sources],
         })  # fmt: skip
     cards += [_correction_card(one, asked.get(one.interaction)) for one in waiting]
-    return cards, number - len(waiting) + len(pending) - len(shown)
+    return cards, more, number + len(pending)
+
+
+def _place(id: str) -> tuple[int, ...]:
+    """The order of learned edits, by their ids: a step and a number."""
+    return tuple(map(int, id.split(".")))
 
 
 def _correction_card(one: Correction, asked: dict[str, Any] | None) -> dict[str, Any]:

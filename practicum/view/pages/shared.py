@@ -19,12 +19,20 @@ from practicum.view.visit import Visit
 async def context_of(visit: Visit, version: int) -> Context:
     """A version of the space. What a service has in memory is not read. Raises HTTPException if there is none."""
     space = visit.space
-    if version == space.live and not isinstance(space, StoredSpace):
+    if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)
-    found = await visit.run(version_or_none, visit, version)
+    found = await visit.subject("the versions", version_or_none, visit, version)
     if found is None:
         raise HTTPException(404)
     return found
+
+
+async def context_part(visit: Visit, version: int) -> Context | None:
+    """The same for a part of a page; None if it cannot be read, which the page says."""
+    space = visit.space
+    if not isinstance(space, StoredSpace) and version == space.live:
+        return space.context(version)
+    return await visit.part("the versions", version_or_none, visit, version)
 
 
 def version_or_none(visit: Visit, version: int) -> Context | None:

@@ -9,11 +9,12 @@ from sqlalchemy import func
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from practicum.core.edits import Applied, Refused
+from practicum.core.edits import Applied
 from practicum.session.records import REFUSED
 from practicum.store import schema
-from practicum.store.changes import changes
-from practicum.store.versions import read_edits
+from practicum.store.changes import EntryChange, changes
+from practicum.store.database import Store
+from practicum.store.versions import EntryEvent, read_edits
 from practicum.view.pages.shared import pages_of, turning
 from practicum.view.read.parts import LessonStory
 from practicum.view.visit import Visit
@@ -34,7 +35,7 @@ async def steps(visit: Visit) -> Response:
         query = store.select(t.step).order_by(t.step.desc()).offset((visit.page_number - 1) * ROWS).limit(ROWS)
         return visit.story.steps_at([row.step for row in store.rows(query)]), int(total)
 
-    rows, total = await visit.run(read)
+    rows, total = await visit.subject("the steps", read)
     return await visit.page(
         "steps.html", here="Steps", steps=rows, total=total, page=visit.page_number, pages=pages_of(total, ROWS)
     )
@@ -42,7 +43,8 @@ async def steps(visit: Visit) -> Response:
 
 async def step(visit: Visit) -> Response:
     """One step: its attempts, its lessons and their fates, its edits, and its calls."""
-    return await visit.page("step.html", here="Steps", **await visit.run(_step, visit, visit.path_number("step")))
+    values = await visit.subject("the steps", _step, visit, visit.path_number("step"))
+    return await visit.page("step.html", here="Steps", **values)
 
 
 def _step(visit: Visit, number: int) -> dict[str, Any]:
@@ -51,28 +53,33 @@ def _step(visit: Visit, number: int) -> dict[str, Any]:
     if not found:
         raise HTTPException(404)
     (one,) = found
-    applied, refused = _edits(visit, number)
-    t = schema.versions.c
-    made = store.rows(store.select(t.parent).where(t.version == one.version, t.step == number))
-    parent = made[0].parent if made else None
-    context = story.context(one.version)
+    part = story.part
+
+    def edited() -> tuple[int | None, list[EntryChange], list[Applied], list[EntryEvent]]:
+        """The parent of the version that the step made, its changes, votes and merges."""
+        t = schema.versions.c
+        made = store.rows(store.select(t.parent).where(t.version == one.version, t.step == number))
+        parent = made[0].parent if made else None
+        changed = [] if parent is None else changes(story.context(parent), story.context(one.version))
+        votes = [done for done in _applied(store, number) if done.edit.op == "vote"]
+        return parent, changed, votes, list(story.merges(number))
+
+    parent, changed, votes, merges = part("the versions", edited) or (None, None, [], [])
+    rows = store.rows(store.select(schema.steps.c.refused).where(schema.steps.c.step == number))
     return {
-        "step": one, "lines": list(story.attempts(step=number)), "lessons": list(story.lessons(number)),
-        "changes": [] if parent is None else changes(story.context(parent), context),
-        "votes": [done for done in applied if done.edit.op == "vote"], "merges": list(story.merges(number)),
-        "refused": refused, "calls": list(story.calls(number)), "parent": parent, **_around(visit, number),
+        "step": one, "lines": part("the attempts", lambda: list(story.attempts(step=number))),
+        "lessons": part("the lessons", lambda: list(story.lessons(number))),
+        "changes": changed, "votes": votes, "merges": merges, "parent": parent,
+        "refused": [edit for row in rows for edit in REFUSED.validate_json(row.refused)],
+        "calls": part("the calls", lambda: list(story.calls(number))), **_around(visit, number),
     }  # fmt: skip
 
 
-def _edits(visit: Visit, step: int) -> tuple[list[Applied], list[Refused]]:
-    """The edits that a step applied, and those that it refused."""
-    store, v, t = visit.space.store, schema.versions.c, schema.steps.c
+def _applied(store: Store, step: int) -> list[Applied]:
+    """The edits that a step applied."""
+    v = schema.versions.c
     made = store.rows(store.select(v.version).where(v.step == step, v.parent.is_not(None)).order_by(v.version))
-    rows = store.rows(store.select(t.refused).where(t.step == step))
-    return (
-        [done for row in made for done in read_edits(store, row.version)],
-        [edit for row in rows for edit in REFUSED.validate_json(row.refused)],
-    )
+    return [done for row in made for done in read_edits(store, row.version)]
 
 
 def _around(visit: Visit, number: int) -> dict[str, Any]:
@@ -94,7 +101,7 @@ async def lessons(visit: Visit) -> Response:
         ((total,),) = store.rows(store.select(func.count(schema.lessons.c.step)))
         return _lessons_from(visit, (visit.page_number - 1) * CARDS) if total else [], int(total)
 
-    rows, total = await visit.run(read)
+    rows, total = await visit.subject("the lessons", read)
     return await visit.page(
         "lessons.html", here="Lessons", lessons=rows, total=total, page=visit.page_number, pages=pages_of(total, CARDS)
     )

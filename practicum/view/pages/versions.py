@@ -17,7 +17,7 @@ from practicum.store.versions import read_parents
 from practicum.view.pages.entries import page_of_entries
 from practicum.view.pages.shared import context_of, pages_of, turning
 from practicum.view.read import sums
-from practicum.view.visit import Unread, Visit
+from practicum.view.visit import Visit
 
 ROWS = 50
 """Versions on a page."""
@@ -31,11 +31,11 @@ COUNTED = 2_000
 
 async def versions(visit: Visit) -> Response:
     """The versions of a space, the newest first."""
-    rows, total = await visit.run(_rows, visit)
-    validated = await visit.part(_validated, visit, [row["version"] for row in rows])
+    rows, total = await visit.subject("the versions", _rows, visit)
+    validated = await visit.part("the steps", _validated, visit, [row["version"] for row in rows]) or {}
     return await visit.page(
         "versions.html", here="Versions", rows=rows, total=total, page=visit.page_number, pages=pages_of(total, ROWS),
-        validated={} if isinstance(validated, Unread) else validated, live=visit.space.live,
+        validated=validated, live=visit.space.live,
     )  # fmt: skip
 
 

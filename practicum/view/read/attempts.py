@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -16,7 +17,7 @@ from practicum.store import schema
 from practicum.view.read.calls import StoredCalls
 from practicum.view.read.lessons import Lessons
 from practicum.view.read.naming import EvaluationScope, Names, in_order
-from practicum.view.read.parts import AttemptLine, AttemptStory, EntryShown, RoundStory
+from practicum.view.read.parts import AttemptLine, AttemptStory, EntryShown, LessonStory, RoundStory
 from practicum.view.read.run import StoredRun
 
 
@@ -58,9 +59,13 @@ class StoredAttempts:
         members, lines = in_order(attempt), self.names.lines(scope, attempt, ids)
         line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))
         evaluated = isinstance(scope, EvaluationScope)
-        version = line.version if isinstance(scope, EvaluationScope) else self.run.version_before(scope)
-        context = Context() if version is None else self.run.context(version)
-        calls, judging, reflecting, updating = self._calls.about(attempt, one, members)
+        part = self.run.part
+        version, context = part("the versions", lambda: self._shown_by(scope, line)) or (None, Context())
+        about = part("the calls", lambda: self._calls.about(attempt, one, members))
+        calls, judging, reflecting, updating = about or ([], [], [], [])
+        lessons: tuple[LessonStory, ...] | None = ()
+        if not isinstance(scope, EvaluationScope):
+            lessons = part("the lessons", partial(self._lessons.of_attempt, scope, attempt))
         paid = [*calls, *judging, *reflecting]
         return AttemptStory(
             line=line,
@@ -79,12 +84,17 @@ class StoredAttempts:
             twin=attempt.twin,
             reused=next(iter(self.names.attempts_of([f"attempt:{one.of}"])), one.of) if one.of else "",
             recorded=one.task.recorded is not None and self.run.config.from_traces,
-            lessons=() if isinstance(scope, EvaluationScope) else self._lessons.of_attempt(scope, attempt),
+            lessons=lessons or (),
             reflecting=tuple(reflecting),
             updating=tuple(updating),
             usage=sum((call.usage for call in paid), Usage()),
             seconds=sum(call.seconds for call in paid),
         )
+
+    def _shown_by(self, scope: int | EvaluationScope, line: AttemptLine) -> tuple[int | None, Context]:
+        """The version that an attempt was made under, and its context."""
+        version = line.version if isinstance(scope, EvaluationScope) else self.run.version_before(scope)
+        return version, Context() if version is None else self.run.context(version)
 
     def line(self, id: str) -> AttemptLine:
         """One attempt in a line, by its id or its place. Raises UsageError that names similar ids if there is none."""

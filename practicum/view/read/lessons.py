@@ -53,7 +53,9 @@ class Lessons:
         return tuple(self._lesson(step, lesson) for lesson in own)
 
     def _lesson(self, step: int, lesson: Lesson) -> LessonStory:
-        fates = self._all_fates if self.run.without_barrier else self._fates_of(step)
+        fates = self.run.part(
+            "the edits", lambda: self._all_fates if self.run.without_barrier else self._fates_of(step)
+        )
         return LessonStory(
             id=lesson.id,
             step=step,
@@ -66,7 +68,7 @@ class Lessons:
             findings=lesson.data,
             sources=lesson.sources,
             attempts=self.names.attempts_of(lesson.sources),
-            fates=tuple(fates.get(lesson.id, ())),
+            fates=tuple((fates or {}).get(lesson.id, ())),
         )
 
     @cached_property

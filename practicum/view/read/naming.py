@@ -60,8 +60,9 @@ class Names:
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
         """The ids of the attempts among the sources of a lesson, an edit or a call."""
-        places = (source.removeprefix("attempt:") for source in sources if source.startswith("attempt:"))
-        return tuple(dict.fromkeys(id for place in places if (id := self.id_at(place)) is not None))
+        places = [source.removeprefix("attempt:") for source in sources if source.startswith("attempt:")]
+        ids = self.run.part("the attempts", lambda: [self.id_at(place) for place in places])
+        return tuple(dict.fromkeys(id for id in ids or () if id is not None))
 
     @property
     def splits(self) -> list[str]:
@@ -73,16 +74,23 @@ class Names:
     @cached_property
     def _final(self) -> int:
         """The version that the final evaluation scored."""
-        last, parents = last_report(self.run.store).get("version"), read_parents(self.run.store)
+        last, parents = last_report(self.run.store).get("version"), self._parents
         return last if last in parents else max(parents, default=0)
+
+    @cached_property
+    def _parents(self) -> dict[int, int | None]:
+        """The versions with their parents; empty if they are damaged, so that attempts can be read without them."""
+        with suppress(PracticumError, *DAMAGED):
+            return read_parents(self.run.store)
+        return {}
 
     @cached_property
     def evaluated(self) -> dict[str, int]:
         """The first version of each context that was evaluated, by its digest: the first, the last and each that was
         validated."""
-        parents = read_parents(self.run.store)
+        parents = self._parents
         wanted = {0, self._final}
-        with suppress(*DAMAGED):
+        with suppress(PracticumError, *DAMAGED):
             wanted |= {step.version for step in self.run.steps() if step.val is not None}
         found: dict[str, int] = {}
         for version in sorted(wanted & parents.keys()):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Table, func
 
@@ -20,11 +20,14 @@ from practicum.store.journal import Journal
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, lineage, read_parents
 from practicum.tasks.stored import TASK
+from practicum.view.read.gaps import Gaps
 from practicum.view.read.parts import (
     STEP,
     RunStory,
     StepStory,
 )
+
+T = TypeVar("T")
 
 KEPT = 16
 """Contexts, and steps with their attempts, that stay in memory."""
@@ -34,13 +37,18 @@ BLOCK = 256
 
 
 class StoredRun:
-    """A run that is read while it may still be at work. Contexts that were read last stay in memory."""
+    """A run that is read while it may still be at work. Contexts that were read last stay in memory. With `gaps`,
+    parts that cannot be read are added there, and left out."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, gaps: Gaps | None = None) -> None:
+        self.store, self._gaps = store, gaps
         self.folder = store.folder
         self.journal = Journal(store)
         self._contexts: dict[int, Context] = {}
+
+    def part(self, name: str, work: Callable[[], T]) -> T | None:
+        """The result of reading a part; None for one that cannot be read. Without gaps it raises StoreError."""
+        return work() if self._gaps is None else self._gaps.read(self.folder, name, work)
 
     @cached_property
     def config(self) -> Config:
@@ -51,7 +59,8 @@ class StoredRun:
     def info(self) -> RunStory:
         """The run as a whole, at this moment."""
         config, state = read_config(self.store)
-        tasks, summary = schema.tasks, run_summary(self.store)
+        tasks, summary = schema.tasks, self.part("the versions", lambda: run_summary(self.store))
+        summary = summary or {"scores": {}, "counts": {}, "steps": 0, "versions": 0}
         by_split = self.store.select(tasks.c.split, func.count()).group_by(tasks.c.split)
         by_role = self.journal.by_role()
         return RunStory(

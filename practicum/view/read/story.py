@@ -11,6 +11,7 @@ from practicum.store.versions import EntryEvent
 from practicum.view.read.attempts import StoredAttempts
 from practicum.view.read.calls import StoredCalls
 from practicum.view.read.entries import Entries
+from practicum.view.read.gaps import Gaps
 from practicum.view.read.lessons import Lessons
 from practicum.view.read.naming import Names
 from practicum.view.read.parts import AttemptLine, AttemptStory, CallStory, EntryStory, LessonStory
@@ -20,8 +21,8 @@ from practicum.view.read.run import StoredRun
 class Story(StoredRun):
     """All that can be read of a run. A context manager: `with Story.open(folder) as story`."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, gaps: Gaps | None = None) -> None:
+        super().__init__(store, gaps)
         self.names = Names(self)
         self.all_calls = StoredCalls(self, self.names)
         self.all_lessons = Lessons(self, self.names)

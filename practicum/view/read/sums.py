@@ -21,8 +21,14 @@ from practicum.store.sums import HOUR, SUMS
 TIMED = 1_000
 """The newest interactions, whose times are shown as percentiles."""
 
-RANGES = {1: 1, 7: 6, 30: 24, 90: 24, 365: 168}
-"""Days that a page shows, and the hours that it adds up for a point."""
+RANGES = (1, 7, 30, 90, 365)
+"""Days that a page can show."""
+
+STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
+"""Hours up to which a page shows points of so many hours."""
+
+PARTS = 4
+"""The number of points is a multiple of it, where data fills less than the days, so that an axis can be divided."""
 
 ALARMS = 50
 """Alarms on a page."""
@@ -108,10 +114,15 @@ def _sum(points: Iterable[Sums]) -> Sums:
 
 
 def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Course:
-    """How a space did in the last days."""
-    h, step = schema.hours, RANGES[days]
-    last = int(time.time() // HOUR) // step
-    number = 24 * days // step
+    """How a space did in the last days, or since its first request in them."""
+    h, now = schema.hours, int(time.time() // HOUR)
+    begin = now - 24 * days + 1
+    ((oldest,),) = store.rows(store.select(func.min(h.c.hour)).where(h.c.hour >= begin))
+    oldest = min(begin if oldest is None else int(oldest), now)
+    step = next(step for most, step in STEPS if now - oldest < most)
+    last = now // step
+    number = max(-(-(last - oldest // step + 1) // PARTS), 2) * PARTS
+    number = min(number, 24 * days // step)
     first = (last - number + 1) * step
     prices: dict[str, Pricing] = {}
     made = Course(days, step, first, [Sums() for _ in range(number)])

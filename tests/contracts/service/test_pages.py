@@ -134,13 +134,17 @@ def test_a_form_needs_the_token_of_its_page_and_loses_nothing(
     browser, path = reviewer(locked) if keyed_service else Browser(space), f"/s/{where.space}/entries"
     fields = {"text": "a text that took long", "section": "rules"}
     token = browser.get(path).token
-    for headers, given in (
-        ({}, ""), ({}, "é" * 64), ({}, "0" * 64), ({"sec-fetch-site": "cross-site"}, token),
-        ({"sec-fetch-site": "same-site"}, token), ({"origin": "http://127.0.0.1:1"}, token),
+    for headers, given, reason in (
+        ({}, "", "out of date"), ({}, "é" * 64, "out of date"), ({}, "0" * 64, "out of date"),
+        ({"sec-fetch-site": "cross-site"}, token, "another site"),
+        ({"sec-fetch-site": "same-site"}, token, "another site"),
+        ({"origin": "http://127.0.0.1:1"}, token, "another site"),
     ):  # fmt: skip
         page = browser.post(path, headers, token=given, **fields)
         assert page.status == 403
+        assert reason in page.words
         assert "a text that took long" in page.words
+        assert f'<a href="{path}">Open the page</a>' in page.text
     if keyed_service:
         assert Browser(locked).post(path, token=token, **fields).status == 401
         assert reviewer(locked).post(path, token=token, **fields).status == 403
@@ -151,7 +155,25 @@ def test_a_form_needs_the_token_of_its_page_and_loses_nothing(
 
 def test_signing_in_takes_the_token_of_its_page_too(locked: Client) -> None:
     key = locked.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
-    assert Browser(locked).post("/sign-in", key=key, token="x").status == 403
+    browser = Browser(locked)
+    page = browser.post("/sign-in", key=key, token="x")
+    assert (page.status, "needs cookies" in page.words) == (403, True)
+    browser.get("/sign-in")
+    page = browser.post("/sign-in", key=key, token="x")
+    assert (page.status, "out of date" in page.words) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("form", "page"),
+    [("/canary", ""), ("/versions", ""), ("/learn", ""), ("/corrections/withdraw", "/corrections"),
+     ("/operations/learn", "/operations/learn")],
+)  # fmt: skip
+def test_a_refused_form_leads_to_its_page(form: str, page: str, space: Client) -> None:
+    browser, at = browser_of(space)
+    browser.get(f"{at}/entries")
+    refused = browser.post(f"{at}{form}", token="x")
+    assert (refused.status, f'<a href="{at}{page}">Open the page</a>' in refused.text) == (403, True)
+    assert browser.get(f"{at}{page}").status == 200
 
 
 def test_a_form_that_is_none_or_too_long_is_refused(space: Client) -> None:
@@ -225,6 +247,7 @@ def test_an_entry_is_changed_removed_and_its_earlier_text_taken_up(space: Client
 
     assert send(text="Refunds take 30 days.", section="rules") == 303
     assert space.entries() == ["Refunds take 30 days."]
+    assert "e0 was changed." in browser.get(f"{path}?did=edited&what=e0").words
     earlier = re.findall(r"hidden>(.*?)</textarea>", browser.get(path).text)
     assert "Refunds take 14 days." in earlier
     assert send(text="Refunds take 14 days.", section="rules") == 303
@@ -339,3 +362,30 @@ def test_every_operation_has_a_form_and_shows_its_answer(locked: Client) -> None
     assert refused_form.status == 404
     assert 'value="999"' in refused_form.text
     assert browser.get(f"{at}/guess").status == 404
+    browser.get(f"{at}/remember")
+    unknown = browser.post(f"{at}/remember", text="Ask for the number.", frob="1")
+    assert (unknown.status, "frob" in unknown.words) == (400, True)
+
+
+def test_an_operation_beyond_the_key_says_which_role_it_takes(locked: Client) -> None:
+    browser, at = reviewer(locked), f"/s/{locked.space}/operations"
+    for name in ("add_key", "add_space"):
+        page = browser.get(f"{at}/{name}")
+        assert page.status == 403
+        assert f"{name} takes the role admin" in page.words
+        assert "has review" in page.words
+    browser.get(at)
+    assert browser.post(f"{at}/add_key", name="mine", **{"roles.ask": "on"}).status == 403
+
+
+def test_a_key_that_a_page_makes_is_for_the_space_of_the_page(locked: Client) -> None:
+    admin = locked.post("/v1/keys", name=unique("admin"), roles=["admin"])["key"]
+    browser, name = Browser(locked), unique("agent")
+    assert browser.sign_in(admin).status == 303
+    path = f"/s/{locked.space}/operations/add_key"
+    assert f"for the space {locked.space}" in browser.get(path).words
+    assert browser.post(path, name=name, **{"roles.ask": "on"}).status == 200
+    made = {key["name"]: key["space"] for key in locked.get("/v1/keys")["keys"]}
+    assert made[name] == locked.space
+    browser.get(path)
+    assert browser.post(path, name=unique("other"), space="", **{"roles.ask": "on"}).status == 400

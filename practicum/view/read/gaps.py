@@ -1,0 +1,41 @@
+"""Parts of a page that cannot be read: a page shows the others, and names these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from practicum.core.errors import PracticumError, StoreError
+from practicum.core.words import capitalized
+from practicum.store.database import as_stored
+
+T = TypeVar("T")
+
+
+class Gaps:
+    """The parts that cannot be read, by the reason."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[str]] = {}
+
+    def add(self, part: str, error: PracticumError) -> None:
+        """Add a part, such as "the versions", with the error of reading it."""
+        parts = self._parts.setdefault(str(error), [])
+        if part not in parts:
+            parts.append(part)
+
+    def read(self, folder: Path, part: str, work: Callable[[], T]) -> T | None:
+        """The result of reading a part of the space in a folder; None for one that cannot be read."""
+        try:
+            with as_stored(folder):
+                return work()
+        except StoreError as error:
+            self.add(part, error)
+            return None
+
+    @property
+    def sentences(self) -> list[str]:
+        """What cannot be read, and why: a sentence for each reason."""
+        return [f"{capitalized(' and '.join([', '.join(parts[:-1]), parts[-1]] if parts[:-1] else parts))} cannot be "
+                f"read: {problem}" for problem, parts in self._parts.items()]  # fmt: skip
