@@ -93,6 +93,12 @@ class Operation:
         """The first sentence of `about`."""
         return self.about.partition(". ")[0].rstrip(".")
 
+    def require(self, grant: Grant) -> None:
+        """Raises Forbidden with the role, or with the space, that a key lacks for it."""
+        grant.require(self.role, f"the operation {self.name}")
+        if self.whole:
+            grant.require_all_spaces(f"the operation {self.name}")
+
     @property
     def reads(self) -> bool:
         """Whether it changes nothing that is learned."""
@@ -126,9 +132,7 @@ def operation(
 async def perform(operation: Operation, asked: Asked, given: bytes | Mapping[str, Any]) -> Answer:
     """Do what is asked, from the bytes of a JSON object or from fields. Raises UsageError for a form that is wrong,
     Forbidden for a role or a space that the key is not for, and StoreError if it cannot be done."""
-    asked.grant.require(operation.role, f"the operation {operation.name}")
-    if operation.whole:
-        asked.grant.require_all_spaces(f"the operation {operation.name}")
+    operation.require(asked.grant)
     asked.service.spaces.require_since(asked.space, asked.endings)
     if asked.grant.identity:
         await asked.service.spaces.current(asked.space, asked.endings, asked.grant)

@@ -132,10 +132,7 @@ class ServiceActions:
     def operation(self, visitor: Any, name: str) -> Operation | None:
         if (one := OPERATIONS.get(name)) is None or visitor is None:
             return None
-        if not _person(visitor).may(one.role):
-            visitor.require(one.role, one.name)
-        if one.whole:
-            visitor.require_all_spaces(one.name)
+        one.require(_person(visitor))
         return one
 
     def price(self, model: str) -> Pricing:

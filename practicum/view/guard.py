@@ -14,7 +14,7 @@ from practicum.core.errors import PracticumError, UsageError
 from practicum.models.keys import is_loopback
 from practicum.view.site import Actions
 
-MOST = 2**18
+MOST = 2**20
 """Bytes of a form."""
 
 SIGNED_IN = 43_200

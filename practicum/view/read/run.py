@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Table, func
 
 from practicum.core.context import Context
@@ -88,13 +88,13 @@ class StoredRun:
     def steps(self) -> list[StepStory]:
         table = schema.steps
         rows = self.store.rows(self.store.select(table.c.step, table.c.data).order_by(table.c.step))
-        return [STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows]
+        return [_step(row) for row in rows]
 
     def steps_at(self, numbers: Sequence[int]) -> list[StepStory]:
         """Some steps, in the order of these numbers."""
         t = schema.steps
         rows = self.store.rows(self.store.select(t.c.step, t.c.data).where(t.c.step.in_(numbers)))
-        found = {row.step: STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows}
+        found = {row.step: _step(row) for row in rows}
         return [found[number] for number in numbers if number in found]
 
     def context(self, version: int | None = None) -> Context:
@@ -143,6 +143,10 @@ class StoredRun:
         earlier = self.store.select(func.max(table.c.version)).where(table.c.step < step)
         ((version,),) = self.store.rows(earlier)
         return 0 if version is None and read_parents(self.store) else version
+
+
+def _step(row: Any) -> StepStory:
+    return STEP.validate_python({**from_json(row.data), "step": row.step})
 
 
 def _order(table: Table) -> ColumnElement[int]:
