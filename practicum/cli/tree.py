@@ -68,8 +68,8 @@ ALL = "help_all"
 """The parameter of --help-all, and its key in the state of a command."""
 
 
-OPERATED = "space"
-"""The group with the operations of a space."""
+OPERATED, OPERATING = "space", "Operations, of a folder or of a service at its address"
+"""The group with the operations of a space, and their heading."""
 
 
 def operations() -> Mapping[str, Operation]:
@@ -200,7 +200,9 @@ class Tree(TyperGroup):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         if self.path:
-            write(formatter, [("Commands", [(name, self._summary(name)) for name in self.list_commands(ctx)])])
+            rows = [(name, self._summary(name)) for name in self.list_commands(ctx)]
+            own = [row for row in rows if f"{self.path} {row[0]}" in (*PLACES, *GROUPS)]
+            write(formatter, [("Commands", own), (OPERATING, [row for row in rows if row not in own])])
         else:
             write(formatter, [(panel, [(name, summary_of(name)) for name in names]) for panel, names in START.items()])
         write(formatter, [("Options", [record for p in self.get_params(ctx) if (record := p.get_help_record(ctx))])])
