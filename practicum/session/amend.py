@@ -228,7 +228,7 @@ def add_steps(
         if report.context.version != before.version:
             at.put(schema.versions, _version_row(before, report.context, report.step, report.applied))
         before = report.context
-    change_run(at, learning="asked", seconds=seconds_spent(at) + seconds)
+    change_run(at, learning="learned on", seconds=seconds_spent(at) + seconds)
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:

@@ -48,7 +48,7 @@ from practicum.tasks.survey import Survey
 
 T = TypeVar("T")
 
-CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "asked", "reviewed")
+CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "learned on", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
 ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)

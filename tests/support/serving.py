@@ -191,4 +191,4 @@ def add_learned(store: Store, *edits: Edit) -> None:
     """Add a version as learning does, which is not live before it was tried."""
     before = read_context(store)
     outcome = before.apply(Delta(edits))
-    store.change(lambda at: add_version(at, before, outcome.context, outcome.applied, "asked"))
+    store.change(lambda at: add_version(at, before, outcome.context, outcome.applied, "learned on"))
