@@ -7,6 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from practicum.serve.space import RequestView, ServedSpace
 from practicum.serve.upstream import OTHER, Upstream
 from practicum.session.outcomes import WAITING, Interaction, Report, Unknown, drawn, find_interaction, said_by
 from practicum.store import schema
-from practicum.store.database import Database, Store
+from practicum.store.database import Database
 from practicum.store.sums import LONGEST_NAME, interaction_sums
 from practicum.store.writer import WINDOW
 
@@ -30,6 +31,9 @@ TOLD = ("query", "question", "steps", "answer", "calls", "thoughts")
 
 RECENT, RECENT_BYTES = 5_000, 64 * 2**20
 """Interactions that are kept in memory, since most feedback is about one of them, and bytes of their texts."""
+
+PAUSES = (2 * WINDOW, 0.1, 0.4)
+"""Seconds between looks for an interaction that another node may be about to write."""
 
 TOKENS = ("input", "cached", "output")
 """The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
@@ -138,22 +142,27 @@ class Recorder:
         """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
         if f"{space.name} {id}" in self._unkept or f"{space.id} {id}" in self.recent:
             return True
+        report = Report.model_construct(interaction=id)
+        await self.await_written(space, report)
         try:
-            await self.find(space.store, Report.model_construct(interaction=id))
+            await self.find(space, report)
         except Unknown:
             return False
         return True
 
-    async def find(self, store: Store, report: Report) -> Interaction:
-        """The interaction that a report is about; another node may be about to write it. Raises Unknown."""
-        find = partial(find_interaction, report=report)
-        try:
-            return await asyncio.wrap_future(store.do(find))
-        except Unknown:
-            if not self._shared:
-                raise
-        await asyncio.sleep(2 * WINDOW)
-        return await asyncio.wrap_future(store.do(find))
+    async def find(self, space: ServedSpace, report: Report) -> Interaction:
+        """The interaction that a report is about. Raises Unknown."""
+        if (known := self.recent.get(f"{space.id} {report.interaction}")) is not None:
+            return known
+        return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
+
+    async def await_written(self, space: ServedSpace, report: Report) -> None:
+        """Wait a moment for the interaction that a report is about, which another node may be about to write."""
+        for pause in PAUSES if self._shared else ():
+            with suppress(Unknown):
+                await self.find(space, report)
+                return
+            await asyncio.sleep(pause)
 
     def forget(self, space: ServedSpace, *, responses: bool = True) -> None:
         """Keep nothing of a space in memory; but for `responses`, of which only the ids are known."""

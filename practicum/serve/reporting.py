@@ -26,9 +26,9 @@ async def report(
     space = await service.spaces.opened(name)
     said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(said))
+    await service.recorder.await_written(space, report)
     async with space.lock:
-        recorder = service.recorder
-        known = recorder.recent.get(f"{space.id} {report.interaction}") or await recorder.find(space.store, report)
+        known = await service.recorder.find(space, report)
         outcome = await _corrector(service, space).report(
             known, space.question(known.data), report, trust, screened=screened
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -134,12 +135,15 @@ def test_no_page_has_a_serious_violation_of_accessibility(browser: Any, address:
 
 def test_the_first_paint_is_quick(browser: Any, address: str) -> None:
     page, _, _ = watched(browser)
-    times = []
+    times, least = [], []
     for path in PAGES:
         page.goto(f"{address}s/run{path}")
         times.append(first_paint(page))
-    # The bound is 300 ms; a machine that runs other tests beside it gets more.
-    assert sorted(times)[len(times) // 2] < 300
+        # A page that says nothing but that there is none.
+        page.goto(f"{address}none")
+        least.append(first_paint(page))
+    # The bound is 300 ms. On a machine that is busy with other tests, a page without content takes longer, too.
+    assert median(times) < max(300, 3 * median(least))
 
 
 @pytest.fixture(scope="module")
