@@ -70,16 +70,12 @@ class MetricKind:
         return _WRITERS.get(self.unit, count)(value)
 
 
-def _series(group: str, *rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
-    return [MetricKind(f"{group}.{name}", unit, title, about) for name, unit, title, about in rows]
+def _series(group: str, *rows: tuple[str, Unit, str, str], kind: Kind = "series") -> list[MetricKind]:
+    return [MetricKind(f"{group}.{name}", unit, title, about, kind) for name, unit, title, about in rows]
 
 
 def _progress(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
     return [MetricKind(name, unit, title, about, "progress") for name, unit, title, about in rows]
-
-
-def _comparison(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
-    return [MetricKind(f"comparison.{name}", unit, title, about, "comparison") for name, unit, title, about in rows]
 
 
 def _service(kind: Kind, *rows: tuple[str, Unit, str] | tuple[str, Unit, str, str]) -> list[MetricKind]:
@@ -163,7 +159,8 @@ _ALL = [
         ("cost.output_tokens", "tokens", "output tokens", "output tokens so far"),
         ("cost.usd", "USD", "cost", "US dollars so far, where all prices are known"),
     ),
-    *_comparison(
+    *_series(
+        "comparison",
         ("best_of_k", "share", "best of k", "the mean score of the chosen attempts, where several were made at a task"),
         ("agent_steps", "count", "steps of an attempt", "the actions of the agent (or the moves of a network of "
          "agents) and its answer, mean of the scored attempts"),
@@ -185,6 +182,7 @@ _ALL = [
         ("tokens_a_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
          "by its tasks: the cost of using the result"),
         ("written_a_test_task", "tokens", "written per test task", "the same of output tokens"),
+        kind="comparison",
     ),
     *_service(
         "counter",

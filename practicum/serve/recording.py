@@ -142,10 +142,8 @@ class Recorder:
         """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
         if f"{space.name} {id}" in self._unkept or f"{space.id} {id}" in self.recent:
             return True
-        report = Report.model_construct(interaction=id)
-        await self.await_written(space, report)
         try:
-            await self.find(space, report)
+            await self.find_written(space, Report.model_construct(interaction=id))
         except Unknown:
             return False
         return True
@@ -156,13 +154,13 @@ class Recorder:
             return known
         return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
 
-    async def await_written(self, space: ServedSpace, report: Report) -> None:
-        """Wait a moment for the interaction that a report is about, which another node may be about to write."""
+    async def find_written(self, space: ServedSpace, report: Report) -> Interaction:
+        """The same, after a moment if another node is about to write it."""
         for pause in PAUSES if self._shared else ():
             with suppress(Unknown):
-                await self.find(space, report)
-                return
+                return await self.find(space, report)
             await asyncio.sleep(pause)
+        return await self.find(space, report)
 
     def forget(self, space: ServedSpace, *, responses: bool = True) -> None:
         """Keep nothing of a space in memory; but for `responses`, of which only the ids are known."""

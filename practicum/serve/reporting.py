@@ -26,7 +26,8 @@ async def report(
     space = await service.spaces.opened(name)
     said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(said))
-    await service.recorder.await_written(space, report)
+    # It may wait for another node, so it does not hold the lock.
+    await service.recorder.find_written(space, report)
     async with space.lock:
         known = await service.recorder.find(space, report)
         outcome = await _corrector(service, space).report(

@@ -70,17 +70,8 @@ class Opened:
         """The method, the scores, the version, its size and the first entries, for notebooks."""
         if self._closed:
             return card(repr(self), {})
-        held = self._stored(count_pending, 0)
-        none: dict[str, int] = {}
-        named = self._stored(read_names, none)
-        names = ", ".join(f"{name}: version {version}" for name, version in named.items())
-        scores = self._stored(lambda store: run_summary(store)["scores"], none)
-        facts = {
-            "method": self._stored(lambda store: read_config(store)[0].method, ""),
-            **{SCORE_NAMES.get(name, name): f"{score:.1%}" for name, score in scores.items()},
-            "names": names, "waits for review": quantity(held, "edit") if held else "",
-        }  # fmt: skip
-        return card(repr(self), facts, self._reader().context()._repr_html_())
+        nothing: dict[str, str] = {}
+        return card(repr(self), self._stored(_facts, nothing), self._reader().context()._repr_html_())
 
     async def close(self) -> None:
         """Write what is left to be written, and close models and files."""
@@ -166,3 +157,14 @@ class Opened:
                 "(practicum space import FILE --out RUN)",
             )
         return self.folder
+
+
+def _facts(store: Store) -> dict[str, str]:
+    """The method of a run, its scores, its named versions, and the number of edits that wait."""
+    held = count_pending(store)
+    return {
+        "method": read_config(store)[0].method,
+        **{SCORE_NAMES.get(name, name): f"{score:.1%}" for name, score in run_summary(store)["scores"].items()},
+        "names": ", ".join(f"{name}: version {version}" for name, version in read_names(store).items()),
+        "waits for review": quantity(held, "edit") if held else "",
+    }
