@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from practicum.tasks.load import load_tasks
     from practicum.tasks.traces import TraceStream, load_traces
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 T = TypeVar("T")
 

@@ -92,10 +92,15 @@ RECENT = 20
 History = Sequence[StepReport]
 ShowSeam = Callable[[Context, Task, Run], Awaitable[View]]
 SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
+"""Yields the batches of tasks to attempt, from the tasks and the history of steps."""
 AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Attempt]]]
+"""Attempts the tasks of a batch under a context; it wraps `act`."""
 ReflectSeam = Callable[[Sequence[Attempt], Context, Run], Awaitable[list[Lesson]]]
+"""Turns attempts into lessons."""
 UpdateSeam = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
+"""Turns lessons into a delta of the context."""
 AcceptSeam = Callable[[Context, Delta, Sequence[Attempt], Run], Awaitable[Delta]]
+"""Returns the delta to apply: the proposed one, a part of it, or an empty one."""
 Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None], AsyncIterator[StepReport]]
 
 

@@ -32,6 +32,7 @@ from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.store.reviews import PENDING, REJECTED, WHY
 
 ActSeam = Callable[[Task, Context, "Run"], Awaitable[Attempt]]
+"""Attempts one task under a context and returns the scored attempt, exactly as in evaluation."""
 
 
 class Run(Attempts):

@@ -208,20 +208,22 @@ class Launcher:
         assert self._process.stdout is not None
         return int(self._process.stdout.readline())
 
-    def start(self, arguments: Sequence[str], folder: Path, kill_before: tuple[str, str, int] | None = None) -> Running:
+    def start(
+        self, arguments: Sequence[str], folder: Path, kill_before: tuple[str, str, int] | None = None, **env: str
+    ) -> Running:
         """Start `practicum arguments` in a folder. `kill_before` chooses when it is killed (see `kills`)."""
         files = (folder / ".stdout", folder / ".stderr")
         request: dict[str, Any] = {
             "arguments": [str(a) for a in arguments], "folder": str(folder), "files": [str(f) for f in files],
         }  # fmt: skip
-        request |= {"synchronous": os.environ[SYNCHRONOUS_VARIABLE], "kill_before": kill_before}
+        request |= {"synchronous": os.environ[SYNCHRONOUS_VARIABLE], "kill_before": kill_before, "env": env}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         return Running(self.receive(), self, files)
 
-    def run(self, arguments: Sequence[str], folder: Path) -> Done:
+    def run(self, arguments: Sequence[str], folder: Path, **env: str) -> Done:
         """Start a command and wait for its end."""
-        return self.start(arguments, folder).end()
+        return self.start(arguments, folder, **env).end()
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -287,6 +289,7 @@ def _become(request: dict[str, Any]) -> None:
         from kills import kill_before
 
         kill_before(*request["kill_before"])
+    os.environ.update(request["env"])
     os.chdir(request["folder"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, file in zip((1, 2), request["files"], strict=True):
