@@ -93,7 +93,7 @@ def parse_url(url: str) -> URL:
         raise UsageError("store.invalid_address", "invalid store URL: write it as postgresql://USER@HOST:PORT/DATABASE")
     if parsed.query.get(INDEX, FILES) not in INDEXES.names():
         names = ", ".join(f"?{INDEX}={name}" for name in INDEXES.names())
-        raise UsageError("store.invalid_address", f"unknown index in the store URL: use one of {names}; the default is {FILES}")
+        raise UsageError("store.invalid_address", f"unknown index in the store URL: use {names} (default: {FILES})")
     return parsed.set(drivername="postgresql")
 
 
@@ -109,8 +109,8 @@ _WITH_PASSWORD: dict[str, URL] = {}
 
 def with_password(url: URL) -> URL:
     """Return the URL with a password added for the connection: the password passed to this process before for the same
-    address, or the one in the environment variable if its URL names the same database. Without a password, libpq reads
-    PGPASSWORD and ~/.pgpass."""
+    address, or the password of the URL in the environment variable if that URL names the same database. Without a
+    password, libpq reads PGPASSWORD and ~/.pgpass."""
     url = url.difference_update_query([INDEX])
     if url.password is not None:
         _WITH_PASSWORD[address(url)] = url
@@ -160,7 +160,7 @@ class DatabaseServer:
         cause = getattr(error, "orig", None) or error
         code, message = getattr(cause, "sqlstate", None), one_line(str(cause), 300)
         if code in ("53100", "53200"):
-            advice = "the disk or memory of the server is full; all earlier writes are safe: free some space and try again"
+            advice = "its disk or memory is full; all earlier writes are safe: free some space and try again"
         elif is_lost(error):
             advice = (
                 "check that the server is running and that address, user and password are right. Finished work is "

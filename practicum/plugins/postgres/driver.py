@@ -8,6 +8,7 @@ from practicum.core.requirements import pip_install
 try:
     import psycopg
 except ImportError as error:
-    raise UsageError("extra.missing", f"a PostgreSQL store needs psycopg: {pip_install('postgres')} ({error})") from error
+    needs = f"a PostgreSQL store needs psycopg: {pip_install('postgres')} ({error})"
+    raise UsageError("extra.missing", needs) from error
 
 __all__ = ["psycopg"]
