@@ -191,7 +191,7 @@ class Pool:
                 if crashes == CRASHES:
                     raise AgentError(
                         "agent.failed",
-                        f"the worker process of this attempt ended {CRASHES} times, the last time on {worker.address}: "
+                        f"the worker process ended {CRASHES} times under this attempt, last on {worker.address}: "
                         f"{_brief(error)}",
                     ) from error
             finally:

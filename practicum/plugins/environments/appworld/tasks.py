@@ -88,7 +88,7 @@ class AppWorldServer:
                 "environment.unreachable", f"the response of {url} is not a response of AppWorld's environment server"
             ) from error
         except ClientError as error:
-            text = f"the AppWorld server at {self.address} closed the connection during {path}: {error}"
+            text = f"the AppWorld server at {self.address} closed the connection in {path}: {error}"
             raise ProviderError("environment.failed", text) from error
         if response.status in (404, 405):
             raise UsageError(
