@@ -377,28 +377,28 @@ def merge(parts: Sequence[Part], file: BinaryIO) -> None:
     numbers = np.concatenate([part.numbers[rows] for part, rows in zip(parts, alive, strict=True)])
     order = np.argsort(numbers, kind="stable")
     # For each new row: its part, and its row in that part. For each row of a part: its new row.
-    of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
-    row = np.concatenate(alive)[order].astype(np.int32)
-    new = [np.full(len(part), -1, dtype=np.int32) for part in parts]
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
+    row_of = np.concatenate(alive)[order].astype(np.int32)
+    new_rows = [np.full(len(part), -1, dtype=np.int32) for part in parts]
     for i in range(len(parts)):
-        here = np.flatnonzero(of == i)
-        new[i][row[here]] = here
+        here = np.flatnonzero(part_of == i)
+        new_rows[i][row_of[here]] = here
 
     def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(p, name)[rows] for p, rows in zip(parts, alive, strict=True)])[order]
 
     def read(rows: np.ndarray) -> np.ndarray:
         vectors = np.empty((len(rows), largest.vectors.codes.shape[1]), dtype=np.float32)
-        of_part = of[rows]
-        for i in np.unique(of_part):
-            here = of_part == i
-            vectors[here] = parts[i].vectors.read(row[rows[here]])
+        source = part_of[rows]
+        for i in np.unique(source):
+            here = source == i
+            vectors[here] = parts[i].vectors.read(row_of[rows[here]])
         return vectors
 
     largest = max(parts, key=len)
     lists_of_rows = np.full(len(order), -1, dtype=np.int32)
-    from_largest = np.flatnonzero(of == parts.index(largest))
-    lists_of_rows[from_largest] = largest.vectors.list_of(row[from_largest])
+    from_largest = np.flatnonzero(part_of == parts.index(largest))
+    lists_of_rows[from_largest] = largest.vectors.list_of(row_of[from_largest])
     lists = arrange(len(order), read, largest.vectors.order.centres, lists_of_rows)
     with _Writer(file, covers) as writer:
         writer.array("numbers", numbers[order])
@@ -419,7 +419,8 @@ def merge(parts: Sequence[Part], file: BinaryIO) -> None:
         writer.array("scales", scales)
         writer.begin("packed")
         writer.append(np.zeros(0, dtype=np.uint32))
-        keys, starts = merged([(p.postings, numbers) for p, numbers in zip(parts, new, strict=True)], writer.append)
+        renumbered = [(part.postings, rows) for part, rows in zip(parts, new_rows, strict=True)]
+        keys, starts = merged(renumbered, writer.append)
         writer.array("keys", keys)
         writer.array("starts", starts)
 
@@ -427,7 +428,7 @@ def merge(parts: Sequence[Part], file: BinaryIO) -> None:
 def _hidden(parts: Sequence[Part]) -> Iterator[tuple[Part, np.ndarray | None]]:
     """Yield each part with a mask of the rows that later parts hide, shape (n,); None: no hidden rows."""
     for i, part in enumerate(parts):
-        later = [rows for after in parts[i + 1 :] if len(rows := part.rows_by_number(after.touched))]
+        later = [rows for newer in parts[i + 1 :] if len(rows := part.rows_by_number(newer.touched))]
         rows = np.concatenate(later) if later else np.zeros(0, dtype=np.int64)
         rows = rows[rows >= 0]
         dead = np.zeros(len(part), dtype=bool)

@@ -139,16 +139,17 @@ class Pgvector:
                 f'DELETE FROM "{table}" WHERE number = ANY(%s::int4[]) RETURNING length, keys, vector IS NOT NULL',
                 (touched.tolist(),),
             )
-            old = [(length, keys) for length, keys, there in cursor if there]
-            _count(db, table, [keys for _, keys in old], -1)
-            words, numbers = -sum(length for length, _ in old), list[int]()
+            replaced = [(length, keys) for length, keys, live in cursor if live]
+            _count(db, table, [keys for _, keys in replaced], -1)
+            words, numbers = -sum(length for length, _ in replaced), list[int]()
             async for chunk, vectors in chunks:
                 index.check_dims(vectors)
                 words += await asyncio.to_thread(_add, db, table, version, chunk, vectors)
                 numbers += [entry.number for entry in chunk]
             removed = np.setdiff1d(touched, numbers).tolist()
             raw.execute(f'INSERT INTO "{table}" {_REMOVED}', (version, removed))
-            values = {"last": version, "entries": row.entries - len(old) + len(numbers), "words": row.words + words}
+            entries = row.entries - len(replaced) + len(numbers)
+            values = {"last": version, "entries": entries, "words": row.words + words}
             db.execute(indexes.update().where(own).values(values))
             extended = self._opened(db, row.embedder, version)
             assert extended is not None

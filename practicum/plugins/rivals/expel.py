@@ -129,9 +129,9 @@ class Operations(Output):
 
 @dataclass(frozen=True, slots=True)
 class VotedInsights:
-    """Update seam that edits insights from the attempts of a step: a call for each pair of failures and a success at
-    the same task, then a call for each `together` successes. Each call reads the insights as changed by the previous
-    call. From `most` insights on, a doubt removes more votes.
+    """Update seam that edits insights from the attempts of a step: a call for each task that failed before it
+    succeeded, then a call for each `together` successes. Each call reads the insights as changed by the previous call.
+    From `most` insights on, a doubt removes more votes.
 
     A failed call, or an operation on an unknown insight, changes nothing and is counted.
     """

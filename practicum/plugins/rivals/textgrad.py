@@ -109,9 +109,10 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         candidates, stored = ranked(context), context.in_section(FEEDBACK)
         recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources) for e in stored]
-        before = "\n".join(f"- {x.text}" for x in recalled)
-        now = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
-        parts = (history(candidates), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{now or '(nothing)'}")
+        earlier = "\n".join(f"- {x.text}" for x in recalled)
+        current = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
+        criticism = f"# Said before\n{earlier or '(nothing)'}", f"# Said now\n{current or '(nothing)'}"
+        parts = (history(candidates), *criticism)
         asking = InstructionRequest(OPTIMIZER, parts, tuple(candidates), (*recalled, *lessons))
         rewritten = await written(asking, warmth, "curator", run.at("1"))
         new = [lesson for lesson in lessons if lesson.text][-momentum:] if momentum else []

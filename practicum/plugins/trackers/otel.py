@@ -107,7 +107,7 @@ class Otel(Watch):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         for unit, spans in [*self._open.items()]:
             if unit[-1] == f"step {report.step}":
-                for attempt in (one for tried in report.attempts for one in tried.group):
+                for attempt in (attempt for first in report.attempts for attempt in first.group):
                     if (span := spans.get(_path(attempt.place))) is not None:
                         span.set_attributes(self._attempt(attempt.task.id) | self._score(attempt.score))
                 context, score = report.context, progress.score
