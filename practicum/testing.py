@@ -1058,7 +1058,7 @@ def start_process(module: str = "practicum.testing", **options: Any) -> Iterator
         try:
             ready = process.stdout.readline() if process.stdout else ""
             if not ready:
-                raise RuntimeError("the simulated server did not start")
+                raise RuntimeError("the simulated server did not start: see its error output above")
             yield ServerProcess(ready.split()[-1], process)
         finally:
             process.terminate()

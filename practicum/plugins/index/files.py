@@ -27,7 +27,7 @@ NONE = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class IndexInFiles:
-    """Index that is open in files."""
+    """Open index that is stored in files."""
 
     index: Index
 
@@ -151,8 +151,7 @@ class IndexFiles:
         if self._merging is None or not self._merging.is_alive():
             remove_index_files(self._folder, [part.covers.name for part in index.parts])
             if count := index.due():
-                # Not a daemon thread, so the process waits for it at exit. If the process is killed, the old files
-                # remain.
+                # Not a daemon thread: the process waits for it at exit. If the process is killed, the old files remain.
                 self._merging = threading.Thread(target=index.merge, args=(count,), name="practicum-index")
                 self._merging.start()
         return IndexInFiles(index)

@@ -255,7 +255,7 @@ class PgvectorIndex:
 
 @dataclass(frozen=True)
 class UnchangedPgvectorEntries:
-    """The entries of an index except the `dead` ones: those changed or removed since."""
+    """Entries of an index except the `dead` entries, which were changed or removed since."""
 
     index: PgvectorIndex
     dead: list[int]

@@ -121,7 +121,9 @@ class PostgresqlBackend:
 
     def failure(self, doing: str, error: Exception) -> StoreError:
         if isinstance(error, NoConnection):
-            return StoreAway("store.unreachable", f"cannot {doing} {self.name}: all connections are in use")
+            return StoreAway(
+                "store.unreachable", f"cannot {doing} {self.name}: all connections are in use: try again later"
+            )
         return self.server.failure(error)
 
     def stops_all(self, error: BaseException) -> bool:

@@ -23,7 +23,7 @@ class RayEngine:
     @asynccontextmanager
     async def join(self, address: str | None, resources: Resources) -> AsyncIterator[Workers]:
         """Provide workers of the cluster within the block. `address` is HOST:PORT of its head, or "auto" for a cluster
-        on this machine. None: start Ray on this machine."""
+        on this machine. None: as in `connection.joined`."""
         async with joined(address):
             pool = Pool(resources)
             try:

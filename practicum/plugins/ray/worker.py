@@ -1,7 +1,8 @@
 """Attempts on a worker: the agent and its tools run here, and request everything else from the run.
 
 A job is a coroutine that pauses whenever it needs the run. The call that resumed the job returns its next request, and
-the following call brings the answer: one round trip per model call, and no port on which the run has to listen.
+the following call brings the answer: each model call takes one round trip, and the run does not need to listen on a
+port.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Otel(Watch):
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        self._run, self._exporter = run, counting_exporter(self._configured, log, "the run goes on without them")
+        self._run, self._exporter = run, counting_exporter(self._configured, log, "the run continues without them")
         self._provider = TracerProvider(resource=resource())
         size = int(first_set("OTEL_BSP_MAX_QUEUE_SIZE") or QUEUE)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter, max_queue_size=size))

@@ -37,8 +37,8 @@ PATIENCE = 30.0
 """Timeout (s) at the end of a run for sending the remaining records."""
 
 SPREAD = 1.25
-"""A context is sent when the number of steps reaches SPREAD times its value at the last sent context: 27 times in 1,000
-steps."""
+"""Growth of the step number between two sent contexts: after step n, the next is sent from step SPREAD * n on. A run of
+1,000 steps sends 27 contexts."""
 
 UNSENT = {"instructions", "choices", "sections", "trace_faults"}
 """Fields of the configuration that are not sent, because they contain texts about the tasks."""
