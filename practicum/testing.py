@@ -1,13 +1,13 @@
 """A simulated model server for tests and benchmarks: OpenAI's chat completions, completions, responses and embeddings,
 and Anthropic's messages, as JSON and as streams.
 
-An answer is a function of the request alone: JSON that fits the requested schema, a call of the requested tool, or
-pseudo-words. `ServerOptions.responder` gives other answers. Usage counts an idealised prefix cache, latency follows
-from the tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server fails,
-refuses parameters and writes answers as real providers do: see `BEHAVIOURS`, whose data is in `testing.json`.
+An answer depends only on the request: JSON that fits the requested schema, a call of the requested tool, or
+pseudo-words. `ServerOptions.responder` returns other answers. Usage includes an ideal prefix cache, latency is computed
+from the tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server can imitate
+the errors, refused parameters and answer formats of real providers: see `BEHAVIOURS` (data in `testing.json`).
 
-Use `serve` in an event loop, `start_process` for a process of its own, or `python -m practicum.testing`. It needs the
-extra `serve`.
+Use `serve` in an event loop, `start_process` for a separate process, or `python -m practicum.testing`. Needs the extra
+`serve`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from practicum.core.subprocesses import environment, python_command
 
 Body = dict[str, Any]
 Answer = str | Mapping[str, Any]
-"""A text, or a call of a tool: {"name": its name, "arguments": a mapping}."""
+"""A text, or a tool call: {"name": name of the tool, "arguments": a mapping}."""
 Refusal = tuple[int, Any]
-"""A status and the body of an error."""
+"""HTTP status and body of an error."""
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CHARS_PER_TOKEN = 4
 BLOCK_TOKENS = 16
 THOUGHT = 'The user asks something. A draft would be {"answer": "draft"}. I will answer now.'
-"""Thoughts contain a draft, so that a reader that takes the first JSON object of a text reads the wrong one."""
+"""Simulated reasoning. It contains a draft, so that a parser that takes the first JSON object of a text gets the
+draft."""
 _TIME = 1_700_000_000
-_ID = "0simulated0id0"  # in rendered answers, the part of the ids that is replaced
+_ID = "0simulated0id0"  # placeholder in rendered answers that is replaced by the request's id
 _LABEL_CHARS = 40
 _SLOW = 1.0
 _BACKLOG = 4096  # a benchmark may open a thousand connections at once
@@ -65,24 +66,24 @@ _WORDS = [
     for end in ("lan", "rem", "sil", "ton", "dus", "mak", "nel", "pir", "gos", "rut", "val", "zen", "bis", "kor")
 ]
 _MAX_ITEMS, _MAX_NESTED_REFS = 2, 2
-_SPAN = 100  # the width of a number's range if the schema leaves a side open
+_SPAN = 100  # width of the range of a number that has a missing bound
 
 
 def fill(schema: Body, seed: int) -> Any:
-    """A JSON value that fits the schema, made of pseudo-words: a function of the schema and the seed.
+    """Return a JSON value of pseudo-words that fits the schema. The value depends only on the schema and the seed.
 
-    It reads the part of JSON schema that structured outputs use: objects, arrays, unions, references, bounds. Raises
-    ValueError for a type that JSON schema lacks."""
+    Supports the part of JSON schema that structured outputs use: objects, arrays, unions, references, bounds. Raises
+    ValueError for an unknown type."""
     return _Filler(schema, Random(seed)).value(schema)
 
 
 def pseudo_words(rng: Random) -> str:
-    """Five words."""
+    """Return five pseudo-words."""
     return " ".join(rng.choices(_WORDS, k=5))
 
 
 class _TooDeep(Exception):
-    """A reference was followed inside itself too often: a caller with an alternative takes that."""
+    """A recursive reference was followed too often. A caller that has an alternative uses it."""
 
 
 class _Filler:
@@ -120,7 +121,7 @@ class _Filler:
             case "null":
                 return None
             case kind:
-                raise ValueError(f"a schema has the unknown type {kind!r}")
+                raise ValueError(f"the schema has the unknown type {kind!r}")
 
     def _referred(self, ref: str) -> Any:
         if self._open_refs[ref] == _MAX_NESTED_REFS:
@@ -163,7 +164,8 @@ class _Filler:
         return filled
 
     def _number(self, schema: Body, whole: bool) -> float:
-        """A number in the bounds; a fraction is strictly inside, so that it fits exclusive bounds too."""
+        """Return a number in the bounds. A fraction is strictly inside the bounds, so that it fits exclusive bounds
+        too."""
         lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
         highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
         high = min(highs, default=max(lows, default=0) + _SPAN)
@@ -180,39 +182,58 @@ class _Filler:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the server does in place of answering as usual: an error with `status`, only for requests with one of the
-    `given` parameters if there are some; or fields of the message and other values of the answer. One with neither is
-    about the connection, and stands in the code. In texts, {text}, {half} and {reversed} are made of the answer's."""
+    """A deviation from the usual answer: an error (`status`), or changes of the answer (the other fields).
+
+    Behaviours with neither concern the connection and are implemented in the server. In texts, {text}, {half} and
+    {reversed} are replaced by the text of the answer, its first half, and its reverse, and {thought} by THOUGHT.
+    """
 
     about: str
+    """Help text."""
+
     status: int = 0
+    """HTTP status of the error; 0: no error."""
+
     error: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the `error` object."""
+
     body: Any = None
+    """Body of the error, in place of an `error` object."""
+
     given: Sequence[str] = ()
+    """Parameters that cause the error. Empty: every request causes it."""
+
     message: Mapping[str, Any] | None = None
+    """Fields of the message to replace."""
+
     answer: str | None = None
+    """Text that replaces the answer, or the arguments of a tool call."""
+
     finish: str | None = None
+    """Reason to finish."""
+
     choices: Sequence[Any] | None = None
+    """Value that replaces all choices."""
 
     @property
     def changes(self) -> bool:
         return any(part is not None for part in (self.message, self.answer, self.choices))
 
     def refusal(self, body: Body) -> Refusal | None:
-        """The error for a request, or None if it is answered."""
-        given = [name for name in self.given if name in _parameters(body)]
-        if not self.status or (self.given and not given):
+        """Return the error for a request, or None if the request is answered."""
+        present = [name for name in self.given if name in _parameters(body)]
+        if not self.status or (self.given and not present):
             return None
         if self.body is not None:
             return self.status, self.body
         error = {"message": "", "type": "invalid_request_error", "param": None, "code": None, **self.error}
         if reason := error.pop("detail", None):
-            detail = [{"type": "extra_forbidden", "loc": ["body", name], "msg": reason} for name in given]
+            detail = [{"type": "extra_forbidden", "loc": ["body", name], "msg": reason} for name in present]
             return self.status, {"object": "error", **error, "message": {"detail": detail}}
         return self.status, {"error": error}
 
     def change(self, completion: Body) -> None:
-        """Edit a chat completion before it is sent."""
+        """Apply the changes to a chat completion before it is sent."""
         (choice,) = completion["choices"]
         calls = choice["message"].get("tool_calls")
         holder, name = (calls[0]["function"], "arguments") if calls else (choice["message"], "content")
@@ -226,7 +247,7 @@ class Behaviour:
 
 
 def _with_text(template: Any, text: str) -> Any:
-    """A JSON value in whose texts the placeholders are replaced."""
+    """Return a JSON value with the placeholders in its texts replaced."""
     if isinstance(template, dict):
         return {name: _with_text(value, text) for name, value in template.items()}
     if isinstance(template, list):
@@ -238,18 +259,20 @@ def _with_text(template: Any, text: str) -> Any:
 
 
 def _parameters(body: Body) -> set[str]:
-    """The parameters of a request that a model may refuse, "system" for a system role and the kind of its format."""
+    """Return the parameters of a request that a model may refuse, "system" if a message has the system role, and the
+    type of the response format."""
     usual = {"temperature": 1, "response_format": {"type": "text"}}
-    found = {name for name, value in body.items() if value is not None and value != usual.get(name)}
-    found |= {str((body.get("response_format") or {}).get("type"))}
-    return found | {"system" for role, _ in _turns(body) if role in ("system", "developer")}
+    names = {name for name, value in body.items() if value is not None and value != usual.get(name)}
+    names |= {str((body.get("response_format") or {}).get("type"))}
+    return names | {"system" for role, _ in _turns(body) if role in ("system", "developer")}
 
 
 BEHAVIOURS: Mapping[str, Behaviour] = {
     name: Behaviour(**values)
     for name, values in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
 }
-"""By name, what a server can be made to do: always, at every n-th request, or at those that contain a text."""
+"""Behaviours of the server, by name. They apply to every request, every n-th request, or requests that contain a
+text."""
 
 
 # ---- Requests and answers in each protocol
@@ -263,17 +286,17 @@ _ASKS = {
     _RESPONSES: ("input", "instructions", "text", "tools", "tool_choice"),
     _MESSAGES: ("messages", "system", "tools", "tool_choice"),
 }
-"""The fields of a request that its answer follows from; the first is required."""
+"""Fields of a request that determine its answer. The first is required."""
 _ANTHROPIC_ERRORS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
     500: "api_error",
 }  # fmt: skip
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-"""Anthropic's names of reasons to finish."""
+"""Anthropic's stop reasons, by OpenAI's finish reasons."""
 
 
 def _text(content: Any) -> str:
-    """The text of a content: a text, or a list of parts."""
+    """Return the text of a message's content, which is a text or a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
@@ -281,23 +304,25 @@ def _text(content: Any) -> str:
 
 
 def _turns(body: Body) -> list[tuple[str, str]]:
-    """Role and text of each message, whichever protocol the request has."""
+    """Return role and text of each message of a request in any protocol."""
     head = [("system", _text(body[name])) for name in ("instructions", "system") if body.get(name)]
-    asked = body.get("messages") or body.get("input") or body.get("prompt") or ()
-    if isinstance(asked, str):
-        return [*head, ("user", asked)]
-    return [*head, *((turn.get("role", ""), _text(turn.get("content"))) for turn in asked if isinstance(turn, dict))]
+    messages = body.get("messages") or body.get("input") or body.get("prompt") or ()
+    if isinstance(messages, str):
+        return [*head, ("user", messages)]
+    return [*head, *((turn.get("role", ""), _text(turn.get("content"))) for turn in messages if isinstance(turn, dict))]
 
 
 def _tools(body: Body) -> dict[str, Body]:
-    """The schemas of the tools, by name."""
-    given = body.get("tools")
-    tools = [tool.get("function", tool) for tool in given if isinstance(tool, dict)] if isinstance(given, list) else []
+    """Return the schemas of the tools, by name."""
+    listed = body.get("tools")
+    tools = (
+        [tool.get("function", tool) for tool in listed if isinstance(tool, dict)] if isinstance(listed, list) else []
+    )
     return {tool["name"]: tool.get("parameters") or tool.get("input_schema") or {} for tool in tools if "name" in tool}
 
 
 def _called(body: Body) -> Iterator[str]:
-    """The names of the tools that were called before."""
+    """Yield the names of the tools that were called in earlier messages."""
     for turn in body.get("messages") or body.get("input") or ():
         inside = (turn, *(turn.get("tool_calls") or ()), *(turn.get("content") or ())) if isinstance(turn, dict) else ()
         for call in inside:
@@ -306,7 +331,7 @@ def _called(body: Body) -> Iterator[str]:
 
 
 def _forced_tool(body: Body) -> str | None:
-    """The tool to call: the one that is named, or the first that was not called yet, or the last one."""
+    """Return the tool that the request forces: the named tool, or the first tool not called yet, or the last tool."""
     tools, choice = _tools(body), body.get("tool_choice")
     if isinstance(choice, dict):
         name = choice.get("function", choice).get("name")
@@ -319,7 +344,7 @@ def _forced_tool(body: Body) -> str | None:
 
 
 def _schema(body: Body) -> Body | None:
-    """The schema of a structured answer: of the response format, or the first in the messages."""
+    """Return the schema of a structured answer: the schema of the response format, or the first in the messages."""
     form: Body = body.get("response_format") or (body.get("text") or {}).get("format") or {}
     if form.get("type") == "json_schema":
         schema: Body = form.get("json_schema", form)["schema"]
@@ -343,7 +368,7 @@ def _default_answer(body: Body, seed: int) -> Answer:
 
 
 def _completion(body: Body, answer: Answer, usage: Counter[str]) -> Body:
-    """The answer as a chat completion, from which those of the other protocols are made."""
+    """Return the answer as a chat completion. The answers in other protocols are derived from it."""
     message: Body = {"role": "assistant", "content": answer}
     if not isinstance(answer, str):
         function = {"name": answer["name"], "arguments": json.dumps(answer["arguments"])}
@@ -362,11 +387,11 @@ def _completion(body: Body, answer: Answer, usage: Counter[str]) -> Body:
 
 
 Pieces = Callable[[str], list[str]]
-"""Divides a text into the pieces of a stream."""
+"""Function that splits a text into the pieces of a stream."""
 
 
 def _chat(completion: Body, pieces: Pieces, include_usage: bool) -> list[Body]:
-    """The events of a chat completion."""
+    """Return the stream events of a chat completion."""
     head = {name: value for name, value in completion.items() if name not in ("choices", "usage")}
     head |= {"object": "chat.completion.chunk"} | ({"usage": None} if include_usage else {})
     events: list[Body] = []
@@ -391,33 +416,34 @@ def _chat(completion: Body, pieces: Pieces, include_usage: bool) -> list[Body]:
 
 
 def _blocks(completion: Body) -> list[tuple[str, str, str]]:
-    """Kind (thinking, text or tool), text and name of a tool of each part of a completion, for the other protocols."""
+    """Return kind (thinking, text or tool), text and tool name of each part of a completion, for the other
+    protocols."""
     message: Body = next((choice["message"] for choice in completion["choices"]), {})
-    content, found = message.get("content"), list[tuple[str, str, str]]()
+    content, blocks = message.get("content"), list[tuple[str, str, str]]()
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     for name in ("reasoning_content", "reasoning"):
-        found += [("thinking", message[name], "")] if name in message else []
+        blocks += [("thinking", message[name], "")] if name in message else []
     for part in parts:
         kind = str(part["type"])
-        found.append((kind, _text(part[kind]), ""))
+        blocks.append((kind, _text(part[kind]), ""))
     calls = [call["function"] for call in message.get("tool_calls", ())]
-    return [("tool", call["arguments"], call["name"]) for call in calls] or found
+    return [("tool", call["arguments"], call["name"]) for call in calls] or blocks
 
 
 def _legacy(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
-    """A completion without messages, and its events."""
+    """Return an answer in the legacy completions protocol, and its stream events."""
     text = "".join(text for kind, text, _ in _blocks(completion) if kind == "text")
     head = {"id": f"cmpl-{_ID}", "object": "text_completion", "created": _TIME, "model": completion["model"]}
 
-    def of(text: str, finish: str | None) -> Body:
+    def chunk(text: str, finish: str | None) -> Body:
         return {**head, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}]}
 
-    whole = {**of(text, "stop"), "usage": completion["usage"]}
-    return whole, [*(of(piece, None) for piece in pieces(text)), of("", "stop")]
+    whole = {**chunk(text, "stop"), "usage": completion["usage"]}
+    return whole, [*(chunk(piece, None) for piece in pieces(text)), chunk("", "stop")]
 
 
 def _item(kind: str, text: str, name: str, index: int, pieces: Pieces) -> tuple[Body, list[Body]]:
-    """An item of a response's output, and the events that send it."""
+    """Return an output item of a response, and its stream events."""
     opened, closed = list[Body](), list[Body]()
     empty: Body
     filled: Body
@@ -453,7 +479,7 @@ def _item(kind: str, text: str, name: str, index: int, pieces: Pieces) -> tuple[
 
 
 def _responses(completion: Body, pieces: Pieces, metadata: Body) -> tuple[Body, list[Body]]:
-    """A response of OpenAI, and its events."""
+    """Return an answer in OpenAI's responses protocol, and its stream events."""
     begun = {
         "id": f"resp_{_ID}", "object": "response", "created_at": _TIME, "status": "in_progress", "error": None,
         "incomplete_details": None, "instructions": None, "max_output_tokens": None, "model": completion["model"],
@@ -467,21 +493,21 @@ def _responses(completion: Body, pieces: Pieces, metadata: Body) -> tuple[Body, 
         "output_tokens": counted["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": counted["total_tokens"],
     }  # fmt: skip
-    made = [_item(*block, index, pieces) for index, block in enumerate(_blocks(completion))]
-    whole = {**begun, "status": "completed", "output": [item for item, _ in made], "usage": usage}
+    items = [_item(*block, index, pieces) for index, block in enumerate(_blocks(completion))]
+    whole = {**begun, "status": "completed", "output": [item for item, _ in items], "usage": usage}
     if completion["choices"] and completion["choices"][0]["finish_reason"] == "length":
         whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     events: list[Body] = [
         {"type": "response.created", "response": begun},
         {"type": "response.in_progress", "response": begun},
-        *(event for _, sent in made for event in sent),
+        *(event for _, sent in items for event in sent),
         {"type": f"response.{whole['status']}", "response": whole},
     ]
     return whole, [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
 def _messages(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
-    """A message of Anthropic, and its events."""
+    """Return an answer in Anthropic's messages protocol, and its stream events."""
     counted, finish = completion["usage"], [choice["finish_reason"] for choice in completion["choices"]]
     cached = counted["prompt_tokens_details"]["cached_tokens"]
     usage = {
@@ -518,7 +544,7 @@ def _messages(completion: Body, pieces: Pieces) -> tuple[Body, list[Body]]:
 
 
 def _parsed(arguments: str) -> Any:
-    """The arguments of a tool; those that a behaviour spoiled are an empty object, as Anthropic sends no other text."""
+    """Parse the arguments of a tool. Invalid JSON becomes an empty object, because Anthropic sends only objects."""
     try:
         return json.loads(arguments)
     except ValueError:
@@ -529,7 +555,7 @@ def _parsed(arguments: str) -> Any:
 def _rendered(
     path: str, completion_json: str, chunks: int | None, stream: bool, include_usage: bool, metadata: str, odd: bool
 ) -> list[bytes]:
-    """The parts of an answer: one if it is JSON, one an event if it is a stream."""
+    """Return the parts of an answer: a single part for JSON, a part per event for a stream."""
     if path == _CHAT and not stream and not odd:
         return [completion_json.encode()]
     completion = json.loads(completion_json)
@@ -557,12 +583,12 @@ def _rendered(
 
 
 def _odd(value: Any) -> Any:
-    """An answer, or the events of one, whose texts have a shape of no protocol."""
+    """Return an answer, or its events, with texts replaced by values that are invalid in every protocol."""
     if isinstance(value, list):
-        return [_odd(one) for one in value]
+        return [_odd(item) for item in value]
     if not isinstance(value, dict):
         return value
-    changed = {name: _odd(one) for name, one in value.items()}
+    changed = {name: _odd(item) for name, item in value.items()}
     if content := changed.get("content"):
         changed["content"] = {"of": {"no": "protocol"}} if isinstance(content, str) else [7]
     return changed | ({"delta": 7} if str(changed.get("type", "")).endswith(("text.delta", "block_delta")) else {})
@@ -574,7 +600,7 @@ def _event(path: str, event: Body) -> bytes:
 
 
 def _in_protocol(path: str, refusal: Refusal) -> Refusal:
-    """An error in the form of the protocol."""
+    """Convert an error to the format of the protocol."""
     status, body = refusal
     if not path.startswith("/v1/messages"):
         return refusal
@@ -590,13 +616,13 @@ def _error(path: str, status: int, message: str) -> Refusal:
 
 
 def _gzipped(parts: Sequence[bytes]) -> list[bytes]:
-    """The parts of a compressed body, each of which can be read as soon as it arrives."""
-    packing = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
-    return [*(packing.compress(part) + packing.flush(zlib.Z_SYNC_FLUSH) for part in parts), packing.flush()]
+    """Compress the parts of a body so that each part can be read as soon as it arrives."""
+    compressor = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    return [*(compressor.compress(part) + compressor.flush(zlib.Z_SYNC_FLUSH) for part in parts), compressor.flush()]
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """A vector of length 1 that follows from the text."""
+    """Return a vector of length 1 that depends only on the text."""
     rng = Random(text)
     values = [rng.gauss(0, 1) for _ in range(dimensions)]
     norm = math.hypot(*values)
@@ -608,39 +634,57 @@ def _vector(text: str, dimensions: int) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """How the server behaves. `latency`, `per_1k_prompt`, `per_output` and `gap`, which is between the chunks of a
-    stream, are in seconds; `tail` is the standard deviation of the latency's logarithm. An answer counts
-    `output_tokens` if given, and is streamed in `chunks` parts, else by words. `responder` returns the answer to a
-    request's body, or None for the default. `keep` keeps each request in `SimulatedServer.requests`, and `log` is a
-    file that gets a line for each.
-
-    A behaviour (name, n) happens at every n-th request, and (name, text) at requests whose messages contain the text.
-    Raises ValueError for an unknown name."""
+    """Options of the server. Raises ValueError for an unknown behaviour."""
 
     port: int = 0
+    """Port to listen on; 0: a free port."""
+
     latency: float = 0.0
+    """Constant part of the latency (s)."""
+
     per_1k_prompt: float = 0.0
+    """Latency (s) per 1,000 prompt tokens."""
+
     per_output: float = 0.0
+    """Latency (s) per output token."""
+
     output_tokens: int | None = None
+    """Output tokens to count per answer. None: computed from the answer."""
+
     tail: float = 0.0
+    """Standard deviation of the logarithm of the latency."""
+
     seed: int = 0
+    """Seed of the latency."""
+
     chunks: int | None = None
+    """Number of chunks of a streamed text. None: a chunk per word."""
+
     gap: float = 0.0
+    """Delay (s) between the chunks of a stream."""
+
     behaviours: Sequence[tuple[str, int | str]] = ()
+    """(name, n) applies to every n-th request, (name, text) to requests with the text in their messages."""
+
     log: str | Path | None = None
+    """File that gets a line with the digest of each request."""
+
     responder: Callable[[Body], Answer | None] | None = None
+    """Function from the body of a request to its answer, or None for the default answer."""
+
     keep: bool = True
+    """Whether requests are stored in `SimulatedServer.requests`."""
 
     def __post_init__(self) -> None:
         for name, when in self.behaviours:
             if name not in BEHAVIOURS or when == "" or (isinstance(when, int) and when < 1):
                 raise ValueError(
-                    f"behaviour {name}:{when} is unknown: give NAME, NAME:EVERY or NAME:TEXT with one of "
+                    f"unknown behaviour {name}:{when}: use NAME, NAME:EVERY or NAME:TEXT with a name from "
                     f"{', '.join(BEHAVIOURS)}"
                 )
 
     def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
-        """Seconds until the request with this digest is answered; the tail does not change their mean."""
+        """Return the latency (s) of the request with this digest. The tail does not change the mean."""
         mean = self.latency + self.per_1k_prompt * prompt_tokens / 1000 + self.per_output * output_tokens
         if not self.tail:
             return mean
@@ -650,7 +694,7 @@ class ServerOptions:
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it arrived. Names of headers are in lower case."""
+    """A received request. Header names are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -662,7 +706,7 @@ class Received:
 
 @dataclass(frozen=True)
 class _Request:
-    """A request that is being answered, with its behaviours."""
+    """A request that is being answered, with its active behaviours."""
 
     path: str
     body: Body
@@ -672,10 +716,13 @@ class _Request:
 
 
 class SimulatedServer:
-    """The ASGI app, and what it counts. `url` ends in /v1 while `serve` runs it. `log` is an open file.
+    """ASGI app of the simulated server, with its counters. `url` ends in /v1 while `serve` runs it. `log` is an open
+    file.
 
-    The header `x-sim-fault` of a request names behaviours for its answer, divided by commas. `x-sim-request-id` is sent
-    back as `x-request-id`, with the same bytes. GET /stats returns `stats`, and POST /reset calls `reset`."""
+    The request header `x-sim-fault` lists behaviours for the answer, separated by commas. The request header
+    `x-sim-request-id` is returned unchanged as `x-request-id`. GET /stats returns `stats`, and POST /reset calls
+    `reset`.
+    """
 
     _UNCOUNTED = frozenset({"cut", "garbage", "error-in-200", "html", "hang", "drop", "die", "endless"})
 
@@ -688,7 +735,7 @@ class SimulatedServer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was counted, received and cached; calls in flight stay in flight."""
+        """Clear counters, stored requests and the prefix cache. Calls in flight continue."""
         self.requests: list[Received] = []
         self._counts: Counter[str] = Counter()
         self._by_label: dict[str, Counter[str]] = {}
@@ -698,7 +745,7 @@ class SimulatedServer:
         self._cached_blocks: set[int] = set()
 
     def stats(self) -> dict[str, Any]:
-        """Everything counted since the start or the last reset. Calls and tokens are those of answered calls."""
+        """Return the counts since the start or the last reset. Calls and tokens include only answered calls."""
         names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "faults", "received", "left")
         counts: dict[str, Any] = {name: self._counts[name] for name in names}
         counts |= {"in_flight": self._in_flight, "max_in_flight": self._max_in_flight, "latency_sum": self._latency_sum}
@@ -730,10 +777,10 @@ class SimulatedServer:
                     self._in_flight -= 1
             case "POST", "/v1/embeddings":
                 body = json.loads(raw)
-                given = body["input"] if isinstance(body["input"], list) else [body["input"]]
-                vectors = [_vector(str(text), body.get("dimensions") or 8) for text in given]
+                texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+                vectors = [_vector(str(text), body.get("dimensions") or 8) for text in texts]
                 data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
-                tokens = sum(_tokens(len(str(text))) for text in given)
+                tokens = sum(_tokens(len(str(text))) for text in texts)
                 usage = {"prompt_tokens": tokens, "total_tokens": tokens}
                 await _send_json(send, {"object": "list", "data": data, "model": "sim", "usage": usage})
             case "POST", ("/v1/messages/count_tokens" | "/v1/responses/input_tokens"):
@@ -747,7 +794,7 @@ class SimulatedServer:
                 self.reset()
                 await _send_json(send, {})
             case _:
-                status, error = _error(path, 404, f"nothing is simulated at {path}")
+                status, error = _error(path, 404, f"no simulated endpoint at {path}")
                 await _send_json(send, error, status)
 
     async def _reply(
@@ -757,17 +804,21 @@ class SimulatedServer:
         arrived = asyncio.get_running_loop().time()
         try:
             body = json.loads(raw)
-            if not isinstance(body, dict) or not isinstance(asked := body.get(_ASKS[path][0]), list | str) or not asked:
+            if (
+                not isinstance(body, dict)
+                or not isinstance(prompt := body.get(_ASKS[path][0]), list | str)
+                or not prompt
+            ):
                 raise ValueError(f"the body has no {_ASKS[path][0]}")
             named = tuple(filter(None, headers.get(b"x-sim-fault", b"").decode("latin-1").split(",")))
             if unknown := {*named} - {*BEHAVIOURS}:
-                raise ValueError(f"unknown behaviours {', '.join(unknown)}: known are {', '.join(BEHAVIOURS)}")
+                raise ValueError(f"unknown behaviours {', '.join(unknown)}: available are {', '.join(BEHAVIOURS)}")
         except ValueError as error:
-            status, said = _error(path, 400, str(error))
-            return await _send_json(send, said, status)
+            status, response = _error(path, 400, str(error))
+            return await _send_json(send, response, status)
         fields = [body.get(name) for name in _ASKS[path]]
         digest = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-        # A request is counted and logged on its arrival, before it can fail.
+        # Count and log the request on arrival, before it can fail.
         if self._log is not None:
             self._log.write(digest + "\n")
             self._log.flush()
@@ -778,8 +829,8 @@ class SimulatedServer:
         refusal = next((refused for name in active if (refused := BEHAVIOURS[name].refusal(body))), None)
         self._counts["faults"] += bool(refusal or any(not BEHAVIOURS[name].status for name in active))
         if refusal is not None:
-            status, said = _in_protocol(path, refusal)
-            return await _send_json(send, said, status, [(b"retry-after", b"0")] if status == 429 else [])
+            status, response = _in_protocol(path, refusal)
+            return await _send_json(send, response, status, [(b"retry-after", b"0")] if status == 429 else [])
         if "html" in active:
             await _start(send, 200, b"text/html")
             return await send({"type": "http.response.body", "body": b"<html><body>Sign in (simulated)</body></html>"})
@@ -792,7 +843,7 @@ class SimulatedServer:
         return None
 
     def _active(self, body: Body) -> list[str]:
-        """The behaviours that happen at this request, which was counted."""
+        """Return the behaviours that apply to this request, which is already counted."""
         if not self.options.behaviours:
             return []
         number, texts = self._counts["received"], "\n".join(text for _, text in _turns(body))
@@ -803,14 +854,14 @@ class SimulatedServer:
         ]
 
     def _admit(self, prompt: str) -> int:
-        """Put a prompt into the prefix cache, which is unbounded and contains blocks chained by their hashes; returns
-        how many of its leading tokens were in it before."""
-        known, chain, size = 0, 0, BLOCK_TOKENS * CHARS_PER_TOKEN
+        """Add a prompt to the prefix cache (unbounded, blocks chained by hashes). Return the number of its leading
+        tokens that were already cached."""
+        cached, chain, size = 0, 0, BLOCK_TOKENS * CHARS_PER_TOKEN
         for index in range(len(prompt) // size):
             chain = hash((chain, prompt[index * size : (index + 1) * size]))
-            known += known == index and chain in self._cached_blocks
+            cached += cached == index and chain in self._cached_blocks
             self._cached_blocks.add(chain)
-        return known * BLOCK_TOKENS
+        return cached * BLOCK_TOKENS
 
     async def _answer(self, request: _Request, arrived: float, receive: Receive, send: Send) -> None:
         options, body = self.options, request.body
@@ -832,7 +883,7 @@ class SimulatedServer:
         for name in request.active:
             if BEHAVIOURS[name].changes:
                 BEHAVIOURS[name].change(completion)
-        # From the arrival on, so that the server's own work does not add to the simulated time.
+        # Count the latency from the arrival, so that the server's own work does not add to it.
         until = arrived + latency + _SLOW * ("slow" in request.active)
         if until > arrived and await _client_left(receive, until):
             return
@@ -869,11 +920,11 @@ class SimulatedServer:
             parts = parts[: len(parts) // 2] if stream else [parts[0][: len(parts[0]) // 2]]
         broken = not {"die", "endless", "unfinished"}.isdisjoint(active)
         for number, part in enumerate(parts):
-            # A sleep of zero seconds ends the turn of the loop, so that each chunk is sent by itself.
+            # Even a sleep of zero seconds yields to the event loop, so that each chunk is sent separately.
             if number:
                 await asyncio.sleep(self.options.gap)
             await send({"type": "http.response.body", "body": part, "more_body": stream or broken})
-        # uvicorn closes the connection of an app that returns before its answer is complete.
+        # uvicorn closes the connection if the app returns before the response is complete.
         if stream and not broken:
             await send({"type": "http.response.body"})
 
@@ -892,7 +943,7 @@ def _with_header(send: Send, header: tuple[bytes, bytes]) -> Send:
 
 
 async def _client_left(receive: Receive, until: float | None) -> bool:
-    """Wait until a time of the loop, or without end; returns whether the client went away."""
+    """Wait until a time of the event loop (None: forever). Return whether the client disconnected."""
     with suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             while (await receive())["type"] != "http.disconnect":
@@ -916,29 +967,29 @@ async def _send_json(send: Send, value: Any, status: int = 200, headers: Sequenc
 
 def _require_uvicorn() -> None:
     if find_spec("uvicorn") is None:
-        raise UsageError("extra.missing", f"the simulated server needs: {pip_install('serve')}")
+        raise UsageError("extra.missing", f"the simulated server needs uvicorn: {pip_install('serve')}")
 
 
 @asynccontextmanager
 async def serve(options: ServerOptions | None = None) -> AsyncIterator[SimulatedServer]:
-    """Run a server inside this event loop, for as long as the block lasts. Raises UsageError without the extra."""
+    """Run a server in this event loop for the duration of the block. Raises UsageError if the extra is missing."""
     _require_uvicorn()
-    # The extra is not needed to import this module.
+    # Imported here, because this module can be imported without the extra.
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
     options = options or ServerOptions()
-    # The log is opened once, before anything is served.
+    # Open the log once, before the first request.
     with nullcontext() if options.log is None else Path(options.log).open("a", encoding="ascii") as log:  # noqa: ASYNC230
         app = SimulatedServer(options, log)
-        # The parts of uvicorn that its own `serve` puts together, without the signal handlers and the wait at the end.
+        # Assemble uvicorn as its `serve` does, but without signal handlers and without waiting at shutdown.
         config = Config(app, ws="none", lifespan="off", log_config=None, access_log=False, timeout_keep_alive=3600)
         config.load()
         state = ServerState()
 
         def protocol() -> asyncio.Protocol:
-            made: asyncio.Protocol = config.http_protocol_class(config, state, {})  # type: ignore[call-arg]
-            return made
+            connection: asyncio.Protocol = config.http_protocol_class(config, state, {})  # type: ignore[call-arg]
+            return connection
 
         def drop(client: Any) -> None:
             for connection in state.connections:
@@ -964,7 +1015,7 @@ async def serve(options: ServerOptions | None = None) -> AsyncIterator[Simulated
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     url: str
     process: subprocess.Popen[str]
@@ -976,7 +1027,7 @@ class ServerProcess:
         self._call("/reset", b"")
 
     def _call(self, path: str, data: bytes | None) -> Any:
-        opener = build_opener(ProxyHandler({}))  # the environment's proxy is not for this machine
+        opener = build_opener(ProxyHandler({}))  # a proxy from the environment must not be used for this machine
         with opener.open(self.url.removesuffix("/v1") + path, data) as response:
             return json.load(response)
 
@@ -986,20 +1037,20 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("latency", "per_1k_prompt", "per_output", "tail", "gap"), float),
     "log": str,
 }
-"""The options of the command line; `--behaviour` is another."""
+"""Command-line options, except `--behaviour`, with their parsers."""
 
 
 @contextmanager
 def start_process(module: str = "practicum.testing", **options: Any) -> Iterator[ServerProcess]:
-    """Run a server in a process of its own, for as long as the block lasts. `options` are those of `ServerOptions`
-    except `responder`: for one, give a `module`, or the path of a script, that calls `main(responder=...)`. The process
-    keeps no requests. Raises UsageError without the extra
-    and RuntimeError if it does not start."""
+    """Run a server in a separate process for the duration of the block. `options` are the fields of `ServerOptions`
+    except `responder`. To use a responder, pass a `module`, or the path of a script, that calls `main(responder=...)`.
+    The process does not store requests. Raises UsageError if the extra is missing, and RuntimeError if the server does
+    not start."""
     checked = ServerOptions(**options)
     if checked.responder is not None:
-        raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
-    given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
-    flags = [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        raise ValueError("a responder cannot be sent to another process: pass a module that calls main(responder=...)")
+    values = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
+    flags = [f"{flag}={value}" for flag, value in values.items() if value is not None]
     flags += [f"--behaviour={name}:{when}" for name, when in checked.behaviours]
     _require_uvicorn()
     command = python_command(module, *flags)
@@ -1007,14 +1058,14 @@ def start_process(module: str = "practicum.testing", **options: Any) -> Iterator
         try:
             ready = process.stdout.readline() if process.stdout else ""
             if not ready:
-                raise RuntimeError("the simulated server did not start")
+                raise RuntimeError("the simulated server did not start: see its error output above")
             yield ServerProcess(ready.split()[-1], process)
         finally:
             process.terminate()
 
 
 def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], Answer | None] | None = None) -> None:
-    """Serve until the process is stopped, with the options of a command line."""
+    """Run the server with command-line options until the process is stopped."""
     import uvloop
 
     def behaviour(text: str) -> tuple[str, int | str]:
@@ -1039,7 +1090,7 @@ def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], Ans
         parser.add_argument(f"--{name.replace('_', '-')}", type=parse, default=getattr(ServerOptions, name))
     parser.add_argument(
         "--behaviour", dest="behaviours", metavar="NAME[:EVERY|:TEXT]", type=behaviour, action="append", default=[],
-        help="at all requests, at every n-th, or at those whose messages contain the text",
+        help="apply to all requests, to every n-th request, or to requests with the text in their messages",
     )  # fmt: skip
     try:
         options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder, keep=False)

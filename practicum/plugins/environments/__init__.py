@@ -1,1 +1,1 @@
-"""Environments and data sets of others: AppWorld, and the files of public data sets."""
+"""Third-party environments and data sets: AppWorld, and the file formats of public data sets."""

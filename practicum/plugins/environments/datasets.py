@@ -1,7 +1,7 @@
-"""The files of public data sets, as their authors publish them.
+"""File formats of public data sets, as published by their authors.
 
-Each format is a model of one record (`tasks.formats.Format`) with the scorer, choices and instructions that suit the
-data set. The entry point group `practicum.formats` registers them.
+Each format is a model of one record (`tasks.formats.Format`), with the scorer, choices and instructions for the data
+set. The entry point group `practicum.formats` registers the formats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from practicum.tasks.records import LETTERS
 
 
 class HumanEval(Format):
-    """The input is the head of a function, the target the whole solution; the tests are in `meta`."""
+    """HumanEval. The input is the head of a function, the target is the whole solution, and the tests are in `meta`."""
 
     about = "functions to write, with unit tests"
     scorer = "tests"
@@ -36,7 +36,7 @@ class HumanEval(Format):
 
 
 class Gsm8k(Format):
-    """The target is the worked solution, without the notes for a calculator; its last number is the answer."""
+    """GSM8K. The target is the worked solution without its calculator annotations. Its last number is the answer."""
 
     about = "grade-school maths, the answer after ####"
     scorer = "numeric"
@@ -51,7 +51,7 @@ class Gsm8k(Format):
 
 
 class CommonGen(Format):
-    """The input is the list of concepts."""
+    """CommonGen-Hard. The input is the list of concepts."""
 
     about = "concepts to use in a text (CommonGen-Hard)"
     scorer = "commongen"
@@ -64,7 +64,7 @@ class CommonGen(Format):
 
 
 class Mmlu(Format):
-    """The answer is the index of the correct choice, from 0, or its letter. A table has a column for each choice."""
+    """MMLU. The answer is the index of the correct choice, from 0, or its letter. In CSV, each choice has a column."""
 
     about = "questions with lettered choices (MMLU and similar data sets)"
     scorer = "choice"
@@ -95,7 +95,7 @@ class Mmlu(Format):
 
 
 class Finer(Format):
-    """The list of tags, which all lines share, goes to the instructions."""
+    """FiNER-139. The list of tags, which is the same in all lines, becomes part of the instructions."""
 
     about = "tagging numbers of financial reports (FiNER-139), several a line"
     scorer = "list"
@@ -112,7 +112,8 @@ class Finer(Format):
 
 
 class Formula(Format):
-    """Only the question: the formula and its explanation would give away what is to be learned."""
+    """XBRL Formula. The input is only the question, because the formula and its explanation reveal what should be
+    learned."""
 
     about = "financial formulas applied to numbers (XBRL Formula)"
     scorer = "numeric"
@@ -132,8 +133,9 @@ class Formula(Format):
 
 
 class RewardBench2(Format):
-    """The best of several answers, which are shuffled with the id as the seed, so that their order is reproducible.
-    Lines with several correct answers (the subset Ties), which the benchmark scores by ratings, are left out."""
+    """RewardBench 2. The task is to choose the best of several answers. Answers are shuffled with the id as the seed,
+    so that their order is reproducible. Lines with several correct answers (the subset Ties) are skipped, because the
+    benchmark scores them by ratings."""
 
     about = "the best of four answers to choose (RewardBench 2)"
     scorer = "choice"
@@ -157,7 +159,7 @@ class RewardBench2(Format):
 
 
 class DdxPlus(Format):
-    """The choices are the diagnoses that occur in the file."""
+    """DDXPlus. The choices are the diagnoses that occur in the file."""
 
     about = "patients to diagnose (DDXPlus of StreamBench)"
     scorer = "choice"
@@ -172,7 +174,7 @@ class DdxPlus(Format):
 
 
 class Classification(Format):
-    """The choices are the labels that occur in the file."""
+    """Text classification. The choices are the labels that occur in the file."""
 
     about = "texts to classify (banking77, CLINC150 and similar data sets)"
     scorer = "choice"
@@ -186,7 +188,8 @@ class Classification(Format):
     @classmethod
     def plain(cls, record: Record) -> Record:
         record = super().plain(record)
-        return {**record, "label": record["label_text"]} if "label_text" in record else record  # the number's name
+        # `label_text` is the name of the numeric label.
+        return {**record, "label": record["label_text"]} if "label_text" in record else record
 
     def task(self, id: str) -> Task:
         label = str(self.label).strip()
@@ -196,7 +199,7 @@ class Classification(Format):
 
 
 class Srdd(Format):
-    """The requirement is the description; the name of the software is its id and stands before it."""
+    """SRDD. The input is the name of the software followed by its description."""
 
     about = "programs to write from a description (SRDD)"
     scorer = "software"
@@ -220,7 +223,7 @@ class _Paragraphs(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_pairs(cls, value: Any) -> Any:
-        """The layout of the authors: pairs of a title and its sentences."""
+        """Convert the authors' layout: pairs of a title and its sentences."""
         if isinstance(value, dict):
             return value
         if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
@@ -229,7 +232,7 @@ class _Paragraphs(BaseModel):
 
 
 class HotpotQa(Format):
-    """All paragraphs are shown, including those that do not help."""
+    """HotpotQA. The input contains all paragraphs, including the distractors."""
 
     about = "questions about paragraphs (HotpotQA, distractor setting)"
     scorer = "exact"
@@ -244,7 +247,7 @@ class HotpotQa(Format):
 
     def task(self, id: str) -> Task:
         if len(self.context.title) != len(self.context.sentences):
-            raise ValueError("field 'context' must have as many lists of sentences as titles")
+            raise ValueError("field 'context' must have one list of sentences for each title")
         titled = zip(self.context.title, self.context.sentences, strict=True)
         paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in titled]
         text = "\n\n".join([*paragraphs, f"Question: {self.question.strip()}"])

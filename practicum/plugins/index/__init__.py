@@ -1,1 +1,1 @@
-"""The index of a run with many entries, in files beside the run."""
+"""Search index of a run with many entries, in files in the run's folder."""

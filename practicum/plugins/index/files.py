@@ -1,4 +1,4 @@
-"""The index of a run as files in its folder (see `index`), behind the interface that a search knows (see `stored`)."""
+"""Index of a run in files in its folder (see `index`), behind the interface that `StoredSearch` uses (see `stored`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class IndexInFiles:
-    """The open files of an index."""
+    """Open index that is stored in files."""
 
     index: Index
 
@@ -42,8 +42,8 @@ class IndexInFiles:
         return NONE
 
     def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
-        known = [self.index.numbers_between(page * PAGE, (page + 1) * PAGE) for page in pages]
-        return [dict(zip(some.tolist(), self.index.prints(some).tolist(), strict=True)) for some in known]
+        numbers = [self.index.numbers_between(page * PAGE, (page + 1) * PAGE) for page in pages]
+        return [dict(zip(of_page.tolist(), self.index.prints(of_page).tolist(), strict=True)) for of_page in numbers]
 
     def without(self, touched: np.ndarray) -> UnchangedFileEntries:
         return UnchangedFileEntries(self.index, touched)
@@ -51,7 +51,7 @@ class IndexInFiles:
 
 @dataclass(frozen=True)
 class UnchangedFileEntries:
-    """The entries of an index without those whose numbers are `touched`."""
+    """Entries of an index except the entries with the numbers `touched`."""
 
     index: Index
     touched: np.ndarray
@@ -59,16 +59,16 @@ class UnchangedFileEntries:
 
     @cached_property
     def _dead(self) -> list[np.ndarray | None]:
-        """The rows of each part that do not count, as a mask of shape (n,); None for none."""
-        found = []
+        """Hidden or touched rows of each part, as a mask of shape (n,); None: no such rows."""
+        masks = []
         for part, hidden in zip(self.index.parts, self.index.hidden, strict=True):
             rows = part.rows_by_number(self.touched)
             rows = rows[rows >= 0]
             if len(rows):
                 hidden = np.zeros(len(part), dtype=bool) if hidden is None else hidden.copy()
                 hidden[rows] = True
-            found.append(hidden)
-        return found
+            masks.append(hidden)
+        return masks
 
     @cached_property
     def _dead_rows(self) -> list[np.ndarray]:
@@ -84,32 +84,32 @@ class UnchangedFileEntries:
         return sum(part.words - float(part.lengths[dead].sum()) for part, dead in parts)
 
     def having(self, keys: Sequence[int]) -> np.ndarray:
-        found = np.zeros(len(keys))
+        counts = np.zeros(len(keys))
         for part, dead, mask in zip(self.index.parts, self._dead_rows, self._dead, strict=True):
-            found += [part.having(key, dead, mask) for key in keys]
-        return found
+            counts += [part.having(key, dead, mask) for key in keys]
+        return counts
 
     def propose(
         self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found = [
+        proposed = [
             (part.numbers[rows], cosines, shares)
-            for part, wanted in zip(self.index.parts, self._wanted(keys), strict=True)
-            for rows, cosines, shares in (part.nearest(vector, query, n, wanted),)
+            for part, selected in zip(self.index.parts, self._selected(keys), strict=True)
+            for rows, cosines, shares in (part.nearest(vector, query, n, selected),)
         ]
-        numbers, cosines, shares = map(np.concatenate, zip(*found, strict=True))
+        numbers, cosines, shares = map(np.concatenate, zip(*proposed, strict=True))
         return numbers, cosines, shares
 
-    def _wanted(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
-        """The rows of each part that count and have these facets; None for all."""
+    def _selected(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
+        """Return the live rows of each part that have these facets; None: all rows."""
         if keys not in self._rows:
-            found = []
+            by_part = []
             for part, dead in zip(self.index.parts, self._dead, strict=True):
                 rows = None if keys is None else part.rows_with(keys)
                 if dead is not None:
                     rows = Rows(~dead if rows is None else rows.mask & ~dead)
-                found.append(rows)
-            self._rows[keys] = found
+                by_part.append(rows)
+            self._rows[keys] = by_part
             if len(self._rows) > FILTERS:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(keys)
@@ -117,7 +117,7 @@ class UnchangedFileEntries:
 
 
 class IndexFiles:
-    """Opens, writes and merges the files of a folder."""
+    """Opens, writes and merges the index files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -133,39 +133,39 @@ class IndexFiles:
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> IndexInFiles:
         parts = [await asyncio.to_thread(part.spilled, self._folder) async for part in _parts(covers, chunks, NONE)]
-        return self._kept(await asyncio.to_thread(Index(self._folder, ()).extended, parts))
+        return self._tidied(await asyncio.to_thread(Index(self._folder, ()).extended, parts))
 
     async def extend(
         self, index: IndexInFiles, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray
     ) -> IndexInFiles:
         covers = replace(index.index.parts[-1].covers, first=index.last + 1, last=version)
         parts = [part async for part in _parts(covers, chunks, touched)]
-        return self._kept(await asyncio.to_thread(index.index.extended, parts))
+        return self._tidied(await asyncio.to_thread(index.index.extended, parts))
 
     def settle(self) -> None:
         if self._merging is not None:
             self._merging.join()
 
-    def _kept(self, index: Index) -> IndexInFiles:
-        """The same index, when all files that are not part of it are deleted and a merge has begun if one is due."""
+    def _tidied(self, index: Index) -> IndexInFiles:
+        """Delete all files that are not part of the index, start a merge if one is due, and return the open index."""
         if self._merging is None or not self._merging.is_alive():
             remove_index_files(self._folder, [part.covers.name for part in index.parts])
-            if many := index.due():
-                # Not a daemon: a process that ends waits for it. One that is killed leaves the old files.
-                self._merging = threading.Thread(target=index.merge, args=(many,), name="practicum-index")
+            if count := index.due():
+                # Not a daemon thread: the process waits for it at exit. If the process is killed, the old files remain.
+                self._merging = threading.Thread(target=index.merge, args=(count,), name="practicum-index")
                 self._merging.start()
         return IndexInFiles(index)
 
 
 async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> AsyncIterator[Part]:
-    """Some entries as parts, at least one; the first says what was touched."""
-    made = False
+    """Yield the entries as parts, at least one. The first part has the touched numbers."""
+    first = True
     async for entries, vectors in chunks:
-        yield await asyncio.to_thread(Part.of, covers, entries, vectors, touched[:0] if made else touched)
-        made = True
+        yield await asyncio.to_thread(Part.of, covers, entries, vectors, touched if first else touched[:0])
+        first = False
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """The index of the run that the vectors have their store from, in files of its folder."""
+    """Open the index of the run that owns the vectors, in files in its folder."""
     assert vectors.store is not None
     return StoredSearch(vectors, words, weight, IndexFiles(vectors.store.files))

@@ -1,11 +1,11 @@
-"""The index of a run's entries: mapped files beside the database, by which a search finds entries without reading them.
+"""Search index of a run's entries in memory-mapped files, used to find entries without reading them all.
 
-A file holds, for the entries that changed from one version to another, their vectors with 8 bits a number in lists
-(see `lists`), and postings of their words, sections, tags, trust and outcome (see `postings`). The first file begins
-with the run; each later one says what changed after the one before, and hides the older state of that. Files of about
-one size are merged in the background, so that each entry is rewritten a few times only, and a search looks at few
-files. A file is written beside the others and then renamed, and its name says which versions it is about, so that
-whatever is killed leaves a sound index. All of it can be made again from the database, and is, if it does not fit.
+A file covers the entries that changed between two versions: their vectors (8 bits per number, in lists, see `lists`),
+and postings of their words, sections, tags, trust and outcome (see `postings`). The first file starts with the run.
+Each later file covers the changes after the previous file, and hides the older state of the changed entries. Files of
+similar size are merged in the background, so that each entry is rewritten only a few times and a search reads few
+files. A file is written under a temporary name and then renamed, and its name states the versions that it covers, so
+that a killed process leaves a valid index. The index is rebuilt from the database if it is missing or does not match.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ from practicum.retrieval.words import MOST_COUNT, WordQuery, word_keys
 from practicum.store.folder import INDEX_FILES
 
 NAME = re.compile(r"index\.(\d+)\.(\d+)")
-"""The name of a file: the first and the last version that it is about."""
+"""Name of a file: the first and the last version that it covers."""
 
 MAGIC = b"practicum index 1\n"
 
 GROWTH, SMALL = 4, 1_024
-"""A file is merged with the next if it is not this many times as large; smaller files count as being of one size."""
+"""A file is merged with the next file if it is less than GROWTH times as large. SMALL is added to each size, so that
+all small files are merged."""
 
 WORK = 2**18
-"""Postings of the query's rarest words whose rows are proposed, at most."""
+"""Maximum number of postings of the query's rarest words that are read to propose rows."""
 
 SHARE = 2**16 - 2**6
-"""What all words of a query count where rows are proposed. There the share of the words is a number of 16 bits and the
-length one of 8, because a search is as slow as the memory that it reads."""
+"""Score of a row with all words of a query, when rows are proposed. Scores have 16 bits and lengths 8 bits in this
+step, because the memory that it reads determines the speed of a search."""
 
 FEW = 4_096
-"""If at most this many rows are wanted, all are compared by their words."""
+"""If at most this many rows match the filter, all of them are proposed."""
 
 FILTERS = 16
-"""Filters whose rows are kept."""
+"""Maximum number of filters whose matching rows are cached."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -64,47 +65,47 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "centres": "<f4", "codes": "i1", "scales": "<f4", "keys": "<i8", "starts": "<i8", "packed": "<u4",
     }.items()
 }  # fmt: skip
-"""The arrays of a file."""
+"""Arrays of a file, with their types."""
 
 
 @lru_cache(maxsize=2**16)
 def facet(name: str, value: str = "") -> int:
-    """The key of something that an entry can be filtered by."""
+    """Return the key of a facet: a property that entries can be filtered by."""
     return int.from_bytes(blake2b(f"{name}\0{value}".encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
 
 
 VISIBLE_FACET = facet("visible")
 
 Chunk = tuple[Sequence[Entry], np.ndarray]
-"""Entries in the order of their numbers, and their vectors, shape (n, d)."""
+"""Entries sorted by number, and their vectors, shape (n, d)."""
 
 
 def facets(entry: Entry) -> list[int]:
-    """All that an entry can be filtered by."""
-    found = [facet("section", entry.section), facet("trust", entry.trust)]
+    """Return the keys of all facets of an entry: section, trust, outcome, tags and visibility."""
+    keys = [facet("section", entry.section), facet("trust", entry.trust)]
     if isinstance(outcome := entry.data.get("outcome"), str):
-        found.append(facet("outcome", outcome))
-    found += [facet("tag", source[4:]) for source in dict.fromkeys(entry.sources) if source.startswith("tag:")]
-    return found if entry.hidden else [*found, VISIBLE_FACET]
+        keys.append(facet("outcome", outcome))
+    keys += [facet("tag", source[4:]) for source in dict.fromkeys(entry.sources) if source.startswith("tag:")]
+    return keys if entry.hidden else [*keys, VISIBLE_FACET]
 
 
 def filter_facets(where: Filter) -> tuple[int, ...]:
-    """The facets of the entries that a filter keeps."""
-    found = [VISIBLE_FACET if where.section is None else facet("section", where.section)]
-    found += [facet("tag", tag) for tag in where.tags]
-    given = (("outcome", where.outcome), ("trust", where.trust))
-    return (*found, *(facet(name, value) for name, value in given if value is not None))
+    """Return the keys of the facets that an entry must have to match a filter."""
+    keys = [VISIBLE_FACET if where.section is None else facet("section", where.section)]
+    keys += [facet("tag", tag) for tag in where.tags]
+    optional = (("outcome", where.outcome), ("trust", where.trust))
+    return (*keys, *(facet(name, value) for name, value in optional if value is not None))
 
 
 def fingerprint(entry: Entry) -> int:
-    """63 bits of all that an index knows of an entry."""
-    known = repr((entry.embedded_text, sorted(facets(entry))))
-    return int.from_bytes(blake2b(known.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
+    """Return a hash (63 bits) of the indexed properties of an entry."""
+    indexed = repr((entry.embedded_text, sorted(facets(entry))))
+    return int.from_bytes(blake2b(indexed.encode("utf-8", "replace"), digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Covers:
-    """What a file is about: changes of a run from version `first` to `last`, by the vectors of an embedder."""
+    """Contents of a file: changes of a run from version `first` to `last`, with vectors of an embedder."""
 
     space: str
     embedder: str
@@ -117,7 +118,7 @@ class Covers:
 
 
 class Part:
-    """Some entries, each in a row, by number: what one file holds. `touched` are the numbers of all entries that were
+    """Contents of one file: a row for each entry, sorted by number. `touched` has the numbers of all entries that were
     changed or removed."""
 
     def __init__(self, covers: Covers, arrays: Mapping[str, np.ndarray]) -> None:
@@ -134,7 +135,7 @@ class Part:
 
     @classmethod
     def of(cls, covers: Covers, entries: Sequence[Entry], vectors: np.ndarray, touched: np.ndarray) -> Part:
-        """Entries in the order of their numbers, with their vectors of shape (n, d)."""
+        """Build a part from entries sorted by number, and their vectors, shape (n, d)."""
         words = [word_keys(entry.embedded_text) for entry in entries]
         postings = Postings.count([[*keys, *facets(entry)] for keys, entry in zip(words, entries, strict=True)])
         lists = Lists.flat(vectors)
@@ -153,7 +154,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part | None:
-        """A file, mapped and not read; None if it is missing or damaged."""
+        """Map a file without reading it. Return None if it is missing or damaged."""
         try:
             with path.open("rb") as file:
                 return cls.map(file)
@@ -162,31 +163,32 @@ class Part:
 
     @classmethod
     def map(cls, file: BinaryIO) -> Part:
-        """A file that `write` wrote. Raises ValueError, KeyError or TypeError if it is damaged."""
+        """Map a file that `write` wrote. Raise ValueError, KeyError or TypeError if it is damaged."""
         size = os.fstat(file.fileno()).st_size
         tail = struct.calcsize("<Q") + len(MAGIC)
         if size < tail:
-            raise ValueError("this is no index")
+            raise ValueError("not an index file")
         file.seek(size - tail)
         (head,), magic = struct.unpack("<Q", file.read(8)), file.read()
         if magic != MAGIC or not 0 <= head <= size - tail:
-            raise ValueError("this is no index")
+            raise ValueError("not an index file")
         file.seek(head)
-        said = json.loads(file.read(size - tail - head))
+        header = json.loads(file.read(size - tail - head))
         raw = np.memmap(file, np.uint8, "r", 0, (head,))
         arrays = {}
         for name, dtype in DTYPES.items():
-            start, *shape = map(int, said["arrays"][name])
+            start, *shape = map(int, header["arrays"][name])
             end = start + dtype.itemsize * int(np.prod(shape, dtype=object))
             if min(start, *shape) < 0 or start % 64 or end > head:
-                raise ValueError(f"{name} does not fit into the file")
+                raise ValueError(f"array {name!r} exceeds the file")
             arrays[name] = raw[start:end].view(dtype).reshape(shape).view(np.ndarray)
-        part = cls(Covers(**said["covers"]), arrays)
+        part = cls(Covers(**header["covers"]), arrays)
         part._check(arrays)
         return part
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raises ValueError if the arrays do not belong together. What a search goes by is in bounds after this."""
+        """Raise ValueError if the shapes of the arrays do not match. After this check, a search cannot read out of
+        bounds."""
         n, order, postings = len(self), self.vectors.order, self.postings
         lists = len(order.centres)
         shapes = {
@@ -197,57 +199,60 @@ class Part:
         for starts, end in ((order.offsets, n), (postings.starts, len(postings.packed))):
             sound = sound and starts[0] == 0 and starts[-1] == end and bool((starts[1:] >= starts[:-1]).all())
         if not sound:
-            raise ValueError("the arrays of the index do not belong together")
+            raise ValueError("the shapes of the index arrays do not match")
 
     def rows_by_number(self, numbers: np.ndarray) -> np.ndarray:
-        """The row of each of these entries, -1 if it has none here."""
+        """Return the row of each of these entries, -1 if an entry is not in this part."""
         if not len(self):
             return np.full(len(numbers), -1)
         at = np.minimum(np.searchsorted(self.numbers, numbers), len(self) - 1)
         return np.where(self.numbers[at] == numbers, at, -1)
 
     def rows_with(self, keys: tuple[int, ...]) -> Rows | None:
-        """The rows that have all of these facets; None: every one has them."""
+        """Return the rows that have all of these facets; None: all rows."""
         if keys in self._rows:
             self._rows.move_to_end(keys)
             return self._rows[keys]
-        found = None
+        matches = None
         for packed in sorted((self.postings.of(key) for key in keys), key=len):
             if len(packed) == len(self):
                 continue
             mask = np.zeros(len(self), dtype=bool)
             mask[rows_of(packed)] = True
-            found = mask if found is None else found & mask
-        self._rows[keys] = None if found is None else Rows(found)
+            matches = mask if matches is None else matches & mask
+        self._rows[keys] = None if matches is None else Rows(matches)
         if len(self._rows) > FILTERS:
             self._rows.popitem(last=False)
         return self._rows[keys]
 
     @cached_property
     def words(self) -> int:
-        """The words of all entries."""
+        """Total number of words in all entries."""
         return int(self.lengths.sum())
 
     def nearest(
-        self, vector: np.ndarray, query: WordQuery, n: int, wanted: Rows | None
+        self, vector: np.ndarray, query: WordQuery, n: int, selected: Rows | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """About n rows with most of a query's words, and n that are nearest to its vector: the rows, their cosines,
-        which the rounding to 8 bits makes inexact, and the share of the words that each has."""
-        if not len(self) or (wanted is not None and not wanted.count):
+        """Return about n rows with most of a query's words, and the n rows nearest to its vector.
+
+        Returns the rows, their cosines (inexact, because vectors are rounded to 8 bits), and the share of the query's
+        words that each row has. `selected` restricts the rows. None: all rows.
+        """
+        if not len(self) or (selected is not None and not selected.count):
             none = np.zeros(0, dtype=np.int64)
             return none, none.astype(np.float32), none.astype(float)
-        # Where a few are not wanted, it is quicker to leave them out of what is proposed.
-        nearly_all = wanted is not None and 8 * (len(self) - wanted.count) <= n
-        among = None if nearly_all else wanted
+        # If only a few rows are excluded, it is faster to remove them from the proposed rows.
+        nearly_all = selected is not None and 8 * (len(self) - selected.count) <= n
+        among = None if nearly_all else selected
         near = self.vectors.near(vector, n, among).astype(np.int64)
         rows = _distinct(np.append(near, self._with_words(query, n, among)))
-        if nearly_all and wanted is not None:
-            rows = rows[wanted.of(rows)]
+        if nearly_all and selected is not None:
+            rows = rows[selected.of(rows)]
         cosines = np.einsum("ij,j->i", self.vectors.read(rows), vector)
         return rows, cosines, self.shares(query, rows)
 
     def having(self, key: int, dead_rows: np.ndarray, dead: np.ndarray | None) -> int:
-        """How many rows have a key, without those that are dead, which are given as rows and as a mask."""
+        """Return the number of live rows that have a key. The dead rows are passed as rows and as a mask."""
         packed = self.postings.of(key)
         if dead is None:
             return len(packed)
@@ -256,62 +261,63 @@ class Part:
         return len(packed) - int(np.count_nonzero(counts_of(packed, dead_rows)))
 
     def shares(self, query: WordQuery, rows: np.ndarray) -> np.ndarray:
-        """The share of a query that each of some rows has."""
-        found = np.zeros(len(rows))
+        """Return the share of a query's words that each row has."""
+        parts = np.zeros(len(rows))
         for key in query.weights:
-            found += query.part(key, counts_of(self.postings.of(key), rows), self.lengths[rows])
-        return query.shares(found)
+            parts += query.part(key, counts_of(self.postings.of(key), rows), self.lengths[rows])
+        return query.shares(parts)
 
-    def _with_words(self, query: WordQuery, n: int, wanted: Rows | None) -> np.ndarray:
-        """The rows that have most of a query's rarest words, or all rows that are wanted, if they are few."""
-        if wanted is not None and wanted.count <= FEW:
-            return wanted.rows()
+    def _with_words(self, query: WordQuery, n: int, selected: Rows | None) -> np.ndarray:
+        """Return the n rows with most of a query's rarest words, or all selected rows if they are few."""
+        if selected is not None and selected.count <= FEW:
+            return selected.rows()
         by_key = sorted(((key, self.postings.of(key)) for key in query.weights), key=lambda item: len(item[1]))
-        left, found, shares, scores = WORK, list[np.ndarray](), list[np.ndarray](), self._scores
+        left, by_word, shares, scores = WORK, list[np.ndarray](), list[np.ndarray](), self._scores
         try:
             for key, packed in by_key:
-                if len(packed) > left and found:
+                if len(packed) > left and by_word:
                     break
                 packed = packed[:left]
                 left -= len(packed)
-                if wanted is not None:
-                    packed = packed[wanted.of(rows_of(packed))]
-                # NumPy would convert other numbers at each use.
+                if selected is not None:
+                    packed = packed[selected.of(rows_of(packed))]
+                # Convert once: NumPy would convert other integer types at each use.
                 rows = rows_of(packed).astype(np.intp)
-                found.append(rows)
+                by_word.append(rows)
                 counts, lengths = packed & MOST_COUNT, self._short[rows]
                 share = SHARE * query.part(key, counts.astype(np.float32), lengths.astype(np.float32))
-                scores[rows] = now = scores[rows] + share.astype(np.uint16)
-                shares.append(now)
-            if not found:
+                scores[rows] = score = scores[rows] + share.astype(np.uint16)
+                shares.append(score)
+            if not by_word:
                 return np.zeros(0, dtype=np.intp)
-            # A row stands here once for each of its words, with the share of those up to it.
-            some: np.ndarray = _distinct(np.concatenate(found)[highest_places(np.concatenate(shares), n * len(found))])
-            some = some[highest_places(scores[some], n)]
+            # A row appears once per word, with its score up to that word.
+            top = highest_places(np.concatenate(shares), n * len(by_word))
+            best: np.ndarray = _distinct(np.concatenate(by_word)[top])
+            best = best[highest_places(scores[best], n)]
         finally:
-            for rows in found:
+            for rows in by_word:
                 scores[rows] = 0
-        return some
+        return best
 
     @cached_property
     def _scores(self) -> np.ndarray:
-        """Zeros, between two searches."""
+        """Scores of the rows during a search. All zeros between searches."""
         return np.zeros(len(self), dtype=np.uint16)
 
     @cached_property
     def _short(self) -> np.ndarray:
-        """The lengths, up to 255."""
+        """Lengths of the entries in words, at most 255."""
         short: np.ndarray = np.minimum(self.lengths, 255).astype(np.uint8)
         return short
 
     def spilled(self, folder: Path) -> Part:
-        """The same part on the disk, in a file without a name, which is gone when nobody has it open."""
+        """Move the part into an unnamed temporary file, which is deleted when it is closed. Return the mapped part."""
         with tempfile.TemporaryFile(dir=folder) as file:
             self.write(file)
             return Part.map(file)
 
     def write(self, file: BinaryIO) -> None:
-        """Write it as it is."""
+        """Write the part to a file."""
         arrays = {
             "numbers": self.numbers, "prints": self.prints, "touched": self.touched, "lengths": self.lengths,
             "rows": self.vectors.order.rows, "offsets": self.vectors.order.offsets,
@@ -324,7 +330,7 @@ class Part:
 
 
 class _Writer:
-    """Arrays one after the other, and then where each stands."""
+    """Writer of an index file: the arrays, followed by a header with their offsets and shapes."""
 
     def __init__(self, file: BinaryIO, covers: Covers) -> None:
         self._file, self._covers = file, covers
@@ -345,10 +351,10 @@ class _Writer:
         self._arrays[name] = [self._file.tell()]
 
     def append(self, array: np.ndarray) -> None:
-        """More of the array that was begun last."""
-        name, said = next(reversed(self._arrays.items()))
+        """Append rows to the array that was begun last."""
+        name, extent = next(reversed(self._arrays.items()))
         self._file.write(np.ascontiguousarray(array, dtype=DTYPES[name]).data if array.size else b"")
-        said[1:] = [said[1] + len(array) if len(said) > 1 else len(array), *array.shape[1:]]
+        extent[1:] = [extent[1] + len(array) if len(extent) > 1 else len(array), *array.shape[1:]]
 
     def array(self, name: str, array: np.ndarray) -> None:
         self.begin(name)
@@ -356,44 +362,44 @@ class _Writer:
 
 
 def _distinct(rows: np.ndarray) -> np.ndarray:
-    """Each row once, ascending. `np.unique` takes several times as long."""
+    """Return the distinct rows, sorted. `np.unique` is several times slower."""
     ordered = np.sort(rows)
-    found: np.ndarray = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-    return found
+    distinct: np.ndarray = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return distinct
 
 
 def merge(parts: Sequence[Part], file: BinaryIO) -> None:
-    """Write one part that says what these say, the oldest first. It takes memory for some numbers an entry, and not for
-    their vectors and words."""
+    """Merge parts, the oldest first, into one part and write it. Memory use is a few numbers per entry; vectors and
+    words are not loaded."""
     first, last = parts[0], parts[-1]
     covers = replace(last.covers, first=first.covers.first)
     alive = [np.arange(len(part)) if dead is None else np.flatnonzero(~dead) for part, dead in _hidden(parts)]
     numbers = np.concatenate([part.numbers[rows] for part, rows in zip(parts, alive, strict=True)])
     order = np.argsort(numbers, kind="stable")
-    # The part and the row there of each new row, and the new row of each row of a part.
-    of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
-    row = np.concatenate(alive)[order].astype(np.int32)
-    new = [np.full(len(part), -1, dtype=np.int32) for part in parts]
+    # For each new row: its part, and its row in that part. For each row of a part: its new row.
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(rows) for rows in alive])[order]
+    row_of = np.concatenate(alive)[order].astype(np.int32)
+    new_rows = [np.full(len(part), -1, dtype=np.int32) for part in parts]
     for i in range(len(parts)):
-        here = np.flatnonzero(of == i)
-        new[i][row[here]] = here
+        here = np.flatnonzero(part_of == i)
+        new_rows[i][row_of[here]] = here
 
     def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(p, name)[rows] for p, rows in zip(parts, alive, strict=True)])[order]
 
     def read(rows: np.ndarray) -> np.ndarray:
         vectors = np.empty((len(rows), largest.vectors.codes.shape[1]), dtype=np.float32)
-        of_part = of[rows]
-        for i in np.unique(of_part):
-            here = of_part == i
-            vectors[here] = parts[i].vectors.read(row[rows[here]])
+        source = part_of[rows]
+        for i in np.unique(source):
+            here = source == i
+            vectors[here] = parts[i].vectors.read(row_of[rows[here]])
         return vectors
 
     largest = max(parts, key=len)
-    known = np.full(len(order), -1, dtype=np.int32)
-    mine = np.flatnonzero(of == parts.index(largest))
-    known[mine] = largest.vectors.list_of(row[mine])
-    lists = arrange(len(order), read, largest.vectors.order.centres, known)
+    lists_of_rows = np.full(len(order), -1, dtype=np.int32)
+    from_largest = np.flatnonzero(part_of == parts.index(largest))
+    lists_of_rows[from_largest] = largest.vectors.list_of(row_of[from_largest])
+    lists = arrange(len(order), read, largest.vectors.order.centres, lists_of_rows)
     with _Writer(file, covers) as writer:
         writer.array("numbers", numbers[order])
         writer.array("prints", column("prints"))
@@ -413,15 +419,16 @@ def merge(parts: Sequence[Part], file: BinaryIO) -> None:
         writer.array("scales", scales)
         writer.begin("packed")
         writer.append(np.zeros(0, dtype=np.uint32))
-        keys, starts = merged([(p.postings, numbers) for p, numbers in zip(parts, new, strict=True)], writer.append)
+        renumbered = [(part.postings, rows) for part, rows in zip(parts, new_rows, strict=True)]
+        keys, starts = merged(renumbered, writer.append)
         writer.array("keys", keys)
         writer.array("starts", starts)
 
 
 def _hidden(parts: Sequence[Part]) -> Iterator[tuple[Part, np.ndarray | None]]:
-    """Each part with a mask of the rows that a later part hides, shape (n,); None if it hides none."""
+    """Yield each part with a mask of the rows that later parts hide, shape (n,); None: no hidden rows."""
     for i, part in enumerate(parts):
-        later = [rows for after in parts[i + 1 :] if len(rows := part.rows_by_number(after.touched))]
+        later = [rows for newer in parts[i + 1 :] if len(rows := part.rows_by_number(newer.touched))]
         rows = np.concatenate(later) if later else np.zeros(0, dtype=np.int64)
         rows = rows[rows >= 0]
         dead = np.zeros(len(part), dtype=bool)
@@ -431,8 +438,8 @@ def _hidden(parts: Sequence[Part]) -> Iterator[tuple[Part, np.ndarray | None]]:
 
 @dataclass(frozen=True)
 class Index:
-    """The parts of an index, the oldest first. `hidden` are the rows of each that a later one hides, as a mask of shape
-    (n,), None for none."""
+    """Parts of an index, the oldest first. `hidden` has a mask per part of the rows that later parts hide, shape (n,);
+    None: no hidden rows."""
 
     folder: Path
     parts: tuple[Part, ...]
@@ -443,7 +450,7 @@ class Index:
 
     @classmethod
     def open(cls, folder: Path, space: str, embedder: str, version: int) -> Index | None:
-        """The index of a run at a version; None if there is none, or if a file is missing or damaged."""
+        """Open the index of a run at a version. Return None if a file is missing or damaged."""
         by_first: dict[int, list[int]] = {}
         for path in folder.glob(INDEX_FILES):
             if name := NAME.fullmatch(path.name):
@@ -473,53 +480,53 @@ class Index:
         return int(self.parts[0].vectors.codes.shape[1])
 
     def prints(self, numbers: np.ndarray) -> np.ndarray:
-        """The fingerprints of entries by number, -1 for one that is not there; shape (n,)."""
-        found = np.full(len(numbers), -1, dtype=np.int64)
+        """Return the fingerprints of entries by number, shape (n,); -1 for a missing entry."""
+        prints = np.full(len(numbers), -1, dtype=np.int64)
         for part, dead in zip(self.parts, self.hidden, strict=True):
             rows = part.rows_by_number(numbers)
             here = np.flatnonzero(rows >= 0)
             if dead is not None:
                 here = here[~dead[rows[here]]]
-            found[here] = part.prints[rows[here]]
-        return found
+            prints[here] = part.prints[rows[here]]
+        return prints
 
     def numbers_between(self, first: int, end: int) -> np.ndarray:
-        """The numbers of all entries from `first` to below `end`."""
-        found = []
+        """Return the numbers of all entries in the range from `first` up to, but not including, `end`."""
+        numbers = []
         for part, dead in zip(self.parts, self.hidden, strict=True):
             start, stop = np.searchsorted(part.numbers, (first, end))
             here = part.numbers[start:stop]
-            found.append(here if dead is None else here[~dead[start:stop]])
-        return np.concatenate(found)
+            numbers.append(here if dead is None else here[~dead[start:stop]])
+        return np.concatenate(numbers)
 
     def extended(self, parts: Sequence[Part]) -> Index:
-        """With what these parts say as one more part, which is written."""
+        """Write these parts as one new part, and return the index with it."""
         (covers,) = {part.covers for part in parts}
         write = parts[0].write if len(parts) == 1 else lambda file: merge(parts, file)
         return Index(self.folder, (*self.parts, _saved(self.folder, covers, write)))
 
     def due(self) -> int:
-        """How many of the last parts are to be merged; 0 if none are."""
+        """Return the number of last parts that should be merged; 0: no merge is due."""
         sizes = [len(part) + len(part.touched) + SMALL for part in self.parts]
-        total, many = sizes[-1], 1
-        while many < len(sizes) and sizes[-many - 1] < GROWTH * total:
-            total += sizes[-many - 1]
-            many += 1
-        return many if many > 1 else 0
+        total, count = sizes[-1], 1
+        while count < len(sizes) and sizes[-count - 1] < GROWTH * total:
+            total += sizes[-count - 1]
+            count += 1
+        return count if count > 1 else 0
 
-    def merge(self, many: int) -> Index:
-        """With the last parts merged. The files that were merged are deleted."""
-        kept, old = self.parts[:-many], self.parts[-many:]
+    def merge(self, count: int) -> Index:
+        """Merge the last `count` parts, delete their files, and return the new index."""
+        unchanged, old = self.parts[:-count], self.parts[-count:]
         covers = replace(old[-1].covers, first=old[0].covers.first)
-        made = Index(self.folder, (*kept, _saved(self.folder, covers, lambda file: merge(old, file))))
+        merged_index = Index(self.folder, (*unchanged, _saved(self.folder, covers, lambda file: merge(old, file))))
         for part in old:
             with suppress(PermissionError):
                 (self.folder / part.covers.name).unlink(missing_ok=True)
-        return made
+        return merged_index
 
 
 def _saved(folder: Path, covers: Covers, write: Callable[[BinaryIO], None]) -> Part:
-    """A part that is written beside the others as a whole or not at all, and mapped."""
+    """Write a part into the folder atomically, and return it mapped."""
     path = folder / covers.name
     unfinished = folder / f"{covers.name}.{secrets.token_hex(4)}.part"
     try:

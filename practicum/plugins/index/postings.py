@@ -1,7 +1,7 @@
-"""Postings on the disk: for each key (a word, a tag, a section) the rows that have it, and how often.
+"""Postings on disk: for each key (a word, a tag, a section), the rows that have the key, with counts.
 
-One number holds a row and a count, so that a search for the rows of a key reads one piece of the file. Rows ascend,
-so that a few rows are looked up among many postings quickly.
+A posting packs a row and a count into one number, so that a search for a key reads one contiguous piece of the file.
+Rows are sorted, so that looking up a few rows among many postings is fast.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ import numpy as np
 from practicum.retrieval.words import MOST_COUNT
 
 COUNT_BITS = 8
-"""The bits of a count, of which `MOST_COUNT` is the most. There are 24 bits for the row."""
+"""Number of bits for a count, which is at most `MOST_COUNT`. The other 24 bits are the row."""
 
 SLICE = 2**21
-"""About as many postings are merged at a time."""
+"""Approximate number of postings that are merged at a time."""
 
 
 @dataclass(frozen=True)
 class Postings:
-    """`keys` ascend, shape (u,); those of key i are `packed[starts[i]:starts[i + 1]]`."""
+    """Postings of all keys. `keys` is sorted, shape (u,). The postings of key i are `packed[starts[i]:starts[i +
+    1]]`."""
 
     keys: np.ndarray
     starts: np.ndarray
     packed: np.ndarray
 
     @classmethod
-    def count(cls, found: Sequence[Sequence[int]]) -> Postings:
-        """The postings of rows 0 to n - 1 by the keys that each has."""
-        keys = np.fromiter(chain.from_iterable(found), dtype=np.int64)
-        rows = np.repeat(np.arange(len(found), dtype=np.uint32), [len(each) for each in found])
+    def count(cls, keys_of_rows: Sequence[Sequence[int]]) -> Postings:
+        """Build the postings of rows 0 to n - 1 from the keys of each row."""
+        keys = np.fromiter(chain.from_iterable(keys_of_rows), dtype=np.int64)
+        rows = np.repeat(np.arange(len(keys_of_rows), dtype=np.uint32), [len(each) for each in keys_of_rows])
         order = np.argsort(keys, kind="stable")
         keys, rows = keys[order], rows[order]
         new = np.ones(len(keys), dtype=bool)
@@ -44,12 +45,12 @@ class Postings:
         return cls(unique, np.append(starts, len(first)), rows[first] << COUNT_BITS | counts)
 
     def of(self, key: int) -> np.ndarray:
-        """The postings of a key, ascending."""
+        """Return the postings of a key, sorted by row."""
         at = int(np.searchsorted(self.keys, key))
         if at == len(self.keys) or self.keys[at] != key:
             return self.packed[:0]
-        found: np.ndarray = self.packed[int(self.starts[at]) : int(self.starts[at + 1])]
-        return found
+        postings: np.ndarray = self.packed[int(self.starts[at]) : int(self.starts[at + 1])]
+        return postings
 
 
 def rows_of(packed: np.ndarray) -> np.ndarray:
@@ -58,27 +59,30 @@ def rows_of(packed: np.ndarray) -> np.ndarray:
 
 
 def counts_of(packed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """How often each of some rows has the key of these postings; 0 for a row without it."""
+    """Return the count of each row in the postings of one key; 0 for a row without the key."""
     if not len(packed):
         return np.zeros(len(rows), dtype=np.uint32)
-    wanted = rows.astype(np.uint32) << COUNT_BITS
-    at = np.minimum(np.searchsorted(packed, wanted), len(packed) - 1)
-    found = packed[at]
-    counts: np.ndarray = np.where(found >> COUNT_BITS == rows, found & MOST_COUNT, 0)
+    targets = rows.astype(np.uint32) << COUNT_BITS
+    at = np.minimum(np.searchsorted(packed, targets), len(packed) - 1)
+    nearest = packed[at]
+    counts: np.ndarray = np.where(nearest >> COUNT_BITS == rows, nearest & MOST_COUNT, 0)
     return counts
 
 
 def merged(
     parts: Sequence[tuple[Postings, np.ndarray]], write: Callable[[np.ndarray], None]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merge postings, each with the new number of its rows, -1 for a row that is left out. `write` takes the packed
-    ones in their order; returns keys and starts. Needs memory for a few keys only."""
+    """Merge postings and return the keys and starts of the result.
+
+    Each postings object comes with the new numbers of its rows, -1 for a row to drop. `write` is called with the packed
+    postings in order, in slices, so that memory is needed for a few keys only.
+    """
     total = sum(len(postings.packed) for postings, _ in parts)
     keys, sizes = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for low, high in _ranges(total // SLICE + 1):
-        some = [(postings, numbers, *np.searchsorted(postings.keys, (low, high))) for postings, numbers in parts]
-        unique = np.unique(np.concatenate([postings.keys[start:end] for postings, _, start, end in some]))
-        joined = np.sort(np.concatenate([_renumbered(unique, *each) for each in some]))
+        slices = [(postings, numbers, *np.searchsorted(postings.keys, (low, high))) for postings, numbers in parts]
+        unique = np.unique(np.concatenate([postings.keys[start:end] for postings, _, start, end in slices]))
+        joined = np.sort(np.concatenate([_renumbered(unique, *each) for each in slices]))
         key = (joined >> np.uint64(32)).astype(np.int64)
         write(joined.astype(np.uint32))
         size = np.bincount(key, minlength=len(unique))
@@ -89,18 +93,19 @@ def merged(
 
 
 def _ranges(number: int) -> Iterator[tuple[int, int]]:
-    """Ranges of keys, which are hashes of 63 bits and so lie evenly."""
+    """Yield equal ranges of keys. Keys are hashes of 63 bits, so they are distributed evenly."""
     bounds = [2**63 * i // number for i in range(number)] + [2**63 - 1]
     yield from pairwise(bounds)
 
 
 def _renumbered(unique: np.ndarray, postings: Postings, numbers: np.ndarray, start: int, end: int) -> np.ndarray:
-    """The postings of keys from `start` to `end`, each as the place of its key among `unique`, its row and count."""
+    """Return the postings of the keys `start` to `end`, each packed as the position of its key in `unique`, row and
+    count."""
     packed = postings.packed[int(postings.starts[start]) : int(postings.starts[end])]
     sizes = np.diff(postings.starts[start : end + 1])
     key = np.repeat(np.searchsorted(unique, postings.keys[start:end]).astype(np.uint64), sizes)
     rows = numbers[packed >> COUNT_BITS]
-    kept = rows >= 0
-    low = rows[kept].astype(np.uint64) << np.uint64(COUNT_BITS) | (packed[kept] & MOST_COUNT)
-    renumbered: np.ndarray = key[kept] << np.uint64(32) | low
+    alive = rows >= 0
+    low = rows[alive].astype(np.uint64) << np.uint64(COUNT_BITS) | (packed[alive] & MOST_COUNT)
+    renumbered: np.ndarray = key[alive] << np.uint64(32) | low
     return renumbered

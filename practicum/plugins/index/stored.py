@@ -1,12 +1,12 @@
-"""Searching a run's context by the index that is saved with it, without reading its entries.
+"""Search of a run's context with the index that is saved with the run, without reading all entries.
 
-The index proposes entries, exactly those that a filter keeps. What changed since the snapshot is compared in full, and
-hides its older state. Of the proposed entries those that are read are compared in full, too. An index lies in files
-beside the run (see `files`), or in the database that the run is in (see `pgvector`).
+The index proposes entries that match the filter. Entries that changed since the snapshot are compared in full, and hide
+their older state in the index. The best proposed entries are read and compared in full too. An index is stored in files
+in the run's folder (see `files`), or in the database of the run (see `pgvector`).
 
-Exact are: the filters, what changed, the weights of words, the share of the words that a proposed entry has, and the
-similarity of what is found. Inexact is which entries are proposed: those with vectors near the query, and those with
-most of its rarest words; an entry that has its common words alone may be missed.
+Exact: filters, changed entries, weights of words, the share of words of a proposed entry, and the similarity of the
+results. Inexact: the selection of proposed entries. The index proposes entries with vectors near the query, and entries
+with most of its rarest words. An entry that has only common words of the query may be missed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_simila
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
-"""Entries that an index proposes by its vectors, and by its words, at least and at most."""
+"""Minimum and maximum number of entries that an index proposes by vectors, and by words."""
 
 READ = 16
-"""Entries that are read and compared in full, beside twice as many as are wanted."""
+"""Number of proposed entries that are read and compared in full, in addition to 2 k."""
 
 CHUNK = 32_768
-"""Entries that are read and embedded at a time to build an index."""
+"""Number of entries that are read and embedded at a time to build an index."""
 
 TRIES = 3
-"""How often an index is opened that others change meanwhile."""
+"""Maximum number of attempts to search an index that other processes keep changing."""
 
 
 class IndexMoved(Exception):
@@ -46,27 +46,29 @@ class IndexMoved(Exception):
 
 
 class Unchanged(Protocol):
-    """The entries of an index that a context has, too."""
+    """Entries of an index that are unchanged in a context."""
 
     def __len__(self) -> int: ...
 
     @property
     def words(self) -> float:
-        """The words of all of them."""
+        """Total number of words in these entries."""
 
     def having(self, keys: Sequence[int]) -> np.ndarray:
-        """How many have each of these words or facets, shape (len(keys),)."""
+        """Return the number of entries that have each of these words or facets, shape (len(keys),)."""
 
     def propose(
         self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """About n entries near a vector and n with most of a query's words, of those that have all facets `keys`: their
-        numbers, their cosines, which may be rough, and the share of the words that each has."""
+        """Return about n entries near a vector, and n with most of a query's words, that have all facets `keys`.
+
+        Returns their numbers, their cosines (may be approximate), and the share of the query's words that each has.
+        """
 
 
 class StoredIndex(Protocol):
-    """The index of a run, open, as it was at the version `last`. An index that others write to raises IndexMoved once
-    they did."""
+    """Open index of a run in the state of version `last`. Its methods raise IndexMoved if another process has changed
+    the index since."""
 
     @property
     def last(self) -> int: ...
@@ -74,43 +76,43 @@ class StoredIndex(Protocol):
     def __len__(self) -> int: ...
 
     def changed_after(self, version: int) -> np.ndarray:
-        """The numbers of the entries that have another state in it than in the snapshot of an earlier version, and
-        maybe of more, ascending."""
+        """Return the sorted numbers of the entries whose state in the index differs from the snapshot of an earlier
+        version. The result may contain further entries."""
 
     def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
-        """The fingerprints of all entries of each of these pages, by number."""
+        """Return the fingerprints of all entries of each page, by number."""
 
     def without(self, touched: np.ndarray) -> Unchanged:
-        """Without the entries with these numbers, ascending."""
+        """Return the entries of the index except the entries numbered `touched` (sorted)."""
 
 
-class IndexPlace(Protocol):
-    """Where the index of a run is kept. What is interrupted leaves the index that was there."""
+class IndexStorage(Protocol):
+    """Storage of the index of a run. An interrupted operation leaves the previous index unchanged."""
 
     @property
     def writable(self) -> bool:
         """Whether this process may build an index."""
 
     def open(self, space: str, embedder: str, version: int) -> StoredIndex | None:
-        """The index for the snapshot of a version; None if there is none, or none that fits it."""
+        """Open the index for the snapshot of a version. Return None if it does not exist or does not match."""
 
     async def build(self, covers: Covers, chunks: AsyncIterator[Chunk]) -> StoredIndex:
-        """Make an index anew; there is at least one chunk."""
+        """Build a new index from at least one chunk."""
 
     async def extend(self, index: Any, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> StoredIndex:
-        """Bring an index to a version in which the entries in `chunks` are new or changed. `touched` are their numbers
-        and those of entries that are gone."""
+        """Update an index to a version in which the entries in `chunks` are new or changed. `touched` has their numbers
+        and the numbers of removed entries."""
 
     def settle(self) -> None:
-        """Wait for what is done in the background."""
+        """Wait for background work to finish."""
 
 
 class StoredSearch:
-    """Opens, searches and saves the index of the run that `vectors` have their store from, which is kept at `place`.
-    `weight` is that of the words in a similarity."""
+    """Opens, searches and saves the index of the run that owns `vectors`. `storage` stores the index. `weight` is the
+    weight of words in a similarity."""
 
-    def __init__(self, vectors: Vectors, words: WordIndex, weight: float, place: IndexPlace) -> None:
-        self._vectors, self._words, self._weight, self._place = vectors, words, weight, place
+    def __init__(self, vectors: Vectors, words: WordIndex, weight: float, storage: IndexStorage) -> None:
+        self._vectors, self._words, self._weight, self._storage = vectors, words, weight, storage
         self._opened: tuple[SnapshotPages, StoredIndex | None] | None = None
         self._changes: _Changes | None = None
         self._lock = asyncio.Lock()
@@ -118,10 +120,10 @@ class StoredSearch:
     async def nearest(
         self, context: Context, text: str, k: int, where: EntryPredicate
     ) -> list[tuple[Entry, float]] | None:
-        """The k entries most similar to a text, best first, with their similarities. The index knows the facets of a
-        Filter; every other predicate is asked about the entries that the index proposes.
+        """Return the k entries most similar to a text, best first, with their similarities.
 
-        None if there is no index, or if too few of the proposed entries match.
+        The index applies a Filter itself. Any other predicate is applied to the entries that the index proposes.
+        Returns None if the index does not exist, or if too few of the proposed entries match.
         """
         keys = filter_facets(where) if isinstance(where, Filter) else None
         for _ in range(TRIES):
@@ -138,7 +140,7 @@ class StoredSearch:
         index = None if stored is None else await self._index(stored)
         if stored is None or index is None:
             return None
-        # An index proposes by the vector, too, where only words count.
+        # An index proposes entries by the vector even if only words count.
         vector = await self._vectors.query(text)
         changes = self._changed(context, stored, index)
         rows, matching = await changes.rows(self._vectors), changes.matching(where)
@@ -148,8 +150,9 @@ class StoredSearch:
         if matching:
             rows = rows[matching]
             shares = words.scores(query)[rows] if self._weight else None
-            found = joined_similarity(products(self._vectors.matrix.take(rows), vector), shares, self._weight)
-            best = [(changes.entries[matching[i]], float(found[i])) for i in np.argsort(-found, kind="stable")[:k]]
+            similarities = joined_similarity(products(self._vectors.matrix.take(rows), vector), shares, self._weight)
+            order = np.argsort(-similarities, kind="stable")[:k]
+            best = [(changes.entries[matching[i]], float(similarities[i])) for i in order]
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
             numbers, cosines, shares = changes.rest.propose(vector, query, n, keys)
@@ -169,7 +172,7 @@ class StoredSearch:
         return None
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of its run. Returns its number of entries."""
+        """Save an index of a context, the last version of its run. Return its number of entries."""
         async with self._lock:
             while True:
                 try:
@@ -180,36 +183,36 @@ class StoredSearch:
     async def _saved(self, context: Context) -> StoredIndex:
         embedder, stored = self._vectors.embedder.name, stored_pages(context)
         space = self._vectors.store.space if self._vectors.store is not None else ""
-        index = None if stored is None else self._place.open(space, embedder, stored.version)
+        index = None if stored is None else self._storage.open(space, embedder, stored.version)
         if index is None or stored is None:
             covers = Covers(space=space, embedder=embedder, first=0, last=context.version)
-            return await self._place.build(covers, self._chunks(e for p in context.pages for e in p.peek().values()))
+            return await self._storage.build(covers, self._chunks(e for p in context.pages for e in p.peek().values()))
         if context.version > index.last:
             changes = self._changed(context, stored, index)
             chunks = self._chunks(changes.entries)
-            return await self._place.extend(index, context.version, chunks, changes.touched)
+            return await self._storage.extend(index, context.version, chunks, changes.touched)
         return index
 
     def settle(self) -> None:
-        """Wait until what is being merged is merged."""
-        self._place.settle()
+        """Wait for merges to finish."""
+        self._storage.settle()
 
     async def _index(self, stored: SnapshotPages) -> StoredIndex | None:
-        """The index of a snapshot, which is made again if it is lost or damaged."""
+        """Return the index of a snapshot. Rebuild it if it is missing or damaged and this process may write."""
         if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.files:
             return None
         async with self._lock:
             if self._opened is None or self._opened[0] is not stored:
                 name = self._vectors.embedder.name
-                index = self._place.open(stored.store.space, name, stored.version)
-                if index is None and self._place.writable:
+                index = self._storage.open(stored.store.space, name, stored.version)
+                if index is None and self._storage.writable:
                     covers = Covers(space=stored.store.space, embedder=name, first=0, last=stored.version)
-                    index = await self._place.build(covers, self._chunks(stored.entries()))
+                    index = await self._storage.build(covers, self._chunks(stored.entries()))
                 self._opened = stored, index
             return self._opened[1]
 
     async def _chunks(self, entries: Iterable[Entry]) -> AsyncIterator[Chunk]:
-        """Entries with their vectors, in parts; one that is empty if there are none."""
+        """Yield entries with their vectors in chunks; a single empty chunk if no entries exist."""
         for chunk in _parts(entries):
             yield chunk, await self._vectors.passing([entry.embedded_text for entry in chunk])
 
@@ -221,7 +224,7 @@ class StoredSearch:
 
 @dataclass(frozen=True)
 class _Changed:
-    """What of a page an index does not know: the entries, and the numbers of those and of what is gone."""
+    """Differences of one page from the index: changed entries, and the numbers of changed and removed entries."""
 
     entries: list[Entry]
     touched: list[int]
@@ -229,8 +232,8 @@ class _Changed:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What differs between a context and an index: `entries` are new or have another content, and `touched` are the
-    numbers of these and of those that are gone, ascending."""
+    """Differences between a context and an index. `entries` are new or changed. `touched` has the sorted numbers of
+    `entries` and of removed entries."""
 
     pages: tuple[Page, ...]
     index: StoredIndex
@@ -242,30 +245,30 @@ class _Changes:
     _matching: dict[EntryPredicate, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, context: Context, stored: SnapshotPages, index: StoredIndex, before: _Changes | None) -> _Changes:
-        known = before.by_page if before is not None and before.index is index else {}
+    def of(cls, context: Context, stored: SnapshotPages, index: StoredIndex, previous: _Changes | None) -> _Changes:
+        cached = previous.by_page if previous is not None and previous.index is index else {}
         later = index.changed_after(stored.version).tolist()
         other = {number // PAGE for number in later}
-        fresh = [(n, page) for n, page in enumerate(context.pages) if page.origin is not stored or n in other]
-        unknown = [(number, page) for number, page in fresh if page not in known]
-        prints = index.prints([number for number, _ in unknown])
-        new = {page: _changed(page, of_page) for (_, page), of_page in zip(unknown, prints, strict=True)}
-        by_page = {page: known[page] if page in known else new[page] for _, page in fresh}
+        differing = [(n, page) for n, page in enumerate(context.pages) if page.origin is not stored or n in other]
+        uncached = [(number, page) for number, page in differing if page not in cached]
+        prints = index.prints([number for number, _ in uncached])
+        new = {page: _changed(page, of_page) for (_, page), of_page in zip(uncached, prints, strict=True)}
+        by_page = {page: cached[page] if page in cached else new[page] for _, page in differing}
         entries = [entry for changed in by_page.values() for entry in changed.entries]
         numbers = [number for changed in by_page.values() for number in changed.touched]
-        # Entries that were added on pages that this context does not have.
+        # Entries that were added later, on pages that this context does not have.
         numbers += [number for number in later if number >= PAGE * len(context.pages)]
         touched = np.unique(np.array(numbers, dtype=np.int32))
         return cls(context.pages, index, by_page, entries, touched, index.without(touched))
 
     def matching(self, where: EntryPredicate) -> list[int]:
-        """The places of the changed entries that match."""
+        """Return the positions in `entries` of the entries that match."""
         if where not in self._matching:
-            self._matching[where] = [place for place, entry in enumerate(self.entries) if where(entry)]
+            self._matching[where] = [position for position, entry in enumerate(self.entries) if where(entry)]
         return self._matching[where]
 
     async def rows(self, vectors: Vectors) -> np.ndarray:
-        """The rows of the vectors of the changed entries."""
+        """Return the rows of the changed entries in the matrix of vectors."""
         if not self._vectors:
             await vectors.ready(entry.embedded_text for entry in self.entries)
             self._vectors.append(vectors.rows(entry.embedded_text for entry in self.entries))
@@ -274,12 +277,13 @@ class _Changes:
 
 def _changed(page: Page, prints: dict[int, int]) -> _Changed:
     changed = [entry for n, entry in page.entries.items() if prints.get(n) != fingerprint(entry)]
-    gone = [n for n in prints if n not in page.entries]
-    return _Changed(changed, [*(entry.number for entry in changed), *gone])
+    removed = [n for n in prints if n not in page.entries]
+    return _Changed(changed, [*(entry.number for entry in changed), *removed])
 
 
 def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> WordQuery:
-    """The words of a text, weighed among all entries of the context; `rows` are those of what changed."""
+    """Return the words of a text, weighted by all entries of the context. `rows` are the rows of the changed
+    entries."""
     counts = Counter(word_keys(text))
     keys = [*counts]
     having = words.having(keys, np.bincount(rows, minlength=1)) + changes.rest.having(keys)
@@ -288,7 +292,7 @@ def _query(text: str, changes: _Changes, words: Words, rows: np.ndarray) -> Word
 
 
 def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[Entry]:
-    """The entries of a context with these numbers, without reading more than these."""
+    """Return the entries of a context with these numbers. No other entries are read from the store."""
     here = [context.pages[number // PAGE] for number in numbers.tolist()]
     unread = [number for number, page in zip(numbers.tolist(), here, strict=True) if page.origin is stored]
     read = [
@@ -300,7 +304,7 @@ def _read(context: Context, stored: SnapshotPages, numbers: np.ndarray) -> list[
 
 
 def _parts(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The entries in lists of CHUNK; one that is empty if there are none."""
+    """Yield the entries in lists of CHUNK; a single empty list if no entries exist."""
     rest = iter(entries)
     chunk = list(islice(rest, CHUNK))
     yield chunk

@@ -1,1 +1,1 @@
-"""Stores in a PostgreSQL database: runs, the index of their entries, and what a service keeps."""
+"""Store backend for PostgreSQL: runs, the search index of their entries, and the data of a service."""

@@ -1,4 +1,4 @@
-"""`practicum store`: runs in a PostgreSQL database: copied there and back, connected to, listed, removed."""
+"""Command `practicum store`: copy, connect, list and remove runs in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from practicum.core.words import quantity
 
 app = typer.Typer(
     name="store",
-    help="Where runs are kept: in files, or in a PostgreSQL database (postgresql://USER@HOST/DATABASE).",
+    help="Manage where runs are stored: in files, or in a PostgreSQL database (postgresql://USER@HOST/DATABASE).",
     no_args_is_help=True,
 )
 
 
-RUN_NAME = Argument(..., help="The name of a run there (practicum store list).")
+RUN_NAME = Argument(..., help="Name of a run in the database, as listed by practicum store list.")
 
 
 @app.command()
 def copy(
     run: opt.RunFolder,
-    folder: Path = Argument(..., metavar="TO", help="The folder of the copy, which is made."),
+    folder: Path = Argument(..., metavar="TO", help="Folder of the copy. It is created."),
     store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
-    """Copy a run into a database (--store) or into a file, and compare the copy with it. Nobody can write to the run
-    meanwhile."""
+    """Copy a run into a database (--store) or into a file, and compare the copy with the original. The run is locked
+    against writes during the copy."""
     from practicum.store.copy import copy_run
     from practicum.store.database import Store, as_stored
 
@@ -38,18 +38,18 @@ def copy(
     out = Printer(json_)
     out.result({"run": str(run), "copy": str(folder), "rows": copied.rows, "version": copied.version})
     for table, rows in copied.rows.items():
-        out.item(f"{table}: {quantity(rows, 'row')}, the same")
-    out.print(f"version {copied.version} of {folder} is the same: {quantity(copied.entries, 'entry')}")
+        out.item(f"{table}: {quantity(rows, 'row')}, identical")
+    out.print(f"version {copied.version} of {folder} is identical: {quantity(copied.entries, 'entry')}")
 
 
 @app.command()
 def connect(
-    url: str = Argument(..., help="The database, as postgresql://USER@HOST/DATABASE."),
+    url: str = Argument(..., help="URL of the database: postgresql://USER@HOST/DATABASE."),
     name: str = RUN_NAME,
-    folder: Path = Argument(..., help="A new folder for it on this machine."),
+    folder: Path = Argument(..., help="New folder for the run on this machine."),
     json_: opt.Json = False,
 ) -> None:
-    """Make a folder for a run that another machine made in a database. Every command takes this folder."""
+    """Create a local folder for a run that another machine created in a database. All commands accept this folder."""
     from practicum.store.database import Store
 
     with Store.connect(folder, url, name):
@@ -61,7 +61,7 @@ def connect(
 
 @app.command("list")
 def list_(
-    url: str = Argument(..., envvar="PRACTICUM_STORE", show_envvar=False, help="The database."),
+    url: str = Argument(..., envvar="PRACTICUM_STORE", show_envvar=False, help="URL of the database."),
     json_: opt.Json = False,
 ) -> None:
     """List the runs of a database."""
@@ -69,21 +69,21 @@ def list_(
     from practicum.plugins.postgres.store import PostgresqlBackend
     from practicum.store.database import Database
 
-    out, found = Printer(json_), Database(Path(), PostgresqlBackend(parse_url(url), create=False)).names()
-    out.result({"runs": found})
-    for name in found:
+    out, names = Printer(json_), Database(Path(), PostgresqlBackend(parse_url(url), create=False)).names()
+    out.result({"runs": names})
+    for name in names:
         out.item(name)
 
 
 @app.command()
 def remove(
-    url: str = Argument(..., help="The database, as postgresql://USER@HOST/DATABASE."),
+    url: str = Argument(..., help="URL of the database: postgresql://USER@HOST/DATABASE."),
     name: str = RUN_NAME,
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Remove a run from a database, for good and for every machine. Folders that name it can be deleted then. Nobody
-    can write to the run meanwhile."""
+    """Remove a run permanently from a database, for every machine. Folders that refer to the run can then be deleted.
+    The run is locked against writes during the removal."""
     from tempfile import TemporaryDirectory
 
     from practicum.plugins.postgres.database import parse_url
@@ -93,13 +93,13 @@ def remove(
 
     with TemporaryDirectory(prefix="practicum-") as folder:
         database = Database(Path(folder), PostgresqlBackend(parse_url(url), create=False))
-        where = database.backend.name
+        address = database.backend.name
         with database.named(name).leased() as store:
             rows = sizes(store)
-            confirm(f"Remove the run {name} from {where} ({quantity(sum(rows.values()), 'row')}), for good?", yes)
+            confirm(f"Remove the run {name} from {address} permanently ({quantity(sum(rows.values()), 'row')})?", yes)
             store.remove()
     out = Printer(json_)
     out.result({"name": name, "rows": rows})
     for table, count in rows.items():
         out.item(f"{table}: {quantity(count, 'row')}")
-    out.print(f"the run {name} is removed from {where}; its bytes may stay in the server's files and backups")
+    out.print(f"removed the run {name} from {address}; its data may remain in the server's files and backups")

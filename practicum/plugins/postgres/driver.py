@@ -1,4 +1,4 @@
-"""The driver of PostgreSQL. Modules import it from here, so that one line names the extra if it is missing."""
+"""Import of psycopg, the PostgreSQL driver: raises UsageError with the extra to install if it is missing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from practicum.core.requirements import pip_install
 try:
     import psycopg
 except ImportError as error:
-    raise UsageError("extra.missing", f"a store in PostgreSQL needs: {pip_install('postgres')} ({error})") from error
+    needs = f"a PostgreSQL store needs psycopg: {pip_install('postgres')} ({error})"
+    raise UsageError("extra.missing", needs) from error
 
 __all__ = ["psycopg"]

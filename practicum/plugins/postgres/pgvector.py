@@ -1,10 +1,10 @@
-"""The index of a run in its PostgreSQL database, which all nodes share: vectors with pgvector's HNSW index.
+"""Search index of a run in its PostgreSQL database, shared by all nodes: vectors with pgvector's HNSW index.
 
-Each index has a table of its own with a row for each entry: its vector with 16 bits a number, and the keys of its words
-and facets, which GIN finds by. A second table says how many entries have each key. A search takes the rows that are
-nearest by the HNSW index, which goes on until enough of them pass the filter, and those with the rarest words; where a
-filter leaves few, it compares exactly these. The table `indexes` says which version an index is about. What is built
-or changed is visible as a whole or not at all. A process that opened an index before it was changed is told so.
+Each index has its own table with a row for each entry: its vector (16 bits per number), and the keys of its words and
+facets, indexed with GIN. A second table counts the entries that have each key. A search reads the rows that are nearest
+by the HNSW index, which scans until enough rows pass the filter, and the rows with the rarest words. If few entries
+match the filter, the search compares all of them exactly. The table `indexes` stores the version that an index covers.
+A build or a change becomes visible in one transaction. A process that opened an index before a change gets IndexMoved.
 """
 
 from __future__ import annotations
@@ -33,44 +33,43 @@ from practicum.retrieval.vectors import Vectors
 from practicum.retrieval.words import MOST_COUNT, WordIndex, WordQuery, word_keys
 
 MOST_DIMS = 4_000
-"""Dimensions of vectors that pgvector has an HNSW index for, with 16 bits a number."""
+"""Maximum number of vector dimensions that pgvector can index with HNSW, at 16 bits per number."""
 
 NEAR = 8
-"""One in so many of the entries that are asked for is proposed by its vector: the order by HNSW is nearly exact."""
+"""One in NEAR of the requested entries is proposed by its vector. This suffices: the order by HNSW is nearly exact."""
 
 LIST, MOST_LIST = 200, 1_000
-"""Candidates that HNSW holds (`hnsw.ef_search`) at least, and at most."""
+"""Minimum and maximum number of candidates that HNSW holds (`hnsw.ef_search`)."""
 
 FEW = 1_024
-"""If at most this many entries match, all are proposed."""
+"""If at most this many entries match the filter, all of them are proposed."""
 
 SPARSE = 3_000
-"""A search compares all entries that match if the square of their number is at most so many times that of all entries:
-to find them by the HNSW index takes longer."""
+"""A search compares all matching entries exactly if matches**2 <= SPARSE * entries: the HNSW index would be slower."""
 
 WORK = 2**12
-"""Entries with the query's rarest words that are proposed, at most."""
+"""Maximum number of entries that are proposed because they have the query's rarest words."""
 
-KNOWN = 2**16
-"""Words whose numbers of entries are kept."""
+CACHED = 2**16
+"""Maximum number of keys whose entry counts are cached."""
 
 KEY = np.dtype([("size", ">i4"), ("key", ">i8")])
-"""A key in an array in PostgreSQL's binary form."""
+"""Layout of a key in an array in PostgreSQL's binary format."""
 
 ARRAY_HEAD = 20
-"""Bytes before the first item of such an array: dimensions, flags, the type, the number of items, the first place."""
+"""Bytes before the first item of such an array: dimensions, flags, item type, number of items, index of the first."""
 
 INT8 = 20
-"""The number of the type of a key."""
+"""PostgreSQL's type number (OID) of a key."""
 
 NODE, MOST_BUILD = 1_024, 2**21
-"""Bytes for an entry, beside its vector, while HNSW is built; the most memory for that, in kB."""
+"""Memory of one entry (bytes), without its vector, during the HNSW build; maximum memory of the build (kB)."""
 
 Question = tuple[str, Sequence[Any]]
 
 
 class Pgvector:
-    """Opens and builds the index of a run in a database."""
+    """Opens, builds and extends the index of a run in a database."""
 
     def __init__(self, database: DatabaseServer, space: str) -> None:
         self._database, self._space = database, space
@@ -101,62 +100,63 @@ class Pgvector:
             db.execute(select(func.pg_advisory_xact_lock(lock_number("indexes"))))
             indexes.metadata.create_all(db)
         with self._database.begin() as db:
-            # Only one node builds it; the others wait and find it.
+            # Only one node builds the index. The others wait for the lock, then open the finished index.
             lock = select(func.pg_advisory_xact_lock(lock_number(f"index {self._space}")))
             await asyncio.to_thread(db.execute, lock)
-            if (found := self._opened(db, covers.embedder, covers.last)) is not None:
-                return found
+            if (ready := self._opened(db, covers.embedder, covers.last)) is not None:
+                return ready
             table = f"index_{secrets.token_hex(8)}"
             dims, entries, words = 0, 0, 0
-            async for some, vectors in chunks:
+            async for chunk, vectors in chunks:
                 if not dims:
                     dims = vectors.shape[1]
                     await asyncio.to_thread(_make, db, table, dims)
-                words += await asyncio.to_thread(_add, db, table, covers.last, some, vectors)
-                entries += len(some)
+                words += await asyncio.to_thread(_add, db, table, covers.last, chunk, vectors)
+                entries += len(chunk)
             await asyncio.to_thread(_finish, db, table, entries, dims)
             drop_index(db, self._space)
-            about = {"space": self._space, "table": table, "embedder": covers.embedder, "dims": dims}
-            about |= {"first": covers.last, "last": covers.last, "entries": entries, "words": words}
-            db.execute(indexes.insert(), about)
-            made = self._opened(db, covers.embedder, covers.last)
-            assert made is not None
-            return made
+            row = {"space": self._space, "table": table, "embedder": covers.embedder, "dims": dims}
+            row |= {"first": covers.last, "last": covers.last, "entries": entries, "words": words}
+            db.execute(indexes.insert(), row)
+            index = self._opened(db, covers.embedder, covers.last)
+            assert index is not None
+            return index
 
     async def extend(
         self, index: PgvectorIndex, version: int, chunks: AsyncIterator[Chunk], touched: np.ndarray
     ) -> PgvectorIndex:
         table = index.table
         with self._database.begin() as db:
-            mine = indexes.c.space == self._space
-            row = db.execute(select(indexes).where(mine).with_for_update()).first()
+            own = indexes.c.space == self._space
+            row = db.execute(select(indexes).where(own).with_for_update()).first()
             if row is None or (row.table, row.last) != (table, index.last):
                 raise IndexMoved
             raw = _raw(db)
-            # Nobody opens the index for an earlier snapshot any more.
+            # No process opens the index for an earlier snapshot any more.
             raw.execute(f'DELETE FROM "{table}" WHERE vector IS NULL AND since <= %s', (index.version,))
-            gone = raw.cursor(binary=True)
-            gone.execute(
+            cursor = raw.cursor(binary=True)
+            cursor.execute(
                 f'DELETE FROM "{table}" WHERE number = ANY(%s::int4[]) RETURNING length, keys, vector IS NOT NULL',
                 (touched.tolist(),),
             )
-            old = [(length, keys) for length, keys, there in gone if there]
-            _count(db, table, [keys for _, keys in old], -1)
-            words, numbers = -sum(length for length, _ in old), list[int]()
-            async for some, vectors in chunks:
+            replaced = [(length, keys) for length, keys, live in cursor if live]
+            _count(db, table, [keys for _, keys in replaced], -1)
+            words, numbers = -sum(length for length, _ in replaced), list[int]()
+            async for chunk, vectors in chunks:
                 index.check_dims(vectors)
-                words += await asyncio.to_thread(_add, db, table, version, some, vectors)
-                numbers += [entry.number for entry in some]
+                words += await asyncio.to_thread(_add, db, table, version, chunk, vectors)
+                numbers += [entry.number for entry in chunk]
             removed = np.setdiff1d(touched, numbers).tolist()
             raw.execute(f'INSERT INTO "{table}" {_REMOVED}', (version, removed))
-            about = {"last": version, "entries": row.entries - len(old) + len(numbers), "words": row.words + words}
-            db.execute(indexes.update().where(mine).values(about))
-            made = self._opened(db, row.embedder, version)
-            assert made is not None
-            return made
+            entries = row.entries - len(replaced) + len(numbers)
+            values = {"last": version, "entries": entries, "words": row.words + words}
+            db.execute(indexes.update().where(own).values(values))
+            extended = self._opened(db, row.embedder, version)
+            assert extended is not None
+            return extended
 
     def settle(self) -> None:
-        """Nothing is done in the background."""
+        """Do nothing: this index has no background work."""
 
 
 _EXTENSION_SCHEMA = text(
@@ -165,12 +165,12 @@ _EXTENSION_SCHEMA = text(
 )
 
 _REMOVED = "SELECT number, -1, %s, 0, '{}', NULL FROM unnest(%s::int4[]) number"
-"""The rows of entries that are gone. They say since when."""
+"""Rows that mark removed entries, with the version of their removal in `since`."""
 
 
 @dataclass(frozen=True)
 class PgvectorIndex:
-    """An index in a database, opened for the snapshot of a version."""
+    """Index in a database, opened for the snapshot of a version."""
 
     database: DatabaseServer
     space: str
@@ -191,15 +191,15 @@ class PgvectorIndex:
         return np.array([number for (number,) in rows], dtype=np.int32)
 
     def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
-        found: dict[int, dict[int, int]] = {page: {} for page in pages}
+        prints: dict[int, dict[int, int]] = {page: {} for page in pages}
         query = (
             f'SELECT number, print FROM unnest(%s::int4[]) page JOIN "{self.table}" '
             f"ON number >= page * {PAGE} AND number < (page + 1) * {PAGE} WHERE vector IS NOT NULL"
         )
         (rows,) = self.ask((query, (list(pages),))) if pages else [()]
         for number, print_ in rows:
-            found[number // PAGE][number] = print_
-        return list(found.values())
+            prints[number // PAGE][number] = print_
+        return list(prints.values())
 
     def without(self, touched: np.ndarray) -> UnchangedPgvectorEntries:
         query = f'SELECT number, length, keys FROM "{self.table}" WHERE number = ANY(%s::int4[]) AND vector IS NOT NULL'
@@ -213,34 +213,38 @@ class PgvectorIndex:
         if vectors.shape[-1] != self.dims and vectors.size:
             raise StoreError(
                 "embedder.mismatch",
-                f"the index of {self.space} in {self.database.name} has vectors of {self.dims} dimensions, and the "
-                f"embedder gives {vectors.shape[-1]}: embed the entries again with practicum space memory reembed",
+                f"the index of {self.space} in {self.database.name} has vectors of {self.dims} dimensions, but the "
+                f"embedder returns {vectors.shape[-1]}: embed the entries again with practicum space memory reembed",
             )
 
     def ask(self, *queries: Question, near: int = LIST) -> list[list[Any]]:
-        """The rows of each query, all of the state that this index was opened in. HNSW finds about `near` of them."""
-        now = 'SELECT "table", last FROM indexes WHERE space = %s'
+        """Return the rows of each query, read from the state in which this index was opened. HNSW returns about `near`
+        rows.
+
+        Raises IndexMoved if the index was changed or replaced since.
+        """
+        current = 'SELECT "table", last FROM indexes WHERE space = %s'
         settings = {
             "search_path": self.path, "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": 2**31 - 1,
             "hnsw.scan_mem_multiplier": 1_000, "hnsw.ef_search": min(max(near, LIST), MOST_LIST),
         }  # fmt: skip
-        given = [str(each) for item in settings.items() for each in item]
+        parameters = [str(each) for item in settings.items() for each in item]
         sets = "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(settings))
 
         def read() -> list[list[Any]]:
             with self.database.engine.connect() as db:
                 raw = _raw(db)
                 with raw.pipeline():
-                    # What an index is about is asked last: what was read before is older. No plan is made for all
-                    # values, because their numbers of rows differ.
+                    # The state of the index is read last, so that all earlier reads are covered by the check below.
+                    # Statements are not prepared: a generic plan would be bad, because the row counts of values differ.
                     cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
-                    everything = ((sets, given), *queries, (now, (self.space,)))
+                    everything = ((sets, parameters), *queries, (current, (self.space,)))
                     for cursor, (query, values) in zip(cursors, everything, strict=True):
                         cursor.execute(query, values, prepare=False)
-                *found, about = [cursor.fetchall() for cursor in cursors[1:]]
-                if about != [(self.table, self.last)]:
+                *rows, state = [cursor.fetchall() for cursor in cursors[1:]]
+                if state != [(self.table, self.last)]:
                     raise IndexMoved
-                return found
+                return rows
 
         with self.database.errors():
             try:
@@ -251,13 +255,18 @@ class PgvectorIndex:
 
 @dataclass(frozen=True)
 class UnchangedPgvectorEntries:
-    """The entries of an index without those that are `dead`, which have so many words, and so many of which have each
-    key."""
+    """Entries of an index except the `dead` entries, which were changed or removed since."""
 
     index: PgvectorIndex
     dead: list[int]
+    """Numbers of the dead entries."""
+
     dead_words: int
+    """Number of words in all dead entries."""
+
     dead_having: dict[int, int]
+    """Number of dead entries that have each key."""
+
     _having: dict[int, int] = field(default_factory=dict)
     _matching: dict[tuple[int, ...], int] = field(default_factory=dict)
 
@@ -270,7 +279,7 @@ class UnchangedPgvectorEntries:
 
     def having(self, keys: Sequence[int]) -> np.ndarray:
         if missing := [key for key in keys if key not in self._having]:
-            if len(self._having) > KNOWN:
+            if len(self._having) > CACHED:
                 self._having.clear()
                 missing = list(keys)
             query = f'SELECT key, n FROM "{self.index.table}_counts" WHERE key = ANY(%s::int8[])'
@@ -283,80 +292,80 @@ class UnchangedPgvectorEntries:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         self.index.check_dims(vector)
         having = dict(zip(keys or (), self.having(keys or ()).tolist(), strict=True))
-        wanted = [key for key in having if having[key] < len(self)]
-        matching = self._count(wanted, min([len(self), *having.values()]))
+        selective = [key for key in having if having[key] < len(self)]
+        matching = self._count(selective, min([len(self), *having.values()]))
         near = max(n // NEAR, 1)
-        filters = ["vector IS NOT NULL"] + ["keys @> %s::int8[]"] * bool(wanted)
+        filters = ["vector IS NOT NULL"] + ["keys @> %s::int8[]"] * bool(selective)
         filters += ["number <> ALL(%s::int4[])"] * bool(self.dead)
-        where, values = " AND ".join(filters), [*[wanted] * bool(wanted), *[self.dead] * bool(self.dead)]
+        where, values = " AND ".join(filters), [*[selective] * bool(selective), *[self.dead] * bool(self.dead)]
         table, code = self.index.table, str(vector.tolist())
         row = "number, -(vector <#> %s::halfvec), length, array_send(keys)"
         nearest = f'SELECT {row} FROM "{table}" WHERE {where}'
         if matching <= FEW:
             queries: list[Question] = [(nearest, [code, *values])]
         else:
-            # A sum is in no index, so all that match are compared.
+            # The index does not apply to a sum, so PostgreSQL compares all matching rows.
             exactly = " + 0" if matching**2 <= SPARSE * len(self.index) else ""
             order = f" ORDER BY (vector <#> %s::halfvec){exactly} LIMIT %s"
             queries = [(nearest + order, [code, *values, code, near])]
         if matching > FEW and (rarest := self._rarest(query)):
             words = f'SELECT {row} FROM "{table}" WHERE keys && %s::int8[] AND {where} LIMIT {WORK}'
             queries.append((words, [code, rarest, *values]))
-        found = {row[0]: row for rows in self.index.ask(*queries, near=near) for row in rows}
-        numbers, cosines, lengths, sent = zip(*found.values(), strict=True) if found else ((), (), (), ())
+        rows = {row[0]: row for rows in self.index.ask(*queries, near=near) for row in rows}
+        numbers, cosines, lengths, arrays = zip(*rows.values(), strict=True) if rows else ((), (), (), ())
         return (
             np.array(numbers, dtype=np.int64),
             np.array(cosines, dtype=np.float32),
-            _shares(query, np.array(lengths), sent),
+            _shares(query, np.array(lengths), arrays),
         )
 
     def _rarest(self, query: WordQuery) -> list[int]:
-        """The rarest words of a query, as long as not too many entries have them."""
+        """Return the rarest words of a query, up to about WORK entries in total."""
         words = [*query.weights]
-        found, left = list[int](), WORK
+        rarest, left = list[int](), WORK
         for having, key in sorted(zip(self.having(words).tolist(), words, strict=True)):
-            if having and (having <= left or not found):
-                found.append(key)
+            if having and (having <= left or not rarest):
+                rarest.append(key)
             left -= having
-        return found
+        return rarest
 
     def _count(self, keys: Sequence[int], most: int) -> int:
-        """How many entries have all of these keys, each of which at least `most` have."""
+        """Return the number of entries that have all of these keys. `most` is the smallest count of a single key."""
         if len(keys) < 2 or most <= FEW:
             return most
-        wanted = tuple(sorted(keys))
-        if wanted not in self._matching:
+        key = tuple(sorted(keys))
+        if key not in self._matching:
             query = f'SELECT count(*) FROM "{self.index.table}" WHERE keys @> %s::int8[]'
             ((row,),) = self.index.ask((query, (list(keys),)))
-            self._matching[wanted] = row[0]
-        return self._matching[wanted]
+            self._matching[key] = row[0]
+        return self._matching[key]
 
 
-def _shares(query: WordQuery, lengths: np.ndarray, sent: Sequence[bytes]) -> np.ndarray:
-    """The share of a query that each of some entries has, by their lengths and keys as PostgreSQL sends them."""
-    keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in sent), dtype=KEY)["key"].astype(np.int64)
-    row = np.repeat(np.arange(len(sent)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in sent])
-    found = np.zeros(len(sent))
+def _shares(query: WordQuery, lengths: np.ndarray, arrays: Sequence[bytes]) -> np.ndarray:
+    """Return the share of a query that each entry has, from the lengths and the binary key arrays (`arrays`)."""
+    keys = np.frombuffer(b"".join(each[ARRAY_HEAD:] for each in arrays), dtype=KEY)["key"].astype(np.int64)
+    row = np.repeat(np.arange(len(arrays)), [(len(each) - ARRAY_HEAD) // KEY.itemsize for each in arrays])
+    parts = np.zeros(len(arrays))
     for key in query.weights:
-        counts = np.minimum(np.bincount(row[keys == key], minlength=len(sent)), MOST_COUNT)
-        found += query.part(key, counts, lengths)
-    return query.shares(found)
+        counts = np.minimum(np.bincount(row[keys == key], minlength=len(arrays)), MOST_COUNT)
+        parts += query.part(key, counts, lengths)
+    return query.shares(parts)
 
 
 def _raw(db: Connection) -> psycopg.Connection[Any]:
-    """The connection of the driver, for what SQLAlchemy has no words for."""
+    """Return the psycopg connection, for operations that SQLAlchemy does not offer."""
     raw = db.connection.driver_connection
     assert isinstance(raw, psycopg.Connection)
     return raw
 
 
 def _make(db: Connection, table: str, dims: int) -> None:
-    """An empty table for vectors of so many dimensions."""
+    """Create an empty index table for vectors of `dims` dimensions, and its table of counts."""
     if dims > MOST_DIMS:
         raise StoreError(
             "embedder.unusable",
-            f"the embedder gives {dims} dimensions, and pgvector indexes at most {MOST_DIMS}: use another embedder, or "
-            "the store without ?index=pgvector",
+            f"the embedder returns {dims} dimensions, but pgvector indexes at most {MOST_DIMS}: use another "
+            "embedder, or remove ?index=pgvector from the store URL",
         )
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
     db.execute(
@@ -369,12 +378,12 @@ def _make(db: Connection, table: str, dims: int) -> None:
 
 
 def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
-    """Index what was added to a new table."""
-    given = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
+    """Create the indexes of a new, filled table."""
+    setting = int(db.execute(text("SELECT setting FROM pg_settings WHERE name = 'maintenance_work_mem'")).scalar_one())
     needed = min(entries * (2 * dims + NODE) // 1_024, MOST_BUILD)
-    if needed > given:
-        # A graph that does not fit takes twice as long. Several processes would need as much shared memory, of which a
-        # container has little.
+    if needed > setting:
+        # A graph that does not fit into memory takes twice as long to build. Parallel workers would need the same
+        # amount as shared memory, and containers have little of that.
         db.execute(text(f"SET LOCAL maintenance_work_mem = {needed}"))
         db.execute(text("SET LOCAL max_parallel_maintenance_workers = 0"))
     schema = db.execute(select(_EXTENSION_SCHEMA)).scalar_one()
@@ -386,21 +395,21 @@ def _finish(db: Connection, table: str, entries: int, dims: int) -> None:
 
 
 def _add(db: Connection, table: str, since: int, entries: Sequence[Entry], vectors: np.ndarray) -> int:
-    """Add entries with their vectors. Returns the number of their words."""
+    """Add entries with their vectors. Return their total number of words."""
     words = [word_keys(entry.embedded_text) for entry in entries]
-    keys = [facets(entry) + mine for entry, mine in zip(entries, words, strict=True)]
+    keys = [facets(entry) + own for entry, own in zip(entries, words, strict=True)]
     halves = vectors.astype(">f2")
     with _raw(db).cursor() as cursor, cursor.copy(f'COPY "{table}" FROM STDIN (FORMAT BINARY)') as copy:
         copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        for entry, mine, said, vector in zip(entries, keys, words, halves, strict=True):
-            copy.write(_row(entry, since, len(said), mine, vector))
+        for entry, own, listed, vector in zip(entries, keys, words, halves, strict=True):
+            copy.write(_row(entry, since, len(listed), own, vector))
         copy.write(b"\xff\xff")
     _count(db, table, keys, 1)
     return sum(map(len, words))
 
 
 def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.ndarray) -> bytes:
-    """A row as COPY takes it in binary."""
+    """Return a row in the binary format of COPY."""
     fields = struct.pack(">hiiiqiqii", 6, 4, entry.number, 8, fingerprint(entry), 8, since, 4, length)
     listed = np.empty(len(keys), dtype=KEY)
     listed["size"], listed["key"] = 8, keys
@@ -410,7 +419,7 @@ def _row(entry: Entry, since: int, length: int, keys: Sequence[int], vector: np.
 
 
 def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int) -> None:
-    """Count the keys of entries that were added, or removed."""
+    """Update the counts for the keys of entries that were added (`sign` 1) or removed (-1)."""
     having = Postings.count(keys)
     _raw(db).execute(
         f'INSERT INTO "{table}_counts" AS c SELECT * FROM unnest(%s::int8[], %s::int8[]) '
@@ -420,7 +429,7 @@ def _count(db: Connection, table: str, keys: Sequence[Sequence[int]], sign: int)
 
 
 def open_index(vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex:
-    """The index of the run that the vectors have their store from, in the database of that store."""
+    """Open the index of the run that owns the vectors, in the database of its store."""
     assert vectors.store is not None
     backend = vectors.store.database.backend
     assert isinstance(backend, PostgresqlBackend)

@@ -1,5 +1,5 @@
-"""The version of each session, which all nodes agree on: the first node that sees a session writes it down, and the
-others ask."""
+"""Version shown to each session, shared by all nodes: the first node that sees a session stores the version, and the
+other nodes read it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,34 @@ from practicum.plugins.postgres.database import is_lost
 from practicum.store.backend import Backend
 
 AGAIN = 1.0
-"""Seconds until sessions are asked for again, after that took too long."""
+"""Pause (s) after a timeout or an error, during which the database is not asked for sessions."""
 
 PRUNE = 10_000
-"""Sessions that a node asks for, after which those that ended long ago are deleted."""
+"""Number of claims of a node after which expired sessions are deleted."""
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """A version that a node would show a session, and the one that it knows to be taken back. The result is None for a
-    space that was deleted."""
+    """Request to assign a version to a session."""
 
     key: tuple[str, str]
+    """Space and session."""
+
     version: int
+    """Version that the node would show."""
+
     dead: int | None
+    """Version that the node knows to be rolled back; it is replaced by `version`."""
+
     done: Future[int | None]
+    """Version of the session; None if the space was deleted."""
 
 
 class PostgresqlSessions:
-    """The version of each session, the same on all nodes, for `lasts` seconds after a node asked last.
+    """Version of each session, the same on all nodes. It expires `lasts` seconds after the last claim.
 
-    Claims that arrive while others are written share the next transaction. It waits for no disk, since what a crash
-    forgets is decided anew.
+    Claims that arrive during a transaction share the next one. Commits do not wait for the disk, because a version lost
+    in a crash is simply assigned again.
     """
 
     def __init__(self, backend: Backend, lasts: float) -> None:
@@ -50,8 +56,10 @@ class PostgresqlSessions:
         self._thread.start()
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
-        """The version of a session, which is this one if no node has shown it any, or a dead one; None if that is not
-        known within so many seconds, or if the space was deleted."""
+        """Return the version of a session. It becomes `version` if the session has none yet, or has the `dead` one.
+
+        Returns None if the database does not answer within `late` seconds, or if the space was deleted.
+        """
         if time.monotonic() < self._away:
             return None
         claim = _Claim((space, session.replace("\0", "")), version, dead, Future())
@@ -60,12 +68,12 @@ class PostgresqlSessions:
             async with asyncio.timeout(late):
                 return await asyncio.wrap_future(claim.done)
         except (TimeoutError, StoreError):
-            # Others need not wait for it, too.
+            # Other claims should not wait for the same timeout.
             self._away = time.monotonic() + AGAIN
             return None
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -76,20 +84,20 @@ class PostgresqlSessions:
             while not self._queue.empty():
                 claims.append(self._queue.get())
             running = None not in claims
-            wanted = [claim for claim in claims if claim is not None and claim.done.set_running_or_notify_cancel()]
-            if wanted:
-                self._settle(wanted)
+            active = [claim for claim in claims if claim is not None and claim.done.set_running_or_notify_cancel()]
+            if active:
+                self._settle(active)
 
     def _settle(self, claims: Sequence[_Claim]) -> None:
-        # In one order on all nodes, so that no two wait for each other.
+        # The same order on all nodes prevents deadlocks.
         by_key = {claim.key: claim for claim in sorted(claims, key=lambda claim: claim.key)}
         try:
             with self._backend.engine.begin() as db:
-                found = self._written(db, [*by_key.values()])
-        # The thread must go on, whatever a session is called.
+                versions = self._write(db, [*by_key.values()])
+        # The thread must survive any error, for example from an invalid session name.
         except Exception as error:
             if not is_lost(error) and len(claims) > 1:
-                # One that cannot be written takes no others along.
+                # Write each claim by itself, so that one invalid claim does not fail the others.
                 for claim in claims:
                     self._settle([claim])
                 return
@@ -98,22 +106,22 @@ class PostgresqlSessions:
                 claim.done.set_exception(failure)
             return
         for claim in claims:
-            claim.done.set_result(found.get(claim.key))
+            claim.done.set_result(versions.get(claim.key))
 
-    def _written(self, db: Connection, claims: Sequence[_Claim]) -> dict[tuple[str, str], int]:
+    def _write(self, db: Connection, claims: Sequence[_Claim]) -> dict[tuple[str, str], int]:
         db.execute(text("SET LOCAL synchronous_commit = off"))
         for claim in claims:
             if claim.dead is not None:
                 values = {"run": claim.key[0], "session": claim.key[1], "version": claim.version, "dead": claim.dead}
                 db.execute(_REPLACE, values)
         values = {"runs": [claim.key[0] for claim in claims], "lasts": self._lasts}
-        asked = {"sessions": [claim.key[1] for claim in claims], "versions": [claim.version for claim in claims]}
-        found = {(row.space, row.session): row.version for row in db.execute(_CLAIM, {**values, **asked})}
+        arrays = {"sessions": [claim.key[1] for claim in claims], "versions": [claim.version for claim in claims]}
+        versions = {(row.space, row.session): row.version for row in db.execute(_CLAIM, {**values, **arrays})}
         self._since_pruned += len(claims)
         if self._since_pruned >= PRUNE:
             self._since_pruned = 0
             db.execute(_PRUNE, values)
-        return found
+        return versions
 
 
 _CLAIM = text("""

@@ -1,7 +1,7 @@
-"""The kind of store `postgresql`: spaces in a PostgreSQL database, which several nodes share.
+"""Store backend `postgresql`: spaces in a PostgreSQL database that several nodes share.
 
-A change locks its space until it is committed, so two nodes never decide the same twice. It is announced with the
-commit, and the other nodes look at the space anew.
+A change locks its space until it is committed, so that two nodes never make the same decision twice. The commit
+announces the change, and the other nodes reload the space.
 """
 
 from __future__ import annotations
@@ -51,40 +51,40 @@ from practicum.store import schema
 from practicum.store.dialects import NAME
 
 TABLES = tables(schema.metadata, numbered=schema.NUMBERED)
-"""The tables as PostgreSQL has them, by name."""
+"""PostgreSQL versions of the tables, by name."""
 
 FORMAT = replace(schema.FORMAT, create=TABLES["spaces"].metadata.create_all)
 
 PGVECTOR = (0, 8)
-"""The first version of pgvector that goes on searching until a filter is satisfied."""
+"""Minimum version of pgvector: the first with iterative scans, which search until enough rows pass the filter."""
 
 DEADLOCK = "40P01"
-"""The code of a transaction that waited for another one in a circle."""
+"""SQLSTATE code of a deadlock."""
 
 _OF_ROWS = ("22", "23", "54")
-"""Classes of errors that are about values: data, constraints and limits."""
+"""SQLSTATE classes of errors caused by values: data, constraints and limits."""
 
 _STATES = ("42501", "42P01", "3F000")
-"""Codes that are of the kind of a wrong statement: no right, no table, no schema."""
+"""SQLSTATE codes that affect every statement: no privilege, missing table, missing schema."""
 
 indexes = Table(
     "indexes",
     MetaData(),
     Column("space", NAME, primary_key=True),
-    Column("table", String, nullable=False, unique=True),  # with the entries
+    Column("table", String, nullable=False, unique=True),  # the table of the entries
     Column("embedder", NAME, nullable=False),
-    Column("dims", Integer, nullable=False),  # of the vectors
-    Column("first", BigInteger, nullable=False),  # the version at which it was built
-    Column("last", BigInteger, nullable=False),  # the version that it is about
+    Column("dims", Integer, nullable=False),  # dimensions of the vectors
+    Column("first", BigInteger, nullable=False),  # version at which it was built
+    Column("last", BigInteger, nullable=False),  # version that it covers
     Column("entries", BigInteger, nullable=False),
-    Column("words", BigInteger, nullable=False),  # of all entries
+    Column("words", BigInteger, nullable=False),  # total number of words in the entries
 )
-"""The indexes of spaces in the database (see `pgvector`). They can be made again, so this table is not part of the
-format: it is made with the first of them."""
+"""Search indexes of spaces in the database (see `pgvector`). They can be rebuilt, so this table is not part of the
+store format: it is created with the first index."""
 
 
 class PostgresqlBackend:
-    """A database with spaces. See `store.backend.Backend`."""
+    """Backend for spaces in a PostgreSQL database. See `store.backend.Backend`."""
 
     shared = True
     patience = RETRY_SECONDS
@@ -121,7 +121,9 @@ class PostgresqlBackend:
 
     def failure(self, doing: str, error: Exception) -> StoreError:
         if isinstance(error, NoConnection):
-            return StoreAway("store.unreachable", f"cannot {doing} {self.name}: all connections are in use")
+            return StoreAway(
+                "store.unreachable", f"cannot {doing} {self.name}: all connections are in use: try again later"
+            )
         return self.server.failure(error)
 
     def stops_all(self, error: BaseException) -> bool:
@@ -151,37 +153,38 @@ class PostgresqlBackend:
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
-        """The lock is of a connection: it ends with the node, or with the node's way to the database."""
+        """Hold an advisory lock of a connection. It ends when the node stops or loses its connection to the
+        database."""
         number = lock_number(f"{SCHEMA} {what}")
         with ExitStack() as stack:
             with self.server.errors():
                 db = stack.enter_context(retried(self.engine.connect))
-                # Closed and not given back in the end: the lock would stay with it.
+                # A detached connection is closed, not returned to the pool, where it would keep the lock.
                 db.detach()
                 db.execute(select(func.pg_advisory_lock(number)))
                 db.commit()
             try:
                 yield
             finally:
-                # The server would do so a moment after it sees that the connection has ended.
+                # Without this, the server releases the lock only when it notices that the connection has ended.
                 with suppress(SQLAlchemyError):
                     db.execute(select(func.pg_advisory_unlock(number)))
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        """Several nodes may."""
+        """Do nothing: several nodes may serve the same database."""
         yield
 
     def is_served(self) -> bool:
-        """A node may be anywhere."""
+        """Return True, because a node on any machine may serve this database."""
         return True
 
     def sessions(self, seconds: float) -> PostgresqlSessions:
         return PostgresqlSessions(self, seconds)
 
     def scrub(self) -> None:
-        """Give deleted rows' space free to be written over. Bytes may stay in the server's files, log and backups until
-        then."""
+        """Free the space of deleted rows for reuse. Until it is overwritten, deleted data may remain in the server's
+        files, log and backups."""
         with self.server.errors(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             for table in TABLES:
                 db.execute(text(f'VACUUM "{table}"'))
@@ -190,39 +193,39 @@ class PostgresqlBackend:
         drop_index(db, space)
 
     def release(self) -> None:
-        """The server keeps it."""
+        """Do nothing: the server manages its own connections."""
 
     def close(self) -> None:
-        """The connections are the process's, and stay open."""
+        """Do nothing: the connections are shared by the whole process and stay open."""
 
 
 def drop_index(db: Connection, space: str) -> None:
-    """Delete the index of a space, if it has one here."""
+    """Delete the index of a space, if it has one in this database."""
     if db.execute(select(func.to_regclass(indexes.name))).scalar_one() is None:
         return
-    mine = delete(indexes).where(indexes.c.space == space).returning(indexes.c.table)
-    for table in db.execute(mine).scalars().all():
+    deleted = delete(indexes).where(indexes.c.space == space).returning(indexes.c.table)
+    for table in db.execute(deleted).scalars().all():
         db.execute(text(f'DROP TABLE IF EXISTS "{table}", "{table}_counts"'))
 
 
 def _check_index(url: URL, server: DatabaseServer) -> None:
-    """Raises StoreError if a URL says that indexes are in the database, and it has no pgvector for them."""
+    """Raise StoreError if a URL selects indexes in the database but the database has no usable pgvector."""
     if url.query.get(INDEX) != "pgvector":
         return
-    query = "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS there, EXISTS ({}) AS known"
-    (found,) = server.rows(text(query.format("SELECT FROM pg_available_extensions WHERE name = 'vector'")))
-    if found.there is not None and tuple(map(int, found.there.split(".")[:2])) >= PGVECTOR:
+    query = "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version, EXISTS ({}) AS available"
+    (pgvector,) = server.rows(text(query.format("SELECT FROM pg_available_extensions WHERE name = 'vector'")))
+    if pgvector.version is not None and tuple(map(int, pgvector.version.split(".")[:2])) >= PGVECTOR:
         return
-    if found.there is not None:
-        wrong, advice = f"has pgvector {found.there}, which is too old", "run ALTER EXTENSION vector UPDATE"
-    elif found.known:
-        wrong, advice = "has no extension vector", "run CREATE EXTENSION vector"
+    if pgvector.version is not None:
+        problem, advice = f"has pgvector {pgvector.version}, which is too old", "run ALTER EXTENSION vector UPDATE"
+    elif pgvector.available:
+        problem, advice = "does not have the extension vector", "run CREATE EXTENSION vector"
     else:
-        wrong, advice = "is on a server without pgvector", "install pgvector 0.8 and run CREATE EXTENSION vector"
+        problem, advice = "is on a server without pgvector", "install pgvector 0.8 and run CREATE EXTENSION vector"
     raise StoreError(
         "store.unsupported",
-        f"{server.name} {wrong}: a superuser of that database must {advice}; or leave ?{INDEX}=pgvector out, and the "
-        "index is in files",
+        f"{server.name} {problem}: a superuser of that database must {advice}. To store the index in files, remove "
+        f"?{INDEX}=pgvector from the URL",
     )
 
 
@@ -233,7 +236,7 @@ class Postgresql:
     address = staticmethod(address)
 
     def open(self, url: URL, *, create: bool) -> PostgresqlBackend:
-        """The database at a URL."""
+        """Open the database at a URL."""
         return PostgresqlBackend(url, create=create)
 
 

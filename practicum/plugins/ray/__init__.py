@@ -1,1 +1,1 @@
-"""Attempts on other machines, through Ray: the run stays in one process, and its attempts are made on workers."""
+"""Attempts on a Ray cluster: the run stays in one process, and its attempts are made on workers."""

@@ -1,4 +1,4 @@
-"""The cluster that a run joins, or the Ray of this machine that it starts and ends."""
+"""Connection to a Ray cluster: joins an existing cluster, or starts and stops Ray on this machine."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from typing import Any
 from practicum.core.errors import UsageError
 from practicum.core.requirements import pip_install
 from practicum.engine.resources import Resources, shown
-from practicum.plugins.ray.pickling import modules_beside, own_folders
+from practicum.plugins.ray.pickling import modules_in, own_folders
 
 ANSWERS = 5.0
-"""Seconds within which an address must accept a connection."""
+"""Timeout (s) for connecting to an address."""
 
 STARTED, JOINED = 120.0, 20.0
-"""Seconds within which a Ray of this machine must have started, and a cluster let this process join."""
+"""Timeout (s) for starting Ray on this machine, and for joining a cluster."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }  # fmt: skip
-"""What Ray is told by its environment: it reports nothing to its makers, leaves the variables of accelerators as they
-are, and keeps off the user's terminal the logs of a node that is lost, which it prints there even with
-`log_to_driver=False`."""
+"""Environment variables for Ray: disable its usage statistics, keep the accelerator variables unchanged, and skip all
+log lines, because Ray prints the logs of a lost node on the terminal even with `log_to_driver=False`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A machine of the cluster, and what it offers."""
+    """A node of the cluster, with the resources that it offers, by name."""
 
     id: str
     address: str
@@ -43,7 +42,7 @@ class ClusterNode:
 
 
 def nodes() -> list[ClusterNode]:
-    """The machines that are alive."""
+    """Return the nodes that are alive."""
     import ray
 
     return [
@@ -58,31 +57,34 @@ def _own(offered: dict[str, float]) -> dict[str, float]:
 
 
 def check_room(resources: Resources) -> None:
-    """Raises UsageError if no node of the cluster could ever hold an attempt, which says what each has."""
-    demand, found = resources.demand, nodes()
-    offered = {name for node in found for name in node.offers}
+    """Raise UsageError, with the resources of each node, if no node is large enough for an attempt."""
+    demand, alive = resources.demand, nodes()
+    offered = {name for node in alive for name in node.offers}
     if unknown := sorted(resources.other.keys() - offered):
-        known = ", ".join(sorted({"cpu", "gpu", "memory", "image"} | offered - {"CPU", "GPU", "object_store_memory"}))
+        names = ", ".join(sorted({"cpu", "gpu", "memory", "image"} | offered - {"CPU", "GPU", "object_store_memory"}))
         raise UsageError(
-            "cluster.no_room", f"no node of the cluster offers {unknown[0]!r} of `resources`: known are {known}"
+            "cluster.no_room", f"no node of the cluster offers {unknown[0]!r} of `resources`: available are {names}"
         )
-    if not any(all(node.offers.get(name, 0.0) >= amount for name, amount in demand.items()) for node in found):
-        has = "; ".join(f"{node.address} has {shown(node.offers)}" for node in found)
+    if not any(all(node.offers.get(name, 0.0) >= amount for name, amount in demand.items()) for node in alive):
+        offers = "; ".join(f"{node.address} has {shown(node.offers)}" for node in alive)
         shared = f" ({resources.at_once} attempts share it)" if resources.at_once > 1 else ""
         raise UsageError(
             "cluster.no_room",
-            f"no node of the cluster has room for a process of attempts, which takes {resources}{shared}: {has}. Ask "
-            "for less with `resources`, or add a node",
+            f"no node of the cluster has room for a worker process, which needs {resources}{shared}: {offers}. Reduce "
+            "`resources`, or add a node",
         )
 
 
 @asynccontextmanager
 async def joined(address: str | None) -> AsyncIterator[None]:
-    """Within the block this process is part of a cluster: the one at the address, "auto" for one of this machine, or
-    else a Ray that is started on this machine for the block alone. A connection of the caller's own stays, and is used.
+    """Connect this process to a cluster for the duration of the block.
 
-    Raises UsageError within seconds if Ray is not installed, if no cluster answers, or if the caller's own connection
-    is to another cluster.
+    `address` is HOST:PORT of the cluster's head, or "auto" for a cluster on this machine. None: the cluster in
+    RAY_ADDRESS; without that variable, Ray is started on this machine and stopped after the block. If the caller has
+    already connected Ray, that connection is used and stays open.
+
+    Raises UsageError within seconds if Ray is not installed, if no cluster answers, or if the caller's connection is to
+    another cluster.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -96,33 +98,31 @@ async def joined(address: str | None) -> AsyncIterator[None]:
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
     if address == "local":
-        how["include_dashboard"] = False
+        options["include_dashboard"] = False
     else:
         if address != "auto":
             await _check_answers(address)
-        modules = [path for folder in own_folders() for path in modules_beside(folder)]
-        how["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2]), *modules]}
-    # Its warnings are about what practicum decides itself.
+        modules = [path for folder in own_folders() for path in modules_in(folder)]
+        options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2]), *modules]}
+    # Ray's warnings concern choices that practicum makes itself.
     logging.getLogger("ray").setLevel(logging.ERROR)
-    connection, seconds = _Connection(address, how), STARTED if address == "local" else JOINED
+    connection, seconds = _Connection(address, options), STARTED if address == "local" else JOINED
     try:
         await asyncio.wait_for(connection.join(), seconds)
     except TimeoutError:
-        said = (
-            "Ray did not start on this machine" if address == "local" else f"nothing at {address} let this process in"
-        )
+        problem = "Ray did not start on this machine" if address == "local" else f"cannot join a cluster at {address}"
         raise UsageError(
             "cluster.unreachable",
-            f"{said} within {seconds:g} s. The address of a cluster is that of its head, as ray start --head prints it",
+            f"{problem} within {seconds:g} s. Use the address of the cluster's head, as printed by ray start --head",
         ) from None
     except Exception as error:
-        why = " ".join(str(error).split())[:300]
-        said = (
+        reason = " ".join(str(error).split())[:300]
+        problem = (
             "Ray could not be started on this machine" if address == "local" else f"cannot join a cluster at {address}"
         )
-        raise UsageError("cluster.unreachable", f"{said}: {why}") from error
+        raise UsageError("cluster.unreachable", f"{problem}: {reason}") from error
     try:
         yield
     finally:
@@ -130,51 +130,51 @@ async def joined(address: str | None) -> AsyncIterator[None]:
 
 
 async def _check_answers(address: str) -> tuple[str, int]:
-    """Raises UsageError if nothing listens at the address. Returns the numbers of the host and the port."""
+    """Return the IP address and the port of an address. Raise UsageError if nothing listens there."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise UsageError(
             "cluster.unreachable",
-            f"`ray_address={address}` is no address of a cluster: give HOST:PORT of its head (6379 is usual), or auto. "
-            "What is behind ray://... is joined from inside: ray job submit -- practicum learn ...",
+            f"`ray_address={address}` is not the address of a cluster: use HOST:PORT of its head (default port: 6379), "
+            "or auto. For a ray://... cluster, start the run inside it: ray job submit -- practicum learn ...",
         )
     try:
         async with asyncio.timeout(ANSWERS):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError, OverflowError) as error:
-        why = "it did not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
-        raise UsageError("cluster.unreachable", f"no cluster answers at `ray_address={address}`: {why}") from error
-    number: str = writer.get_extra_info("peername")[0]
+        reason = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
+        raise UsageError("cluster.unreachable", f"no cluster answers at `ray_address={address}`: {reason}") from error
+    ip: str = writer.get_extra_info("peername")[0]
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return number, int(port)
+    return ip, int(port)
 
 
 async def _check_connected(address: str) -> None:
-    """Raises UsageError if the cluster that this process is part of is not the one at the address."""
+    """Raise UsageError if this process is connected to a different cluster."""
     import ray
 
     connected = ray.get_runtime_context().gcs_address
     here = ray.util.get_node_ip_address()
-    asked, joined = [
-        (here if ipaddress.ip_address(number).is_loopback else number, port)
-        for number, port in (await _check_answers(address), await _check_answers(connected))
+    requested, joined = [
+        (here if ipaddress.ip_address(ip).is_loopback else ip, port)
+        for ip, port in (await _check_answers(address), await _check_answers(connected))
     ]
-    if asked != joined:
+    if requested != joined:
         raise UsageError(
             "cluster.mismatch",
-            f"`ray_address={address}` is not the cluster that this process has joined, which is {connected}: call "
-            "ray.shutdown() first, or leave `ray_address` out",
+            f"`ray_address={address}` is not the cluster that this process has joined ({connected}): call "
+            "ray.shutdown() first, or omit `ray_address`",
         )
 
 
 class _Connection:
-    """Joins in a thread of its own that stays until it leaves: what Ray starts ends with the thread that started it.
-    Nothing waits for the thread, not even the exit."""
+    """Connection to Ray, made in a thread that runs until `leave`, because the processes that Ray starts end with the
+    thread that started them. It is a daemon thread: the exit of this process does not wait for it."""
 
-    def __init__(self, address: str, how: dict[str, Any]) -> None:
-        self._address, self._how, self._leave = address, how, threading.Event()
+    def __init__(self, address: str, options: dict[str, Any]) -> None:
+        self._address, self._options, self._leave = address, options, threading.Event()
         self._loop = asyncio.get_running_loop()
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._left: asyncio.Future[None] = self._loop.create_future()
@@ -191,20 +191,20 @@ class _Connection:
         import ray
 
         try:
-            ray.init(address=self._address, **self._how)
+            ray.init(address=self._address, **self._options)
         except BaseException as error:
-            self._tell(self._joined, error)
+            self._settle(self._joined, error)
             return
-        self._tell(self._joined)
+        self._settle(self._joined)
         self._leave.wait()
         ray.shutdown()
-        self._tell(self._left)
+        self._settle(self._left)
 
-    def _tell(self, future: asyncio.Future[None], error: BaseException | None = None) -> None:
-        def tell() -> None:
+    def _settle(self, future: asyncio.Future[None], error: BaseException | None = None) -> None:
+        def settle() -> None:
             if not future.done():
                 future.set_exception(error) if error else future.set_result(None)
 
-        # The loop may be closed by now, if nobody waited any more.
+        # The loop may be closed already, if the caller stopped waiting.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(settle)

@@ -1,4 +1,4 @@
-"""The engine `ray`: attempts on the workers of a Ray cluster."""
+"""Engine `ray`: makes attempts on the workers of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from practicum.plugins.ray.remote import spread
 
 
 class RayEngine:
-    """Joins a cluster, or starts a Ray of this machine for one run (`connection.joined`)."""
+    """Engine that joins a cluster, or starts Ray on this machine for one run (`connection.joined`)."""
 
     @asynccontextmanager
     async def join(self, address: str | None, resources: Resources) -> AsyncIterator[Workers]:
-        """Within the block, this process has workers of the cluster. `address` is HOST:PORT of its head, or "auto"."""
+        """Provide workers of the cluster within the block. `address` is HOST:PORT of its head, or "auto" for a cluster
+        on this machine. None: as in `connection.joined`."""
         async with joined(address):
             pool = Pool(resources)
             try:
@@ -38,11 +39,11 @@ class RayWorkers:
     pool: Pool
 
     def host(self, name: str, settings: ClientSettings) -> Client:
-        """A client of a local model that an actor on each node, or each GPU, loads."""
+        """Return a client of a local model, loaded by one actor per GPU, or per node without GPUs."""
         return hosted(name, settings)
 
     def spread(self, state: RunState, agent: str, scorer: str) -> AbstractAsyncContextManager[None]:
-        """Within the block, the agent and the scorer work on the pool."""
+        """Run the agent and the scorer on the pool within the block."""
         return spread(state, self.pool, agent, scorer)
 
 

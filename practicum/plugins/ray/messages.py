@@ -1,4 +1,4 @@
-"""What crosses between the run and an attempt on a worker, as pickled values of these classes."""
+"""Messages between the run and an attempt on a worker. They are sent pickled."""
 
 from __future__ import annotations
 
@@ -10,47 +10,58 @@ from practicum.core.types import Profile, Task, Trace
 from practicum.core.views import View
 
 Kind = Literal["reply", "mended", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
-"""What an attempt asks the run for. `observed` and `decided` tell it what an action or a decision returned."""
+"""Kind of a request from an attempt to the run. `observed` and `decided` report the result of an action or a
+decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An attempt at a task, or the score of one (`trace`), at the place of its run. `room` is in tokens. `kept` has
-    what the placeholders in it stand for, if tools are to get that. `approves` says that somebody can be asked."""
+    """An attempt at a task, or the scoring of an attempt."""
 
     place: str
+    """Place of the attempt in the journal."""
+
     task: Task
     profile: Profile
     room: int
+    """Number of tokens available for the agent's prompt."""
+
     view: View | None = None
     trace: Trace | None = None
-    kept: Mapping[str, str] = field(default_factory=dict)
+    """Trace to score. None: make an attempt."""
+
+    redacted: Mapping[str, str] = field(default_factory=dict)
+    """Original values of the placeholders in the task, for tools that need them."""
+
     approves: bool = False
+    """Whether a held tool call can be sent to the run for approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayRequest:
-    """What an attempt asks its run for, at the places `at` below its own, one below the other. The same attempt that
-    is made again asks the same there, and is given the same."""
+    """Request from an attempt to its run. An attempt that is repeated sends the same requests at the same places and
+    gets the same answers."""
 
     kind: Kind
     at: tuple[str, ...]
+    """Path of place names below the attempt."""
+
     name: str
-    given: tuple[Any, ...] = ()
+    args: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RayAnswer:
-    """What came of a request: a value, or the error that it ended with. `kept` as in `Job`."""
+    """Result of a request: a value or an error. `redacted` as in `Job`."""
 
     value: Any = None
     error: BaseException | None = None
-    kept: Mapping[str, str] = field(default_factory=dict)
+    redacted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RayOutcome:
-    """How a job ended: with a trace or a score, or with an error."""
+    """Result of a job: a trace or a score, or an error."""
 
     value: Any = None
     error: BaseException | None = None

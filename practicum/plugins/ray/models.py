@@ -1,8 +1,8 @@
-"""Local models on the machines of a cluster: an actor for each GPU, or for each node where there is none.
+"""Local models on the nodes of a cluster: one actor per GPU, or one per node if the cluster has no GPUs.
 
-Each actor has a llama.cpp of its own, which answers as one on this machine does. Calls go to the actor that has the
-beginning of their prompts cached, while it has room (`models.spread`). Ray starts an actor that ends again, and
-meanwhile the others answer its calls.
+Each actor runs its own llama.cpp server, as a local model does on this machine. A call goes to the actor that has the
+prefix of its prompt cached, while that actor has free slots (`models.spread`). Ray restarts an actor that ends; until
+then the other actors answer its calls.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from practicum.models.registry import LOCAL_SLOTS, ClientSettings, Models, price
 from practicum.models.spread import Server, Spread
 
 STARTED = 600.0
-"""Seconds within which each node must have loaded the model, which it may have to download before."""
+"""Timeout (s) for loading the model on all nodes, including its download."""
 
 RESTARTS = 10
-"""How often Ray starts an actor again."""
+"""Maximum number of restarts of an actor by Ray."""
 
 
 def hosted(name: str, settings: ClientSettings) -> Client:
-    """A client of a local model on the cluster that this process is part of.
+    """Return a client of a local model on the cluster that this process has joined.
 
-    Raises ModelError, which names the node, if the model cannot be used on one: the file must be on each, or be one
-    that is downloaded.
+    The model's file must exist on each node, or be downloadable. Raises ModelError with the address of the node if a
+    node cannot use the model.
     """
     import ray
 
     path = name.partition(":")[2]
-    there = f"local:{Path(path).absolute()}" if path and not path.startswith(("hf:", "~")) else name
+    located = f"local:{Path(path).absolute()}" if path and not path.startswith(("hf:", "~")) else name
     own = replace(settings, attempts=1, progress=None, host=None, prices={}, api_key_env=None)
     own = replace(own, options=own.options.without_secrets())
-    actors = [(node, host.remote(there, own)) for node, host in _places()]
+    actors = [(node, host.remote(located, own)) for node, host in _places()]
     try:
         clients = dict(_opened(name, settings, actors))
     except BaseException:
@@ -53,24 +53,24 @@ def hosted(name: str, settings: ClientSettings) -> Client:
 
 
 def _places() -> Iterator[tuple[str, Any]]:
-    """The address of a node and the class of an actor that is bound to it, for each actor."""
+    """Yield the address of the node and the actor class bound to that node, for each actor."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
     gpus = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in nodes}
     for node in nodes:
-        # An actor takes no processor, so that it never waits for the attempts that ask it.
-        how: dict[str, Any] = {
+        # An actor reserves no CPU, so that it never waits for the attempts that call it.
+        options: dict[str, Any] = {
             "num_cpus": 0, "num_gpus": 1 if any(gpus.values()) else 0, "max_restarts": RESTARTS,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         }  # fmt: skip
         for _ in range(gpus[node["NodeID"]] if any(gpus.values()) else 1):
-            yield node["NodeManagerAddress"], ray.remote(**how)(Host)
+            yield node["NodeManagerAddress"], ray.remote(**options)(Host)
 
 
 def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) -> Iterator[tuple[Server, Client]]:
-    """The clients of actors, as soon as all have loaded the model."""
+    """Yield the actors' servers with their clients, once all actors have loaded the model."""
     import ray
 
     opening = [actor.window.remote() for _, actor in actors]
@@ -80,12 +80,12 @@ def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) 
         if opened in late:
             raise ModelError(
                 "model.load_failed",
-                f"{name} was not loaded on node {address} within {STARTED:g} s: is a GPU of it free?",
+                f"{name} was not loaded on node {address} within {STARTED:g} s: check that the node has a free GPU",
             )
         try:
             window = ray.get(opened)
         except ray.exceptions.RayError as error:
-            window = ModelError("model.load_failed", f"its actor ended ({_brief(error)})")
+            window = ModelError("model.load_failed", f"the actor of the model ended ({_brief(error)})")
         if isinstance(window, PracticumError):
             raise ModelError("model.unusable", f"{name} cannot be used on node {address}: {window}")
         at = f"{name} on node {address} ({n} of {len(actors)})"
@@ -94,8 +94,8 @@ def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) 
 
 
 class Host:
-    """What an actor does: it opens the model when it is first asked, also after it was started again. A failure is
-    returned and not raised, because Ray would put a traceback around it."""
+    """Actor that loads the model at its first call, also after a restart. Errors are returned, not raised, because Ray
+    would wrap them in a traceback."""
 
     def __init__(self, name: str, settings: ClientSettings) -> None:
         self._name = name
@@ -103,7 +103,7 @@ class Host:
         self._models = Models(replace(settings, log=log))
 
     async def window(self) -> int | PracticumError | None:
-        """The model's window in tokens, when it is loaded."""
+        """Load the model and return its context window in tokens. None: unknown."""
         try:
             return self._open().window
         except PracticumError as error:
@@ -123,7 +123,7 @@ class Host:
 
 @dataclass(frozen=True)
 class HostedClient:
-    """The client of one actor. Its model ends when the client is closed."""
+    """Client of one actor. Closing the client stops the actor and its model."""
 
     name: str
     actor: Any
@@ -145,8 +145,8 @@ class HostedClient:
         return self.price(usage)
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Ask the actor, and ask again after a failure that may pass, or when it was lost. Raises ProviderError if it
-        still fails after all attempts, and ModelError if no retry can help."""
+        """Send the call to the actor, and retry after a temporary failure or when the actor was lost. Raise
+        ProviderError if all attempts fail, and ModelError if a retry cannot help."""
         tries = 0
         while True:
             tries += 1
@@ -160,13 +160,13 @@ class HostedClient:
     async def _ask(self, *call: Any) -> Reply | PracticumError:
         import ray
 
-        asked = self.actor.complete.remote(*call)
+        reference = self.actor.complete.remote(*call)
         try:
-            answer: Reply | PracticumError = await asked
+            answer: Reply | PracticumError = await reference
         except ray.exceptions.RayError as error:
             return ProviderError("provider.failed", f"{self.name} was lost ({_brief(error)})")
         except asyncio.CancelledError:
-            ray.cancel(asked)
+            ray.cancel(reference)
             raise
         return answer
 

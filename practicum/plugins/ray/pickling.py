@@ -1,7 +1,7 @@
-"""Objects and modules of the user on their way to the workers.
+"""Pickling of the user's objects for the workers, and lookup of the user's modules.
 
-An object travels by value where it stands in a script or was made there, and by its module's name otherwise; then the
-module travels as a file, beside the others of its folder.
+An object that is defined in a script is sent by value. Any other object is sent by its module's name, and the module is
+sent as a file, with the other modules of its folder.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from types import FunctionType
 from practicum.core.errors import UsageError
 
 DEEPEST = 8
-"""How many attributes below an object are looked at for what cannot be pickled."""
+"""Depth of attributes below an object that are searched for the part that cannot be pickled."""
 
 
 def pickled(value: object, name: str) -> bytes:
-    """The object as bytes. Raises UsageError for one that cannot be pickled, with the path of what is in the way."""
+    """Pickle an object. Raise UsageError, with the path of the failing part, if it cannot be pickled."""
     from ray import cloudpickle
 
     try:
         data: bytes = cloudpickle.dumps(value)
     except Exception as error:
-        path, why = _culprit(value, name, error, DEEPEST)
+        path, reason = _culprit(value, name, error, DEEPEST)
         raise UsageError(
             "cluster.not_portable",
-            f"{path}: {why}, so it cannot travel to the workers of a cluster: make it inside the function, where it is "
-            "first used, or run with `engine=local`",
+            f"{path}: {reason}, so it cannot be sent to the workers of a cluster: create it inside the function that "
+            "uses it, or run with `engine=local`",
         ) from error
     return data
 
 
 def _culprit(value: object, name: str, error: Exception, deepest: int) -> tuple[str, str]:
-    """The path of the innermost part that cannot be pickled, and why."""
+    """Return the path of the innermost part that cannot be pickled, and the reason."""
     from ray import cloudpickle
 
     for path, part in _parts(value, name) if deepest else ():
@@ -50,7 +50,7 @@ def _culprit(value: object, name: str, error: Exception, deepest: int) -> tuple[
 
 
 def _parts(value: object, name: str) -> Iterator[tuple[str, object]]:
-    """What an object holds, each with its path."""
+    """Yield the parts of an object (closure, globals, items, attributes), each with its path."""
     if isinstance(value, FunctionType):
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             yield f"{name}.<{variable}>", cell.cell_contents
@@ -72,24 +72,25 @@ def _parts(value: object, name: str) -> Iterator[tuple[str, object]]:
 
 
 def own_folders() -> list[Path]:
-    """The folders of the modules in this process that are neither installed nor part of Python or of practicum."""
+    """Return the folders of all modules in this process that are not installed and belong neither to Python nor to
+    practicum."""
     named = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if "." not in name}
     paths = [Path(file).resolve() for name, file in named.items() if file and name != "practicum"]
-    tops = {path.parent.parent if path.name == "__init__.py" else path.parent for path in paths}
-    return sorted(top for top in tops if not _installed(top))
+    folders = {path.parent.parent if path.name == "__init__.py" else path.parent for path in paths}
+    return sorted(folder for folder in folders if not _installed(folder))
 
 
-def modules_beside(folder: Path) -> list[str]:
-    """The modules and packages of a folder, by path, for Ray's runtime environment."""
+def modules_in(folder: Path) -> list[str]:
+    """Return the paths of the modules and packages in a folder, for Ray's runtime environment."""
     files = sorted(folder.glob("*.py"))
     return [str(file) for file in files] + [str(init.parent) for init in sorted(folder.glob("*/__init__.py"))]
 
 
 def own_paths() -> list[str]:
-    """The folders in which this process finds modules and no installation does."""
+    """Return the folders on this process's module path that do not belong to an installation."""
     return [path for path in map(os.path.abspath, sys.path) if os.path.isdir(path) and not _installed(Path(path))]
 
 
 def _installed(folder: Path) -> bool:
-    known = (*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages(), sys.prefix)
-    return any(folder.is_relative_to(Path(each).resolve()) for each in known) or folder.suffix == ".zip"
+    installations = (*sysconfig.get_paths().values(), *site.getsitepackages(), site.getusersitepackages(), sys.prefix)
+    return any(folder.is_relative_to(Path(each).resolve()) for each in installations) or folder.suffix == ".zip"

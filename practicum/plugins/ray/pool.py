@@ -1,8 +1,8 @@
-"""The workers of a run: processes on the nodes of a cluster, each with so many attempts at once.
+"""Pool of worker processes on the nodes of a cluster, each with several concurrent attempts.
 
-A worker is an async actor of Ray, not a task: attempts that wait for a model or a server share a process, and going on
-with one is a single exchange. Ray decides on which node a worker starts; an attempt goes to the worker with the fewest.
-A worker that is lost is replaced, and its attempts are made again elsewhere.
+A worker is an async Ray actor, not a Ray task: attempts that wait for a model or a server share a process, and one call
+resumes an attempt. Ray chooses the node of a worker; an attempt goes to the worker with the fewest attempts. A lost
+worker is replaced, and its attempts are repeated on other workers.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from practicum.plugins.ray.pickling import own_paths
 from practicum.plugins.ray.shell import Shell
 
 CRASHES = 3
-"""How often an attempt is made again after its worker ended, if its node did not: it may be what ends workers."""
+"""Number of worker crashes, with the node still alive, after which an attempt fails: the attempt may cause the
+crashes."""
 
 IDLE = 30.0
-"""Seconds without an attempt after which a worker is given back to the cluster."""
+"""Time (s) without an attempt after which a worker is returned to the cluster."""
 
 LOOK = 0.5
-"""Seconds between two looks at whether what waits for a worker may go on waiting."""
+"""Interval (s) at which the pool checks whether attempts may continue to wait for a worker."""
 
 LONG = 5.0
-"""Seconds without any worker after which it is said why."""
+"""Time (s) without any worker after which the pool warns that the cluster is full."""
 
 OVERHEAD = 16
-"""Calls of a worker beside those of its attempts."""
+"""Concurrent calls of a worker in addition to the calls of its attempts."""
 
 CHECKED = 60.0
-"""Seconds within which a node must say that it has what the agent needs."""
+"""Timeout (s) for a node to load the agent or the scorer."""
 
 
 @dataclass(frozen=True)
 class Cargo:
-    """An agent or a scorer on its way to the workers: its name in messages, its key, and where Ray keeps its bytes."""
+    """Pickled agent or scorer: its name in messages, its key, and Ray's reference to its bytes."""
 
     name: str
     key: str
@@ -55,7 +56,7 @@ class Cargo:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process: Ray's handle, the node it runs on, and its attempts."""
+    """Worker process: its Ray actor, its node, and its number of attempts."""
 
     actor: Any
     node: str = ""
@@ -67,7 +68,7 @@ class Worker:
 
 
 class Pool:
-    """Makes attempts that take these resources each."""
+    """Pool of workers that need these resources each."""
 
     def __init__(self, resources: Resources) -> None:
         import ray
@@ -77,7 +78,7 @@ class Pool:
 
         cloudpickle.register_pickle_by_value(shell)
         demand = dict(resources.demand)
-        # Ray restarts none and repeats nothing: what was answered before is known here alone.
+        # Ray must not restart or retry: only this process has the answers that a repeated attempt needs.
         options: dict[str, Any] = {
             "num_cpus": demand.pop("CPU"), "num_gpus": demand.pop("GPU", 0), "max_restarts": 0, "max_task_retries": 0,
             "max_concurrency": 2 * resources.at_once + OVERHEAD,
@@ -87,7 +88,7 @@ class Pool:
         if resources.image:
             options["runtime_env"] = {"image_uri": resources.image}
         self.resources, self.at_once = resources, resources.at_once
-        self._tell: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self._class = ray.remote(Shell)
         self._options = {**options, "resources": demand}
         self._paths = own_paths()
@@ -101,20 +102,21 @@ class Pool:
 
     @property
     def nodes(self) -> list[str]:
-        """The ids of the nodes that have workers."""
+        """Ids of the nodes that have workers."""
         return list(dict.fromkeys(worker.node for worker in self._workers))
 
     @contextmanager
-    def telling(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """Within the block this is told why attempts wait, if they wait long."""
-        self._tell.append(tell)
+    def warnings_to(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """Send warnings of the pool to `listener` within the block: lost workers, and long waits."""
+        self._listeners.append(listener)
         try:
             yield
         finally:
-            self._tell.remove(tell)
+            self._listeners.remove(listener)
 
     async def cargo(self, name: str, data: bytes) -> Cargo:
-        """An agent or a scorer, pickled, that jobs may be about. Raises UsageError as `_check`."""
+        """Return the cargo of a pickled agent or scorer, which is checked and stored once. Raises UsageError as
+        `_check` does."""
         import ray
 
         key = sha256(data).hexdigest()
@@ -125,19 +127,19 @@ class Pool:
         return self._cargo[key]
 
     async def _check(self, cargo: Cargo) -> None:
-        """Have every node that can hold attempts load the cargo once. Raises UsageError that names the first that
-        cannot, and what it lacks."""
+        """Load the cargo once on every node that is large enough for a worker. Raise UsageError, with the address of
+        the node and the reason, if a node cannot load it."""
         from ray.exceptions import RayActorError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         connection.check_room(self.resources)
         demand = self.resources.demand
         fit = [n for n in connection.nodes() if all(n.offers.get(k, 0) >= v for k, v in demand.items())]
-        kept = {key: value for key, value in self._options.items() if key == "runtime_env"}
+        options = {key: value for key, value in self._options.items() if key == "runtime_env"}
 
         async def check(node: connection.ClusterNode) -> None:
             strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
-            actor = self._class.options(num_cpus=0, scheduling_strategy=strategy, **kept).remote(self._paths)
+            actor = self._class.options(num_cpus=0, scheduling_strategy=strategy, **options).remote(self._paths)
             worker = Worker(actor, node.id, node.address)
             try:
                 await asyncio.wait_for(self._load(worker, cargo), CHECKED)
@@ -147,12 +149,12 @@ class Pool:
                         "cluster.worker_failed",
                         f"a worker on {node.address} ended while it loaded {cargo.name}: {_brief(error)}",
                     ) from error
-                # The node left in the meantime.
+                # The node left the cluster during the check.
             except TimeoutError:
                 raise UsageError(
                     "cluster.worker_failed",
-                    f"the node {node.address} started no worker within {CHECKED:g} s: look at its logs, or take it out "
-                    "of the cluster",
+                    f"the node {node.address} did not start a worker within {CHECKED:g} s: check its logs, or remove "
+                    "the node from the cluster",
                 ) from None
             finally:
                 self._kill(worker)
@@ -163,10 +165,11 @@ class Pool:
         self, cargo: Cargo, job: Job, answer: Callable[[RayRequest], Awaitable[RayAnswer]], check: Callable[[], None],
         moved: Callable[[str, int], None],
     ) -> Any:  # fmt: skip
-        """What a job returns. `answer` gives it what it asks for, `check` raises if nothing may wait for a worker any
-        more, and `moved` is told of an attempt more (1) or less (-1) on a node.
+        """Run a job on a worker and return its result. `answer` answers the requests of the job. `check` raises if the
+        job must stop waiting for a worker. `moved` is called with a node and 1 when the job starts there, -1 when it
+        ends.
 
-        Raises what the job raised, and AgentError if workers end again and again under it.
+        Raises the error of the job, and AgentError if the worker crashes CRASHES times.
         """
         from ray.exceptions import RayActorError
 
@@ -175,15 +178,16 @@ class Pool:
             worker = await self._lend(check)
             moved(worker.node, 1)
             try:
-                return await self._make(worker, cargo, data, answer)
+                return await self._run_on(worker, cargo, data, answer)
             except RayActorError as error:
                 first = not worker.lost
                 self._lose(worker)
                 alive = any(node.id == worker.node for node in connection.nodes())
                 crashes += alive
                 if first:
-                    what = "a worker process ended on" if alive else "the cluster lost"
-                    self._say(f"{what} {worker.address}: its attempts are made again elsewhere ({_brief(error, 120)})")
+                    event = "a worker process ended on" if alive else "the cluster lost the node"
+                    reason = _brief(error, 120)
+                    self._warn(f"{event} {worker.address}: its attempts are repeated elsewhere ({reason})")
                 if crashes == CRASHES:
                     raise AgentError(
                         "agent.failed",
@@ -195,7 +199,7 @@ class Pool:
                 self._give_back(worker)
 
     async def close(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         for worker in [*self._workers, *self._starting.values()]:
             self._kill(worker)
         tasks = [*self._starting, *([self._looking] if self._looking else [])]
@@ -204,27 +208,27 @@ class Pool:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._workers.clear()
 
-    async def _make(
+    async def _run_on(
         self, worker: Worker, cargo: Cargo, data: bytes, answer: Callable[[RayRequest], Awaitable[RayAnswer]]
     ) -> Any:
-        """Make an attempt on this worker."""
+        """Run a job on this worker."""
         if cargo.key not in worker.loaded:
             worker.loaded[cargo.key] = asyncio.create_task(self._load(worker, cargo))
         await asyncio.shield(worker.loaded[cargo.key])
         key = f"{next(self._keys)}"
         try:
-            said = pickle.loads(await worker.actor.begin.remote(key, cargo.key, data))
-            while isinstance(said, RayRequest):
-                reply = await answer(said)
-                said = pickle.loads(await worker.actor.answer.remote(key, pickle.dumps(reply)))
+            message = pickle.loads(await worker.actor.begin.remote(key, cargo.key, data))
+            while isinstance(message, RayRequest):
+                reply = await answer(message)
+                message = pickle.loads(await worker.actor.answer.remote(key, pickle.dumps(reply)))
         except BaseException:
             if not worker.lost:
                 worker.actor.cancel.remote(key)
             raise
-        assert isinstance(said, RayOutcome)
-        if said.error is not None:
-            raise said.error
-        return said.value
+        assert isinstance(message, RayOutcome)
+        if message.error is not None:
+            raise message.error
+        return message.value
 
     async def _load(self, worker: Worker, cargo: Cargo) -> None:
         from ray.exceptions import RuntimeEnvSetupError
@@ -233,20 +237,20 @@ class Pool:
             missing = await worker.actor.load.remote(cargo.key, [cargo.ref], self.at_once)
         except RuntimeEnvSetupError as error:
             raise UsageError(
-                "cluster.worker_failed", f"the environment of {cargo.name} could not be made on a node: {_brief(error)}"
+                "cluster.worker_failed", f"a node could not set up the environment of {cargo.name}: {_brief(error)}"
             ) from error
         if missing is not None:
-            name, why = missing
+            name, reason = missing
             raise UsageError(
                 "cluster.worker_failed",
-                f"the node {worker.address} cannot load {cargo.name}: {why}. Install the package of {name!r} there, "
-                "or give an image that has it with `resources`",
+                f"the node {worker.address} cannot load {cargo.name}: {reason}. Install the package of {name!r} there, "
+                "or set an image that has it in `resources`",
             )
 
-    # ---- who works where
+    # ---- assignment of attempts to workers
 
     async def _lend(self, check: Callable[[], None]) -> Worker:
-        """The worker with the fewest attempts, once one has room."""
+        """Wait for a free worker and return the worker with the fewest attempts."""
         worker = min((w for w in self._workers if w.jobs < self.at_once), key=lambda w: w.jobs, default=None)
         if worker is None:
             turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -276,14 +280,14 @@ class Pool:
             worker.retiring = asyncio.get_running_loop().call_later(IDLE, self._retire, worker)
 
     def _serve(self, worker: Worker) -> None:
-        """Give those that wait longest the room of this worker."""
+        """Assign the free slots of this worker to the attempts that have waited longest."""
         while self._waiting and worker.jobs < self.at_once:
             turn, _ = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(self._taken(worker))
 
     def _grow(self) -> None:
-        """Start as many workers as those that wait need."""
+        """Start the workers that the waiting attempts need."""
         waiting = sum(not turn.done() for turn, _ in self._waiting)
         for _ in range(-(-waiting // self.at_once) - len(self._starting)):
             worker = Worker(self._class.options(**self._options).remote(self._paths))
@@ -312,14 +316,14 @@ class Pool:
             self._serve(worker)
 
     def _refuse(self, error: Exception) -> None:
-        """Nothing that waits gets a worker."""
+        """Fail all attempts that wait for a worker."""
         for turn, _ in self._waiting:
             if not turn.done():
                 turn.set_exception(error)
 
     async def _look(self) -> None:
-        """While something waits, see whether it may, and say why it does if no worker comes."""
-        began, told = time.monotonic(), False
+        """While attempts wait, fail those whose check raises, and warn once if no worker becomes available."""
+        began, warned = time.monotonic(), False
         while self._waiting:
             await asyncio.sleep(LOOK)
             verdicts: dict[Callable[[], None], Exception | None] = {}
@@ -331,20 +335,20 @@ class Pool:
             self._waiting = deque(each for each in self._waiting if not each[0].done())
             self._grow()
             if self._workers:
-                began, told = time.monotonic(), False
-            elif time.monotonic() - began > LONG and not told:
-                told = True
-                await self._say_full()
+                began, warned = time.monotonic(), False
+            elif time.monotonic() - began > LONG and not warned:
+                warned = True
+                await self._warn_full()
 
-    async def _say_full(self) -> None:
-        has = "; ".join(
+    async def _warn_full(self) -> None:
+        offers = "; ".join(
             f"{node.address} has {shown(node.offers)}" for node in await asyncio.to_thread(connection.nodes)
         )
-        self._say(f"attempts wait for the cluster: a worker takes {self.resources}, and all there is is in use: {has}")
+        self._warn(f"attempts wait for the cluster: a worker needs {self.resources}, and no node has room: {offers}")
 
-    def _say(self, text: str) -> None:
-        for tell in self._tell:
-            tell(text)
+    def _warn(self, text: str) -> None:
+        for listener in self._listeners:
+            listener(text)
 
     def _lose(self, worker: Worker) -> None:
         if not worker.lost:
@@ -376,6 +380,6 @@ def _raised(check: Callable[[], None]) -> Exception | None:
 
 
 def _brief(error: BaseException, most: int = 300) -> str:
-    """What Ray says of a failure, without the lines that name its own objects."""
+    """Return Ray's error message without the indented lines, which name Ray's internal objects."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     return " ".join(lines)[:most]

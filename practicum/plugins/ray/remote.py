@@ -1,10 +1,10 @@
-"""An agent and a scorer whose work is done on a cluster. To a run they are like those on its own machine.
+"""Agent and scorer that run on a cluster. A run uses them like a local agent and scorer.
 
-The run keeps the method, the journal, the budget and every model call. What crosses is the task with what the agent is
-shown, and then what the attempt asks for, which the run answers at the same places as always. So a run has the same
-journal on any number of workers, and a resume may use another.
+The run keeps the method, the journal, the budget and every model call. It sends the task and the view to a worker, and
+answers the requests of the attempt at the same places as for a local agent. So the journal is the same for any number
+of workers, and a resume may use a different number.
 
-An agent that makes one model call has nothing to move, and neither has one whose world is a server: they stay.
+Agents that make one model call, and agents with a server as their environment, have no work to move and stay local.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from practicum.plugins.ray.pool import Cargo, Pool
 
 @asynccontextmanager
 async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str) -> AsyncIterator[None]:
-    """Within the block the agent and the scorer of a run do their work on the pool, where there is work to move. The
-    names stand for them in messages. Raises UsageError if one cannot be pickled, or cannot be loaded on a node."""
+    """Run the agent and the scorer of a run on the pool within the block, if they have work to move. The names are used
+    in messages. Raises UsageError if one of them cannot be pickled, or cannot be loaded on a node."""
     agent, scorer = state.agent, state.scorer
     if agent.moves:
         approve = agent.approve if isinstance(agent, ToolsAgent) else None
@@ -43,13 +43,13 @@ async def spread(state: RunState, pool: Pool, agent_name: str, scorer_name: str)
         cargo = await pool.cargo(f"the scorer {scorer_name}", pickled(scorer, scorer_name))
         remote = RemoteWork(pool, cargo, state)
         state.scorer = RemoteScorer(remote, scorer.name, scorer.pure, scorer.needs_target)
-    with pool.telling(lambda text: state.observer.warned(text)):
+    with pool.warnings_to(lambda text: state.observer.warned(text)):
         yield
 
 
 @dataclass(frozen=True)
 class RemoteWork:
-    """The work of a run on a pool: what it is about, and how much of it is in flight on each node."""
+    """Jobs of a run on a pool, with the number of jobs in flight on each node."""
 
     pool: Pool
     cargo: Cargo
@@ -67,7 +67,7 @@ class RemoteWork:
 
 @dataclass(frozen=True)
 class RemoteAgent:
-    """An agent whose attempts are made on a cluster."""
+    """Agent whose attempts run on a cluster."""
 
     remote: RemoteWork
     journaled: bool
@@ -84,7 +84,7 @@ class RemoteAgent:
 
 @dataclass(frozen=True)
 class RemoteScorer:
-    """A scorer whose work is done on a cluster."""
+    """Scorer whose work is done on a cluster."""
 
     remote: RemoteWork
     name: str
@@ -96,13 +96,13 @@ class RemoteScorer:
         return score
 
 
-def _job(run: Run, task: Task, **more: Any) -> Job:
-    return Job(run.place, task, run.profile, run.room("agent"), kept=run.kept_of(task), **more)
+def _job(run: Run, task: Task, **fields: Any) -> Job:
+    return Job(run.place, task, run.profile, run.room("agent"), redacted=run.kept_of(task), **fields)
 
 
 @dataclass(frozen=True)
 class _Exchange:
-    """The run's side of an attempt. An attempt that is made again is answered as it was before."""
+    """The run's side of the exchange with an attempt. An attempt that is repeated gets the same answers again."""
 
     run: Run
     approve: Approve | None
@@ -114,7 +114,7 @@ class _Exchange:
         if key not in self.answered:
             try:
                 value = await self._value(request)
-                answer = RayAnswer(value, kept=self.run.kept_of(value.text) if request.kind == "reply" else {})
+                answer = RayAnswer(value, redacted=self.run.kept_of(value.text) if request.kind == "reply" else {})
             except PracticumError as error:
                 answer = RayAnswer(error=error)
             if request.kind == "recall":
@@ -123,38 +123,38 @@ class _Exchange:
         return self.answered[key]
 
     async def _value(self, request: RayRequest) -> Any:
-        at, given = self._at(request.at), request.given
+        at, args = self._at(request.at), request.args
         match request.kind:
             case "reply":
-                role, prompt, form, how = given
-                return await at.reply(role, prompt, form, **how)
+                role, prompt, form, options = args
+                return await at.reply(role, prompt, form, **options)
             case "mended":
-                return await at.mended(*given)
+                return await at.mended(*args)
             case "give_up":
-                return await at.give_up(*given)
+                return await at.give_up(*args)
             case "text":
-                return await at.ask_text(*given)
+                return await at.ask_text(*args)
             case "observed":
-                return await at.observe(request.name, _returning(given[0]))
+                return await at.observe(request.name, _returning(args[0]))
             case "recall":
                 decided = self.answered.get(("decided", request.at, request.name))
                 if decided is not None:
                     return decided.value
                 if at.recall(request.name) is None:
                     return None
-                # Kept from before a resume: the place is opened, and an attempt that is made again finds it here.
+                # Journaled before a resume: open the place, and store the value for an attempt that is repeated.
                 value = await at.once(request.name, _returning(None))
                 self.answered["decided", request.at, request.name] = RayAnswer(value)
                 return value
             case "decided":
-                return await at.once(request.name, _returning(given[0]))
+                return await at.once(request.name, _returning(args[0]))
             case "embed":
-                return await at.embed(*given)
+                return await at.embed(*args)
             case "approve":
-                return await approved(given[0], self.approve, self.run)
+                return await approved(args[0], self.approve, self.run)
 
     def _at(self, names: tuple[str, ...]) -> Run:
-        """The place that these names lead to from the attempt."""
+        """Return the run at the path `names` below the place of the attempt."""
         if not names:
             return self.run
         if names not in self.places:

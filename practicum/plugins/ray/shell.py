@@ -1,5 +1,5 @@
-"""The process of a worker, as Ray starts it. Its code travels by value, so that it can say what the worker lacks even
-where practicum itself cannot be imported there."""
+"""Entry point of a worker process that Ray starts. Its code is pickled by value, so that it can report missing modules
+even if practicum itself cannot be imported on the worker."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from typing import Any
 
 
 class Shell:
-    """Runs the jobs that it is given, many at once. Everything that crosses is pickled bytes, and what a worker lacks
-    is told as the name of the module and the error."""
+    """Ray actor that runs several jobs concurrently. All arguments and results are pickled bytes. A missing module is
+    returned as the name of the module and the error."""
 
     def __init__(self, paths: list[str]) -> None:
         import os
         import sys
 
-        # After what the worker has itself: folders of the driver that are on this machine too.
+        # Add the driver's folders that exist on this machine, after the worker's own paths.
         sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
     async def ready(self) -> tuple[str, str]:
-        """The id of the node, and its address."""
+        """Return the id of the node and its address."""
         import ray
 
         return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
     async def load(self, cargo: str, refs: list[Any], threads: int) -> tuple[str, str] | None:
-        """Load what jobs are about: the agent or the scorer. Returns the module that is missing, and the error."""
+        """Load the agent or the scorer of the jobs. Return None, or the name of a missing module and the error."""
         try:
             from practicum.plugins.ray import worker
         except ImportError as error:
             return error.name or str(error), str(error)
-        found: tuple[str, str] | None = await worker.load(cargo, refs, threads)
-        return found
+        missing: tuple[str, str] | None = await worker.load(cargo, refs, threads)
+        return missing
 
     async def begin(self, key: str, cargo: str, job: bytes) -> bytes:
-        """Begin a job; what it asks for first, or how it ended."""
+        """Start a job. Return its first request, or its outcome."""
         from practicum.plugins.ray import worker
 
-        said: bytes = await worker.begin(key, cargo, job)
-        return said
+        message: bytes = await worker.begin(key, cargo, job)
+        return message
 
     async def answer(self, key: str, answer: bytes) -> bytes:
-        """Go on with a job, given the answer to what it asked for; what it asks for next, or how it ended."""
+        """Resume a job with the answer to its request. Return its next request, or its outcome."""
         from practicum.plugins.ray import worker
 
-        said: bytes = await worker.answer(key, answer)
-        return said
+        message: bytes = await worker.answer(key, answer)
+        return message
 
     async def cancel(self, key: str) -> None:
-        """End a job that nobody waits for any more."""
+        """Cancel a job whose caller stopped waiting."""
         from practicum.plugins.ray import worker
 
         await worker.cancel(key)

@@ -1,7 +1,8 @@
-"""An attempt on a worker: the agent runs here with the tools and their world, and asks its run for all else.
+"""Attempts on a worker: the agent and its tools run here, and request everything else from the run.
 
-A job is a coroutine that stops whenever it needs its run. What it asks for is what the call that woke it returns, and
-the next call brings the answer: one exchange a model call, and nothing that the run has to listen to.
+A job is a coroutine that pauses whenever it needs the run. The call that resumed the job returns its next request, and
+the following call brings the answer: each model call takes one round trip, and the run does not need to listen on a
+port.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass
 class _JobExchange:
-    """A job's side of its exchange with the run."""
+    """The worker's side of the exchange between a job and the run."""
 
     job: Job
     task: asyncio.Task[RayOutcome] | None = None
-    kept: dict[str, str] = field(default_factory=dict)
+    redacted: dict[str, str] = field(default_factory=dict)
     opened: set[tuple[str, ...]] = field(default_factory=set)
     asked: asyncio.Future[RayRequest] = field(default_factory=asyncio.Future)
     answered: asyncio.Future[RayAnswer] = field(default_factory=asyncio.Future)
@@ -45,26 +46,26 @@ class _JobExchange:
         if at in self.opened:
             raise PlaceTaken(
                 "journal.place_taken",
-                f"the place '{'/'.join(at)}' was opened twice: give each effect a name of its own",
+                f"the place '{'/'.join(at)}' was opened twice: give each effect a different name",
             )
         self.opened.add(at)
 
     async def ask(self, request: RayRequest) -> Any:
-        """What the run answers. One request is made at a time."""
+        """Send a request to the run and return its answer. Requests are sent one at a time."""
         async with self.turn:
             self.asked.set_result(request)
             answer = await self.answered
             self.answered = asyncio.Future()
-        self.kept.update(answer.kept)
+        self.redacted.update(answer.redacted)
         if answer.error is not None:
             raise answer.error
         return answer.value
 
-    async def said(self) -> bytes:
-        """What the job asks for next, or how it ended."""
+    async def next_message(self) -> bytes:
+        """Return the next request of the job, or its outcome, as pickled bytes."""
         assert self.task is not None
-        waited: list[asyncio.Future[Any]] = [self.task, self.asked]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        pending: list[asyncio.Future[Any]] = [self.task, self.asked]
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         if self.task.done():
             return pickle.dumps(self.task.result())
         request, self.asked = self.asked.result(), asyncio.Future()
@@ -73,31 +74,31 @@ class _JobExchange:
 
 @dataclass(frozen=True)
 class WorkerRun:
-    """The run as an attempt on a worker sees it (`agents.base.AgentRun`), at the places `at` below the attempt."""
+    """Run for an attempt on a worker (`agents.base.AgentRun`), at the path `at_` below the place of the attempt."""
 
-    line: _JobExchange
+    exchange: _JobExchange
     at_: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
-        return "/".join([self.line.job.place, *self.at_])
+        return "/".join([self.exchange.job.place, *self.at_])
 
     @property
     def profile(self) -> Profile:
-        return self.line.job.profile
+        return self.exchange.job.profile
 
     def room(self, role: str) -> int:
-        return self.line.job.room
+        return self.exchange.job.room
 
     def at(self, name: str) -> WorkerRun:
         at = (*self.at_, name)
-        self.line.open(at)
-        return WorkerRun(self.line, at)
+        self.exchange.open(at)
+        return WorkerRun(self.exchange, at)
 
-    async def _ask(self, kind: Kind, name: str, *given: Any, opens: bool = True) -> Any:
+    async def _ask(self, kind: Kind, name: str, *args: Any, opens: bool = True) -> Any:
         if opens:
-            self.line.open((*self.at_, "", name))
-        return await self.line.ask(RayRequest(kind, self.at_, name, given))
+            self.exchange.open((*self.at_, "", name))
+        return await self.exchange.ask(RayRequest(kind, self.at_, name, args))
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: JSON | None = None) -> M:
         return await ask_for(self, role, prompt, schema, form)
@@ -106,8 +107,8 @@ class WorkerRun:
         self, role: str, prompt: Prompt, form: JSON, *, again: int = 0, temperature: float | None = None,
         output_tokens: int = 0,
     ) -> Reply:  # fmt: skip
-        how = {"again": again, "temperature": temperature, "output_tokens": output_tokens}
-        reply: Reply = await self._ask("reply", f"{role}~{again}", role, prompt, form, how)
+        options = {"again": again, "temperature": temperature, "output_tokens": output_tokens}
+        reply: Reply = await self._ask("reply", f"{role}~{again}", role, prompt, form, options)
         return reply
 
     async def mended(self, role: str) -> None:
@@ -124,32 +125,35 @@ class WorkerRun:
         return await self._ask("observed", name, await do())
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        known = await self._ask("recall", name, opens=False)
-        return await self._ask("decided", name, await do()) if known is None else known
+        stored = await self._ask("recall", name, opens=False)
+        return await self._ask("decided", name, await do()) if stored is None else stored
 
     def restored(self, value: T) -> T:
-        return with_values(value, self.line.kept) if self.line.kept else value
+        return with_values(value, self.exchange.redacted) if self.exchange.redacted else value
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        # What is asked of the run waits there for its turn.
+        # Requests wait for a slot in the run itself.
         return asyncio.Semaphore(1)
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of unit length, shape (n, d)."""
+        """Return vectors of unit length, shape (n, d)."""
         vectors: np.ndarray = await self._ask("embed", "vectors", tuple(texts))
         return vectors
 
     async def approve(self, call: GuardedCall) -> bool:
-        """Whether somebody allows a call that is held."""
+        """Return whether the user approves a held tool call."""
         return bool(await self._ask("approve", "approval", call, opens=False))
 
 
 _loaded: dict[str, Any] = {}
-_lines: dict[str, _JobExchange] = {}
+_exchanges: dict[str, _JobExchange] = {}
 
 
 async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str] | None:
-    """Load an agent or a scorer under this name. `threads` is how many functions that block may run at once."""
+    """Load an agent or a scorer under the key `cargo`. Return None, or the name of a missing module and the error.
+
+    `threads` is the number of blocking functions that may run concurrently.
+    """
     if cargo not in _loaded:
         [ref] = refs
         try:
@@ -161,42 +165,42 @@ async def load(cargo: str, refs: Sequence[Any], threads: int) -> tuple[str, str]
 
 
 async def begin(key: str, cargo: str, data: bytes) -> bytes:
-    """Begin a job; what it asks for first, or how it ended."""
+    """Start a job. Return its first request, or its outcome."""
     job: Job = pickle.loads(data)
-    line = _lines[key] = _JobExchange(job, kept=dict(job.kept))
-    line.task = asyncio.create_task(_outcome(_work(_loaded[cargo], job, WorkerRun(line))))
-    return await _going_on(key, line)
+    exchange = _exchanges[key] = _JobExchange(job, redacted=dict(job.redacted))
+    exchange.task = asyncio.create_task(_outcome(_work(_loaded[cargo], job, WorkerRun(exchange))))
+    return await _next_message(key, exchange)
 
 
 async def answer(key: str, data: bytes) -> bytes:
-    """Go on with a job."""
-    line = _lines[key]
-    line.answered.set_result(pickle.loads(data))
-    return await _going_on(key, line)
+    """Resume a job with an answer. Return its next request, or its outcome."""
+    exchange = _exchanges[key]
+    exchange.answered.set_result(pickle.loads(data))
+    return await _next_message(key, exchange)
 
 
 async def cancel(key: str) -> None:
-    """End a job."""
-    line = _lines.pop(key, None)
-    if line is not None and line.task is not None:
-        line.task.cancel()
-        await asyncio.wait([line.task])
+    """Cancel a job."""
+    exchange = _exchanges.pop(key, None)
+    if exchange is not None and exchange.task is not None:
+        exchange.task.cancel()
+        await asyncio.wait([exchange.task])
 
 
-async def _going_on(key: str, line: _JobExchange) -> bytes:
+async def _next_message(key: str, exchange: _JobExchange) -> bytes:
     try:
-        return await line.said()
+        return await exchange.next_message()
     finally:
-        if line.task is not None and line.task.done():
-            _lines.pop(key, None)
+        if exchange.task is not None and exchange.task.done():
+            _exchanges.pop(key, None)
 
 
-async def _work(thing: Any, job: Job, run: WorkerRun) -> Any:
+async def _work(loaded: Any, job: Job, run: WorkerRun) -> Any:
     if job.trace is not None:
-        return await thing(job.task, job.trace, run)
-    if isinstance(thing, ToolsAgent) and job.approves:
-        thing = replace(thing, approve=run.approve)
-    trace: Trace = await thing(job.task, job.view, run)
+        return await loaded(job.task, job.trace, run)
+    if isinstance(loaded, ToolsAgent) and job.approves:
+        loaded = replace(loaded, approve=run.approve)
+    trace: Trace = await loaded(job.task, job.view, run)
     return trace
 
 

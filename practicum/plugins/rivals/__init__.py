@@ -1,1 +1,1 @@
-"""Methods of other papers, to be compared with those of the core."""
+"""Methods from other papers, for comparison with the methods of the core."""

@@ -1,7 +1,7 @@
-"""APE: instructions are guessed from cases of inputs and right outputs, then scored, and the best ones varied (Zhou et
-al., 2023, section 3).
+"""APE: a model infers instructions from inputs with their right outputs; the instructions are scored, and the best are
+paraphrased (Zhou et al., 2023, section 3).
 
-docs/methods/ape.md says what differs from the paper.
+docs/methods/ape.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, de
 
 class Settings(BeamSettings):
     steps: int = Field(default=1, ge=1)
-    """The number of steps: in the first one instructions are guessed, in each further one the best are varied."""
+    """Number of steps: the first infers instructions, each further step paraphrases the best."""
     candidates: int = Field(default=50, ge=1)
-    """New candidates of a step, each written by a call of its own (paper: 50)."""
+    """Number of new candidates per step, each written by a separate call (paper: 50)."""
     demos: int = Field(default=5, ge=1)
-    """Cases that an instruction is guessed from, drawn anew for each candidate (paper: 5)."""
+    """Number of cases that an instruction is inferred from, drawn again for each candidate (paper: 5)."""
     beam: int = Field(default=4, ge=1)
-    """The number of candidates kept, and varied in further steps: the best ones."""
+    """Number of best candidates that are kept, and paraphrased in further steps."""
 
 
 def method(s: Settings) -> Method:
-    """Guess the instruction behind cases, then vary the best guesses."""
+    """Infer instructions from cases, then paraphrase the best."""
 
     def guesses_or_variants(
-        known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+        candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
     ) -> list[InstructionRequest]:
-        if not known:
+        if not candidates:
             return guesses(s.candidates, s.demos, lessons, rng)
-        varied = [known[n % len(known)] for n in range(s.candidates)]
-        return [InstructionRequest(VARY, (f"# The instruction\n{one.text}",), (one,)) for one in varied]
+        varied = [candidates[n % len(candidates)] for n in range(s.candidates)]
+        return [InstructionRequest(VARY, (f"# The instruction\n{entry.text}",), (entry,)) for entry in varied]
 
     return search("ape", s, propose(guesses_or_variants, s.warmth))
 
 
-def guesses(most: int, demos: int, lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
-    """Requests for `most` instructions, each guessed from `demos` cases drawn for it."""
-    drawn = [tuple(rng.sample(lessons, min(demos, len(lessons)))) for _ in range(most if lessons else 0)]
-    return [InstructionRequest(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
+def guesses(count: int, demos: int, lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
+    """Return requests for `count` instructions, each to be inferred from `demos` random cases."""
+    drawn = [tuple(rng.sample(lessons, min(demos, len(lessons)))) for _ in range(count if lessons else 0)]
+    return [InstructionRequest(INDUCE, (demonstrated(cases),), lessons=cases) for cases in drawn]
 
 
 INDUCE = Instructions(

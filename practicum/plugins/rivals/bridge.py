@@ -1,8 +1,8 @@
-"""Searches whose loop is a package's (`gepa`, `dspy`), which blocks, beside an event loop that must not block.
+"""Adapter for searches with the blocking loop of another package (`gepa`, `dspy`).
 
-The package runs in a thread and asks for coroutines, which run in the event loop one at a time, in the order in which
-they are asked for. So places, journal and budget stay in one thread, and if the package repeats itself given the same
-answers, the journal resumes it. What the package prints is dropped: standard output belongs to the command.
+The package runs in a thread and requests coroutines. They run in the event loop one at a time, in the order of the
+requests. So places, journal and budget stay in one thread, and a resume works from the journal if the package is
+deterministic. Output of the package is dropped, because standard output belongs to the command.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from practicum.engine.run import Run
 from practicum.methods.blocks.attempt import once
 
 AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
-"""Called in the thread: runs a coroutine function in the event loop and returns its result."""
+"""Function for the thread: runs a coroutine function in the event loop and returns its result."""
 
-_Question = tuple[Callable[[], Awaitable[Any]], Future[Any]]
+_Request = tuple[Callable[[], Awaitable[Any]], Future[Any]]
 
 
 class Abandoned(BaseException):
-    """The search has ended. Not an Exception, which a package may catch to go on."""
+    """Raised in the thread when the search has ended. Not an Exception, because a package might catch it and
+    continue."""
 
 
 @asynccontextmanager
 async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIterator[Any]]:
-    """Run `work(ask)` in a thread.
+    """Run `work(ask)` in a thread, and yield an iterator over the results of the requested coroutines.
 
-    Gives an iterator over the results of what it asks for. The thread gets a result when the iteration goes on. The
-    iteration ends by raising what `work` raised, if anything; leaving the context ends the thread when it asks again.
+    The thread receives a result when the iteration continues. At its end, the iteration raises the error of `work`, if
+    any. After the context is left, the next request ends the thread.
     """
     loop = asyncio.get_running_loop()
-    asked: asyncio.Queue[_Question | None] = asyncio.Queue()
-    question: _Question | None = None
+    requests: asyncio.Queue[_Request | None] = asyncio.Queue()
+    request: _Request | None = None
     errors: list[Exception] = []
     over = False
 
     def ask(do: Callable[[], Awaitable[Any]]) -> Any:
         answer: Future[Any] = Future()
-        loop.call_soon_threadsafe(asked.put_nowait, (do, answer))
+        loop.call_soon_threadsafe(requests.put_nowait, (do, answer))
         return answer.result()
 
     def run() -> None:
@@ -61,12 +62,12 @@ async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIter
         except Exception as error:
             errors.append(error)
         finally:
-            loop.call_soon_threadsafe(asked.put_nowait, None)
+            loop.call_soon_threadsafe(requests.put_nowait, None)
 
     async def results() -> AsyncIterator[Any]:
-        nonlocal question, over
-        while (question := await asked.get()) is not None:
-            do, answer = question
+        nonlocal request, over
+        while (request := await requests.get()) is not None:
+            do, answer = request
             result = await do()
             yield result
             answer.set_result(result)
@@ -79,15 +80,15 @@ async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIter
         yield results()
     finally:
         while not over:
-            if question is not None and not question[1].done():
-                question[1].set_exception(Abandoned())
-            question = await asked.get()
-            over = question is None
+            if request is not None and not request[1].done():
+                request[1].set_exception(Abandoned())
+            request = await requests.get()
+            over = request is None
 
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Drop what this thread writes to standard output and error; other threads write as before."""
+    """Drop the output of this thread to standard output and error; other threads are not affected."""
     mutes: dict[str, _Mute] = {}
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -104,7 +105,7 @@ def muted() -> Iterator[None]:
 
 
 class _Mute:
-    """A stream that drops what some threads write."""
+    """Stream that drops the output of some threads."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -119,8 +120,8 @@ class _Mute:
 
 @dataclass(eq=False)
 class PackageSearch(ABC):
-    """A schedule whose steps are the iterations of a package. The package calls `optimize` in its own thread, which
-    asks for coroutines; these run in the event loop. A step ends when one of them returns its report."""
+    """Schedule with the iterations of a package as its steps. `optimize` runs the package in a thread and requests
+    coroutines, which run in the event loop. A step ends when a coroutine returns its report."""
 
     method: Method
     tasks: Sequence[Task]
@@ -130,10 +131,10 @@ class PackageSearch(ABC):
 
     @abstractmethod
     def optimize(self, ask: AskModel) -> None:
-        """The package's search, in its own thread."""
+        """Run the search of the package. Called in its thread."""
 
     async def steps(self) -> AsyncIterator[StepReport]:
-        """Run to the end."""
+        """Run the search to the end, and yield the report of each step."""
         self.losses, self.step = Losses(self.run), 0
         self.begin()
         async with bridged(self.optimize) as results:
@@ -144,7 +145,7 @@ class PackageSearch(ABC):
         self.losses.close()
 
     def begin(self) -> None:
-        """Begin the next step."""
+        """Start the next step."""
         self.step += 1
         self.at = self.run.at(f"step {self.step}")
         self.clock = Clock(self.at)
@@ -152,15 +153,15 @@ class PackageSearch(ABC):
         self.lessons: list[Lesson] = []
 
     async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
-        """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge
-        gives the feedback, they are ordinary attempts at the place `name`."""
+        """Return attempts for the comparison of candidates, each made once per run. Evaluations do not call a judge, so
+        if a judge gives the feedback, they are ordinary attempts at the place `name`."""
         if self.run.judged:
             return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
         split = "compared" if self.validation is None else "val"
         return await self.at.evaluate(self.method.act, split, tasks, context)
 
     def report(self, delta: Delta, arm: str | None, data: dict[str, Any], val: float | None) -> StepReport:
-        """The step that ends with this delta."""
+        """Apply the delta and return the report of the step."""
         outcome = self.context.apply(delta)
         self.context = outcome.context
         return StepReport(

@@ -1,7 +1,7 @@
-"""A chain of agents: each works on what the one before it hands on, and the last one answers (ChatDev, Qian et al.,
-2024, section 3.1: the chat chain).
+"""A chain of agents: each agent works on the output of the previous agent, and the last agent answers (ChatDev, Qian et
+al., 2024, section 3.1: the chat chain).
 
-It learns nothing: a rival of MAEL. docs/methods/chain.md says what differs from the paper.
+Does not learn: a baseline for MAEL. docs/methods/chain.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.none import Settings as Unlearned
 from practicum.methods.none import unlearned
-from practicum.plugins.rivals.teamwork import Contribution, asked, by_team
+from practicum.plugins.rivals.teamwork import Contribution, ask_member, by_team
 
 
 class Settings(Unlearned):
     warmth: float = Field(default=0.2, ge=0)
-    """The temperature of the agents."""
+    """Temperature of the agents."""
 
 
 def method(s: Settings) -> Method:
-    """Plan, solve, review, answer: an agent each."""
-    return unlearned("chain", by_team(handed_on, ANSWER, s.warmth), s.online, calls=len(PHASES) + 1)
+    """Plan, solve, review and answer, each with a separate agent."""
+    return unlearned("chain", by_team(run_phases, ANSWER, s.warmth), s.online, calls=len(PHASES) + 1)
 
 
-async def handed_on(task: Task, run: Run) -> tuple[Sequence[Step], str]:
-    """Each phase in order. An agent sees the task and what the phase before it came to, and nothing of what led to
-    that."""
+async def run_phases(task: Task, run: Run) -> tuple[Sequence[Step], str]:
+    """Run the phases in order. An agent sees only the task and the result of the previous phase."""
     text, steps = "", list[Step]()
-    for name, told in PHASES.items():
-        handed = f"# What you are handed\n{text}" if text else ""
-        text = (await asked(told, [handed], Contribution, task, run.at(name))).text
+    for name, instructions in PHASES.items():
+        previous = f"# What you are handed\n{text}" if text else ""
+        text = (await ask_member(instructions, [previous], Contribution, task, run.at(name))).text
         steps.append(Step(name, text))
     return steps, f"# What you are handed\n{text}"
 
@@ -63,7 +62,7 @@ in full, with all that was wrong put right. If nothing was wrong, hand it on as 
         "wrong put right.",
     ),
 }
-"""The agents of the chain before the last one, in order."""
+"""Agents of the chain before the last agent, in order."""
 
 ANSWER = Instructions(
     full="""\

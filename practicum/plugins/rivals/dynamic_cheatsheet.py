@@ -1,8 +1,8 @@
-"""Dynamic Cheatsheet: one sheet of strategies, written anew as a whole for or after each task (Suzgun et al., 2025).
+"""Dynamic Cheatsheet: one sheet of strategies, rewritten as a whole before or after each task (Suzgun et al., 2025).
 
-It has two forms: cumulative, and retrieval and synthesis, where the sheet is rewritten before each task from attempts
-at similar tasks. The sheet is the text of one entry. A rewrite loses what it does not repeat, which is how such a
-context collapses. docs/methods/dynamic_cheatsheet.md says what differs from the paper.
+It has two forms: cumulative, and retrieval with synthesis, which rewrites the sheet before each task from attempts at
+similar tasks. The sheet is the text of one entry. A rewrite loses everything that it does not repeat, so the context
+can collapse. docs/methods/dynamic_cheatsheet.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEE
 from practicum.retrieval.search import Filter
 
 SHEET = "cheatsheet"
-"""The section of the one entry that is the sheet."""
+"""Section of the single entry that holds the sheet."""
 
 CASES = "cases"
-"""The section of the attempts from which a sheet is written for a task."""
+"""Section of the attempts that a sheet for a task is written from."""
 
 
 class Settings(Batched, RetrievalSettings):
     form: Literal["cumulative", "synthesis"] = "cumulative"
     """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
     k: int = Field(default=3, ge=1)
-    """synthesis: the number of attempts that a sheet is written from."""
+    """synthesis: number of similar attempts that a sheet is written from."""
 
     CLASHES: ClassVar = (needs("k", form="synthesis"),)
 
 
 def method(s: Settings) -> Method:
-    """Attempt with the sheet, then rewrite it; or rewrite it for the task, then attempt."""
+    """Attempt tasks with the sheet and then rewrite it, or rewrite it for each task and then attempt the task."""
     whole = s.form == "cumulative"
     synthesis = Synthesis(s.k)
     act = answer(full_view) if whole else synthesis.act
@@ -67,7 +67,7 @@ def method(s: Settings) -> Method:
         act_roles=() if whole else ("curator",),
         show_roles=() if whole else ("curator",),
         act_calls=1 if whole else 2,
-        costs="one call a step",
+        costs="one call per step",
     )
 
 
@@ -78,21 +78,22 @@ class Sheet(Output):
 
 
 async def attempts_as_lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Each attempt as it was: the writer of the sheet judges it, as in the paper. If a sheet was written for the task,
-    the lesson has it, and rests on what it was written from too."""
+    """Return each attempt unchanged as a lesson: the writer of the sheet judges it, as in the paper. If a sheet was
+    written for the task, the data of the lesson has it, and the lesson has the sources of the entries that the sheet
+    used."""
     lessons = []
-    for made in attempts:
-        if not made.trace.lost:
-            found = [entry for id, _ in made.retrieved if (entry := context.get(id)) is not None]
-            sources = ordered_union([made.sources, *(entry.sources for entry in found)])
-            data = {"input": made.task.input, "sheet": made.trace.data.get("sheet", "")}
-            lessons.append(Lesson(made.place, evidence(made), sources=sources, data=data))
+    for attempt in attempts:
+        if not attempt.trace.lost:
+            used = [entry for id, _ in attempt.retrieved if (entry := context.get(id)) is not None]
+            sources = ordered_union([attempt.sources, *(entry.sources for entry in used)])
+            data = {"input": attempt.task.input, "sheet": attempt.trace.data.get("sheet", "")}
+            lessons.append(Lesson(attempt.place, evidence(attempt), sources=sources, data=data))
     return lessons
 
 
 async def rewrite(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Rewrite the sheet after each step from the old one and the new attempts. If the call fails, which is counted, the
-    sheet stays as it is."""
+    """Rewrite the sheet after each step from the old sheet and the new attempts. If the call fails, which is counted,
+    the sheet is unchanged."""
     old = sheet(context)
     attempts = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
     text = await _written(WRITER, old, attempts, run) if lessons else ""
@@ -101,8 +102,8 @@ async def rewrite(lessons: Sequence[Lesson], context: Context, run: Run) -> Delt
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """A sheet that is written for each task, from the sheet so far and the last `k` attempts at similar tasks
-    (retrieval and synthesis). If there are no attempts, or if the call fails, the sheet so far is shown."""
+    """Retrieval with synthesis: writes a sheet for each task, from the sheet so far and `k` stored attempts at similar
+    tasks. Without stored attempts, or if the call fails, the sheet so far is shown."""
 
     k: int
 
@@ -111,7 +112,7 @@ class Synthesis:
         return view
 
     async def act(self, task: Task, context: Context, run: Run) -> Attempt:
-        """An attempt whose trace keeps the sheet that was written for it, "" if none was."""
+        """Attempt the task with its sheet. The data of the trace has the sheet that was written for it, or ""."""
         view, text = await self._written(context, task, run)
 
         async def shown(context: Context, task: Task, run: Run) -> View:
@@ -121,21 +122,21 @@ class Synthesis:
         return replace(attempt, trace=replace(attempt.trace, data={**attempt.trace.data, "sheet": text}))
 
     async def _written(self, context: Context, task: Task, run: Run) -> tuple[View, str]:
-        found = await run.nearest(context, task.input, self.k, Filter(section=CASES))
+        similar = await run.nearest(context, task.input, self.k, Filter(section=CASES))
         old = sheet(context)
-        parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in found), f"# The next task\n{task.input}"]
-        text = await _written(PREPARER, old, parts, run.at("sheet")) if found else ""
+        parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in similar), f"# The next task\n{task.input}"]
+        text = await _written(PREPARER, old, parts, run.at("sheet")) if similar else ""
         view = View() if old is None else render_selected([old])
         if text:
-            read = partial(tuple, [*(f.entry for f in found), *view.entries()])
+            entries = partial(tuple, [*(f.entry for f in similar), *view.entries()])
             page = visible_to_model(text)
-            view = View(pages=(page,), tokens=count_tokens(page), retrieved=similarities(found), entries=read)
+            view = View(pages=(page,), tokens=count_tokens(page), retrieved=similarities(similar), entries=entries)
         return view, text
 
 
 async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Keep every attempt, to be found by its task, and the sheet that was written for the last task, from which the
-    next one will be written."""
+    """Store every attempt with its task as the key, and the sheet of the last task, which the next sheets start
+    from."""
     cases = (Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons)
     written = [x for x in lessons if x.data["sheet"]][-1:]
     return Delta((*cases, *(e for x in written for e in _next_sheet(sheet(context), x.data["sheet"], [x]))))
@@ -154,11 +155,11 @@ def _next_sheet(old: Entry | None, text: str, lessons: Sequence[Lesson]) -> tupl
     return (Update(old.id, text, sources=sources, lessons=ids),)
 
 
-async def _written(told: Instructions, old: Entry | None, parts: Sequence[str], run: Run) -> str:
-    before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = told.prompt(run.profile, [*run.agent_instructions, before, *parts])
-    said = await run.try_ask("curator", prompt, Sheet, Count.LOST_UPDATES)
-    return clean(said.sheet) if said is not None else ""
+async def _written(instructions: Instructions, old: Entry | None, parts: Sequence[str], run: Run) -> str:
+    current = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
+    prompt = instructions.prompt(run.profile, [*run.agent_instructions, current, *parts])
+    output = await run.try_ask("curator", prompt, Sheet, Count.LOST_UPDATES)
+    return clean(output.sheet) if output is not None else ""
 
 
 CONTENTS = """\
@@ -189,7 +190,7 @@ WRITTEN = (
         Sheet(sheet=f"{DATE}\n- Say in one sentence what was done, once a call has succeeded.").model_dump_json(),
     ),
 )
-"""A first sheet, and the continuation of another one."""
+"""Worked examples: a first sheet, and an update of a sheet."""
 
 PREPARED = (
     Turn(
@@ -203,7 +204,7 @@ PREPARED = (
         Sheet(sheet="- In salt air and salt water: bronze. Steel rusts there.").model_dump_json(),
     ),
 )
-"""Sheets for the next task."""
+"""Worked examples: sheets for the next task."""
 
 SMALL = """\
 You keep the cheatsheet of an agent: what helps it with the tasks to come. From the attempts you are shown keep \

@@ -1,7 +1,7 @@
-"""ERM, Exemplar-guided Reflection with Memory: typical failures are worked out before an instruction is criticised;
-criticisms and worked failures that help are remembered, others forgotten (Yan et al., 2025, section 3).
+"""ERM, Exemplar-guided Reflection with Memory: a model solves typical failures before it criticises an instruction;
+criticisms and solved failures that help are remembered, others are deleted (Yan et al., 2025, section 3).
 
-docs/methods/erm.md says what differs from the paper.
+docs/methods/erm.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -42,39 +42,40 @@ from practicum.retrieval.scripts import alike
 from practicum.tasks.scoring.rules import normalise
 
 EXEMPLARS = "exemplars"
-"""The section of exemplars: tasks with their right answers, which the agent is shown."""
+"""Section of exemplars: tasks with their right answers that are shown to the agent."""
 
 SHARPNESS = 10.0
-"""How much more often what helped is drawn: the inverse of the softmax's temperature."""
+"""Inverse of the temperature of the softmax over priorities: larger values draw helpful criticisms more often."""
 
 NEAR = 4
-"""So many times more exemplars are looked up than are shown, for their priority to choose among."""
+"""Ratio of retrieved to shown exemplars. The exemplars to show are selected by priority."""
 
 MARGIN = 2
-"""What harmed so many times more often than it helped is forgotten."""
+"""A memory is deleted when its harmful votes exceed its helpful votes by this number."""
 
 
 class Settings(SearchSettings, RetrievalSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "feedback": 2, "recalled": 1, "k": 3}
 
     steps: int = Field(default=6, ge=1)
-    """The number of steps."""
+    """Number of steps."""
     batch: int = Field(default=50, ge=1)
-    """Tasks on which every instruction is scored: the same ones in each step, drawn once."""
+    """Number of tasks on which every instruction is scored: the same tasks in each step, drawn once."""
     beam: int = Field(default=4, ge=1)
-    """The number of instructions kept: the best ones (paper: 4)."""
+    """Number of best instructions that are kept (paper: 4)."""
     errors: int = Field(default=8, ge=1)
-    """Failures of an instruction that one reflection sees."""
+    """Maximum number of failures of an instruction in one reflection."""
     feedback: int = Field(default=4, ge=1)
-    """The most criticisms that a reflection gives, each of which gives a new instruction."""
+    """Maximum number of criticisms per reflection; each criticism gives a new instruction."""
     recalled: int = Field(default=2, ge=0)
-    """Remembered criticisms that each instruction is also edited by; 0: none."""
+    """Number of remembered criticisms that each instruction is edited with in addition; 0: none."""
     k: int = Field(default=5, ge=0)
-    """The number of exemplars that the agent is shown (paper: 5); 0: none."""
+    """Number of exemplars that are shown to the agent (paper: 5); 0: none."""
 
 
 def method(s: Settings) -> Method:
-    """Work out failures, criticise, edit by new and remembered criticism, keep the best and what helped."""
+    """Solve failures, criticise, edit with new and remembered criticisms, keep the best instructions and helpful
+    memories."""
     show = with_exemplars(s.k)
     act = answer(show)
     return Method(
@@ -87,7 +88,7 @@ def method(s: Settings) -> Method:
         update=remembering(expanded(0, s.feedback + s.recalled, s.warmth), s.recalled),
         accept=judging_feedback(select(s.beam)),
         roles=("curator", "reflector"),
-        costs="trying the beam on the batch, a reflection on each, an edit by each criticism, trying the edits",
+        costs="attempts with the beam and the edits on the batch, a reflection on each, an edit for each criticism",
     )
 
 
@@ -109,30 +110,30 @@ class Reflected(Output):
 
 
 def priority(entry: Entry) -> float:
-    """How much a memory has helped, in (0, 1): the share of helpful votes, 0.5 without any."""
+    """Return the priority of a memory, in (0, 1): its smoothed share of helpful votes; 0.5 without votes."""
     return (entry.helpful + 1) / (entry.helpful + entry.harmful + 2)
 
 
 def by_exemplars(most: int) -> Critic:
-    """Work out typical failures, then say what is wrong with the instruction: up to `most` points, a lesson each. An
-    exemplar whose answer is not the task's right one is dropped."""
+    """Return a critic that solves typical failures and then criticises the instruction: up to `most` criticisms, a
+    lesson each. Exemplars with an answer that differs from the task's target are dropped."""
 
     async def criticised(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
         errors = "\n\n".join(f"Case {n}\n{evidence(r)}" for n, r in enumerate(group, 1))
-        said, sources = await asked_about(parent, group, errors, REFLECT, Reflected, run)
-        if said is None:
+        output, sources = await asked_about(parent, group, errors, REFLECT, Reflected, run)
+        if output is None:
             return []
         right: list[dict[str, Any]] = []
-        for made in said.exemplars:
-            failed = group[made.case - 1] if 0 < made.case <= len(group) else None
+        for exemplar in output.exemplars:
+            failed = group[exemplar.case - 1] if 0 < exemplar.case <= len(group) else None
             target = failed.task.target if failed is not None and run.labels else None
-            if failed is not None and target is not None and normalise(made.answer) == normalise(target):
-                about = {"task": failed.task.input, "answer": target, "sources": [*failed.sources]}
-                right.append({**about, "solution": clean(made.solution)})
+            if failed is not None and target is not None and normalise(exemplar.answer) == normalise(target):
+                fields = {"task": failed.task.input, "answer": target, "sources": [*failed.sources]}
+                right.append({**fields, "solution": clean(exemplar.solution)})
         worked = "\n\n".join(f"Task: {x['task']}\nSolution: {x['solution']}\nAnswer: {x['answer']}" for x in right)
         detail = f"{errors}\n\n# How some of it is done right\n{worked}" if worked else errors
         data = {"parent": "" if parent is None else parent.id, "exemplars": right}
-        points = [point for text in said.feedback[:most] if (point := clean(text))]
+        points = [point for text in output.feedback[:most] if (point := clean(text))]
         return [
             Lesson(f"{run.place}/{n}", text, detail, sources=sources, data=data) for n, text in enumerate(points, 1)
         ]
@@ -141,7 +142,7 @@ def by_exemplars(most: int) -> Critic:
 
 
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
-    """`reflect`, and a vote for each exemplar that an attempt of the step was shown: by whether it succeeded."""
+    """Return `reflect` with additional lessons that vote on the exemplars shown in the attempts, by their success."""
 
     async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons = await reflect(attempts, context, run)
@@ -156,9 +157,9 @@ def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
 
 
 def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
-    """`update` from the criticisms of the step and, for each instruction that has some, up to `recalled` remembered
-    ones, drawn by the exponential of their priority. New criticisms and exemplars are added; what harmed too often is
-    forgotten."""
+    """Return an update seam that runs `update` on the criticisms of the step and, for each criticised instruction, up
+    to `recalled` remembered criticisms, drawn by a softmax over priorities. New criticisms and exemplars are added;
+    memories with too many harmful votes are deleted."""
 
     async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         fresh = [x for x in lessons if x.text]
@@ -189,33 +190,34 @@ def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
 
 
 def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
-    """`accept`, then a vote on every criticism that instructions were written from: helpful if one of these was kept.
-    A new criticism is remembered only then, and only if none like it is remembered already."""
+    """Return an accept seam that runs `accept` and then votes on every criticism that instructions were written from:
+    helpful if one of these instructions was kept. A new criticism is stored only if it was helpful, and no similar
+    criticism is stored."""
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-        kept = await accept(context, delta, attempts, run)
+        accepted_delta = await accept(context, delta, attempts, run)
         tried = {id for add in new_candidates(delta) for id in add.lessons}
-        helped = {id for add in new_candidates(kept) for id in add.lessons}
+        helped = {id for add in new_candidates(accepted_delta) for id in add.lessons}
         memory = context.in_section(FEEDBACK)
-        known, edits = [e.text for e in memory], list[Edit]()
-        for edit in kept.edits:
+        stored, edits = [e.text for e in memory], list[Edit]()
+        for edit in accepted_delta.edits:
             if not isinstance(edit, Add) or edit.section != FEEDBACK:
                 edits.append(edit)
             elif helped.intersection(edit.lessons):
-                texts = [edit.text, *known]
+                texts = [edit.text, *stored]
                 vectors = await run.at(f"like {edit.lessons[0]}").embed(texts)
                 if not alike(texts, vectors, 1, run.same_from).any():
-                    known.append(edit.text)
+                    stored.append(edit.text)
                     edits.append(edit)
-        judged = [(e.id, e.data["lesson"] in helped) for e in memory if e.data["lesson"] in tried]
-        return replace(kept, edits=(*edits, *(Vote(id, int(good), int(not good), 1) for id, good in judged)))
+        votes = [(e.id, e.data["lesson"] in helped) for e in memory if e.data["lesson"] in tried]
+        return replace(accepted_delta, edits=(*edits, *(Vote(id, int(good), int(not good), 1) for id, good in votes)))
 
     return accepted
 
 
 def with_exemplars(k: int) -> ShowSeam:
-    """The best instruction and, as earlier turns, the `k` exemplars with the highest product of similarity and
-    priority, the best last. A task is no exemplar of itself."""
+    """Return a show seam: the best instruction and, as earlier turns, the `k` exemplars with the highest product of
+    similarity and priority, the best last. A task is never its own exemplar."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         view = await best_instruction(context, task, run)

@@ -1,7 +1,8 @@
-"""EvoMAC: a team that changes while it works. Its result is checked, what fails is traced back to members, and members
+"""EvoMAC: a team that changes during the task; its result is checked, faults are traced back to members, and members
 are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
 
-It learns nothing across tasks: a rival of MAEL (its table 1). docs/methods/evomac.md says what differs from the paper.
+Does not learn across tasks: a baseline for MAEL (its table 1). docs/methods/evomac.md lists the differences from the
+paper.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.none import Settings as Unlearned
 from practicum.methods.none import unlearned
-from practicum.plugins.rivals.teamwork import Contribution, asked, by_team
+from practicum.plugins.rivals.teamwork import Contribution, ask_member, by_team
 
 
 class Settings(Unlearned):
     SMALL: ClassVar[Mapping[str, Any]] = {"agents": 2, "iterations": 1}
 
     agents: int = Field(default=4, ge=1)
-    """The most members of a team."""
+    """Maximum number of members of a team."""
     iterations: int = Field(default=3, ge=0)
-    """How often the team may be changed; it stays as it is once every check passes."""
+    """Maximum number of changes of the team; it is not changed when all checks pass."""
     warmth: float = Field(default=0.2, ge=0)
-    """The temperature of the agents."""
+    """Temperature of the agents."""
 
 
 class Member(Output):
@@ -60,37 +61,37 @@ class Faults(Output):
 
 
 def method(s: Settings) -> Method:
-    """Work as a team, check, change the team, work again; then answer."""
-    act = by_team(partial(evolved, s.agents, s.iterations), ANSWER, s.warmth)
+    """Work as a team, check the result, change the team and repeat, then answer."""
+    act = by_team(partial(run_team, s.agents, s.iterations), ANSWER, s.warmth)
     calls = 2 + (s.iterations + 1) * s.agents + 3 * s.iterations + 1
     return unlearned("evomac", act, s.online, calls)
 
 
-async def evolved(most: int, iterations: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
-    """Forward: the members work one after the other. Backward: what fails a check is traced back to members, and the
-    team is changed. The last result counts."""
+async def run_team(most: int, iterations: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
+    """Run rounds of a team. Forward pass: the members work one after the other. Backward pass: faults are traced back
+    to members, and the team is changed. Return the steps and the result of the last round."""
     size = f"# The most members\n{most}"
-    team = (await asked(COORDINATE, [size], Team, task, run.at("coordinate"))).members[:most]
-    tests = _listed("# Checks", (await asked(TEST, [], Checks, task, run.at("test"))).checks)
+    team = (await ask_member(COORDINATE, [size], Team, task, run.at("coordinate"))).members[:most]
+    tests = _listed("# Checks", (await ask_member(TEST, [], Checks, task, run.at("test"))).checks)
     steps = list[Step]()
     for n in range(iterations + 1):
         at, result = run.at(f"round {n + 1}"), ""
-        for place, member in enumerate(team, 1):
+        for number, member in enumerate(team, 1):
             job = f"# Your job\n{member.job}"
-            made = await asked(WORK, [result, job], Contribution, task, at.at(f"member {place}"))
-            steps.append(Step(member.name, made.text))
-            result = "\n\n".join(filter(None, (result or "# The result so far", f"## {member.name}\n{made.text}")))
+            part = await ask_member(WORK, [result, job], Contribution, task, at.at(f"member {number}"))
+            steps.append(Step(member.name, part.text))
+            result = "\n\n".join(filter(None, (result or "# The result so far", f"## {member.name}\n{part.text}")))
         if n == iterations:
             break
-        faults = (await asked(VERIFY, [result, tests], Faults, task, at.at("verify"))).faults
+        faults = (await ask_member(VERIFY, [result, tests], Faults, task, at.at("verify"))).faults
         if not faults:
             break
         members = "# The team\n" + "\n".join(f"- {member.name}: {member.job}" for member in team)
-        found = _listed("# What is wrong with the result", faults)
-        causes = (await asked(GRADIENT, [members, result, found], Faults, task, at.at("gradient"))).faults
-        why = _listed("# What has to change about the team", causes)
-        steps.append(Step("feedback", "\n\n".join((found, why))))
-        team = (await asked(UPDATE, [members, why, size], Team, task, at.at("update"))).members[:most] or team
+        problems = _listed("# What is wrong with the result", faults)
+        causes = (await ask_member(GRADIENT, [members, result, problems], Faults, task, at.at("gradient"))).faults
+        changes = _listed("# What has to change about the team", causes)
+        steps.append(Step("feedback", "\n\n".join((problems, changes))))
+        team = (await ask_member(UPDATE, [members, changes, size], Team, task, at.at("update"))).members[:most] or team
     return steps, result
 
 

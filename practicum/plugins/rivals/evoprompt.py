@@ -1,7 +1,7 @@
-"""EvoPrompt: instructions evolve. Two parents are crossed, the result is changed, and the fittest survive (Guo et al.,
-2024, section 3.2: the genetic algorithm).
+"""EvoPrompt: a genetic algorithm over instructions; a model crosses two parents and mutates the result, and the best
+instructions survive (Guo et al., 2024, section 3.2).
 
-docs/methods/evoprompt.md says what differs from the paper.
+docs/methods/evoprompt.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from practicum.plugins.rivals.examples import example
 from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, propose, roulette, search
 
 DEMOS = 5
-"""Cases that an instruction of the first generation is written from."""
+"""Number of cases that an instruction of the first generation is inferred from."""
 
 
 class Settings(BeamSettings):
     steps: int = Field(default=11, ge=1)
-    """The first generation, and the generations after it (paper: 10)."""
+    """Number of generations, including the first (paper: 10 after the first)."""
     candidates: int = Field(default=10, ge=1)
-    """New candidates of a generation, each written by a call of its own (paper: 10)."""
+    """Number of new candidates per generation, each written by a separate call (paper: 10)."""
     beam: int = Field(default=10, ge=1)
-    """The size of the population: the best of the old and the new candidates survive (paper: 10)."""
+    """Size of the population: the best old and new candidates survive (paper: 10)."""
 
 
 def method(s: Settings) -> Method:
-    """Cross, change, select."""
+    """Cross pairs of instructions, mutate the result, select the best."""
 
-    def generation(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
-        if len(known) < 2:
-            return guesses(s.candidates, DEMOS, lessons, rng)  # there is no pair to cross yet
-        return [crossed(*roulette(known, rng)) for _ in range(s.candidates)]
+    def generation(
+        candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+    ) -> list[InstructionRequest]:
+        if len(candidates) < 2:
+            return guesses(s.candidates, DEMOS, lessons, rng)  # no pair to cross yet
+        return [crossed(*roulette(candidates, rng)) for _ in range(s.candidates)]
 
     return search("evoprompt", s, propose(generation, s.warmth))
 

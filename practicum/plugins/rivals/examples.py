@@ -1,4 +1,5 @@
-"""What several worked examples for small models share: a number, a tool's use, a piece of writing and a choice."""
+"""Parts of worked examples for small models, shared by several methods: a calculation, a tool call, a text, a
+choice."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ Input: the blade of a chisel
 Output: steel"""
 
 
-def example(said: str | Output, *parts: str) -> Turn:
-    """An answer, or an instruction, and the parts of the prompt that it was given to."""
-    form = Instruction(instruction=said) if isinstance(said, str) else said
+def example(answer: str | Output, *parts: str) -> Turn:
+    """Return a worked example: the parts of a prompt, and its answer. A text is the answer to a request for an
+    instruction."""
+    form = Instruction(instruction=answer) if isinstance(answer, str) else answer
     return Turn("\n\n".join(parts), form.model_dump_json())

@@ -1,9 +1,9 @@
-"""ExpeL: experience is gathered by trying again, insights are drawn from it and voted on, and a new task is attempted
-with the insights and the most similar solved tasks (Zhao et al., 2024, section 4).
+"""ExpeL: gathers experience by retries, extracts insights and votes on them, and attempts new tasks with the insights
+and the most similar solved tasks (Zhao et al., 2024, section 4).
 
-An insight starts with two votes, gains one if the model agrees with it, loses one if the model doubts it, and is
-removed at zero. The method learns from success and failure, not from the right answer. docs/methods/expel.md says what
-differs from the paper.
+An insight starts with two votes. It gains a vote if the model agrees with it, loses one if the model doubts it, and is
+removed at zero votes. The method learns from success and failure, not from the right answer. docs/methods/expel.md
+lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ INSIGHTS = "rules"
 
 
 FIRST_VOTES = 2
-"""Votes that an insight starts with."""
+"""Number of votes of a new insight."""
 
 DOUBTED = 3
-"""Votes that an insight loses by one doubt while the list is full (the authors' code)."""
+"""Number of votes that a doubt removes from an insight while the list is full (as in the authors' code)."""
 
 PAIR = "pair"
-"""The key in the data of a lesson that shows a failure beside a success at one task."""
+"""Key in the data of a lesson that shows failures and a success at the same task."""
 
 
 class Settings(Batched, RetrievalSettings):
     batch: int = Field(default=8, ge=1)
-    """Tasks attempted at once before the context changes."""
+    """Number of tasks per step, attempted before the context changes."""
     rounds: int = Field(default=3, ge=1)
-    """The most retries of a failed task, each with a reflection (paper: 3)."""
+    """Maximum number of retries of a failed task, each after a reflection (paper: 3)."""
     together: int = Field(default=8, ge=1)
-    """Successes at different tasks that one call compares (paper: 8)."""
+    """Number of successes at different tasks that one call compares (paper: 8)."""
     insights: int = Field(default=20, ge=1)
-    """The number of insights from which on the list counts as full, so that a doubt weighs more (authors' code: 20)."""
+    """Number of insights at which the list is full: a doubt then removes more votes (authors' code: 20)."""
     k: int = Field(default=2, ge=1)
-    """The number of solved tasks shown: the most similar ones (paper: 2 to 6)."""
+    """Number of most similar solved tasks that are shown (paper: 2 to 6)."""
 
 
 def method(s: Settings) -> Method:
-    """Retry failures, draw insights, show insights and solved tasks."""
+    """Retry failures, extract insights, show insights and solved tasks."""
     show = joined(rest(EPISODES), similar_turns(s.k, EPISODES))
     act = answer(show)
     insights = pruned(VotedInsights(s.together, s.insights), 0, EPISODES)
@@ -75,12 +75,12 @@ def method(s: Settings) -> Method:
         update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,
         roles=("reflector", "curator"),
-        costs="retries, reflections, a call for each failure that was mended and for each few successes",
+        costs="retries, reflections, a call for each failure solved by a retry and for each group of successes",
     )
 
 
 def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
-    """The edits of two updates from the same lessons."""
+    """Return an update seam with the edits of two updates from the same lessons."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return await first(lessons, context, run) + await second(lessons, context, run)
@@ -89,18 +89,18 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
 
 
 async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """For each task that was solved at last, a lesson with its answer and the successful try, and before it one with
-    the failed tries beside that one, if there were any. A task that was never solved teaches nothing."""
+    """Return lessons for each solved task: the failed tries together with the successful try, if any failed, and then
+    the successful try with its answer. Unsolved tasks give no lessons."""
     lessons = []
     for attempt in map(without_target, attempts):
         tries = [attempt, *_retries(attempt)]
-        solved = next((one for one in tries if one.feedback.success is True and not one.trace.lost), None)
+        solved = next((each for each in tries if each.feedback.success is True and not each.trace.lost), None)
         if solved is None:
             continue
-        failed = [one for one in tries if one.feedback.success is False and not one.trace.lost]
+        failed = [each for each in tries if each.feedback.success is False and not each.trace.lost]
         if failed:
-            shown = [*(f"Failed:\n{evidence(one)}" for one in failed), f"Succeeded:\n{evidence(solved)}"]
-            pair = Lesson(f"{attempt.place}/pair", "", "\n\n".join(shown), sources=attempt.sources, data={PAIR: True})
+            texts = [*(f"Failed:\n{evidence(each)}" for each in failed), f"Succeeded:\n{evidence(solved)}"]
+            pair = Lesson(f"{attempt.place}/pair", "", "\n\n".join(texts), sources=attempt.sources, data={PAIR: True})
             lessons.append(pair)
         data = {**solved_as(solved.trace), "good": True}
         lessons.append(Lesson(attempt.place, attempt.task.input, evidence(solved), sources=attempt.sources, data=data))
@@ -108,9 +108,9 @@ async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run
 
 
 def _retries(attempt: Attempt) -> list[Attempt]:
-    """The tries after the first one."""
-    made = [(one.trace, one.feedback) for one in attempt.rounds]
-    return [replace(attempt, trace=t, feedback=f) for t, f in made if t is not None and f is not None]
+    """Return the retries of an attempt, each as an attempt."""
+    retries = [(each.trace, each.feedback) for each in attempt.rounds]
+    return [replace(attempt, trace=t, feedback=f) for t, f in retries if t is not None and f is not None]
 
 
 class RuleOperation(Output):
@@ -129,11 +129,11 @@ class Operations(Output):
 
 @dataclass(frozen=True, slots=True)
 class VotedInsights:
-    """An update: operations on the insights from the attempts of a step, a call for each pair of a failure and a
-    success at one task, then one for each `together` successes. Each call reads the insights that the call before it
-    left. From `most` insights on a doubt weighs more.
+    """Update seam that edits insights from the attempts of a step: a call for each task that failed before it
+    succeeded, then a call for each `together` successes. Each call reads the insights as changed by the previous call.
+    From `most` insights on, a doubt removes more votes.
 
-    A call that fails, or an operation on an insight that does not exist, changes nothing and is counted.
+    A failed call, or an operation on an unknown insight, changes nothing and is counted.
     """
 
     together: int
@@ -141,43 +141,44 @@ class VotedInsights:
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         pairs = [[lesson] for lesson in lessons if lesson.detail and lesson.data.get(PAIR)]
-        alone = [lesson for lesson in lessons if lesson.detail and not lesson.data.get(PAIR)]
-        successes = [alone[n : n + self.together] for n in range(0, len(alone), self.together)]
+        single = [lesson for lesson in lessons if lesson.detail and not lesson.data.get(PAIR)]
+        successes = [single[n : n + self.together] for n in range(0, len(single), self.together)]
         delta = Delta()
         for n, group in enumerate([*pairs, *successes], 1):
-            told = COMPARE if n <= len(pairs) else GENERALIZE
-            delta = await self._decided(told, group, context, delta, run.at(str(n), sources_of(group)))
+            instructions = COMPARE if n <= len(pairs) else GENERALIZE
+            delta = await self._decided(instructions, group, context, delta, run.at(str(n), sources_of(group)))
         return delta
 
     async def _decided(
-        self, told: Instructions, group: Sequence[Lesson], context: Context, before: Delta, run: Run
+        self, instructions: Instructions, group: Sequence[Lesson], context: Context, previous: Delta, run: Run
     ) -> Delta:
-        # What waits for review is in no prompt.
-        ready, waiting = run.ready(before)
-        tried = draft(context, ready)
-        now = tried.outcome.context
-        full = len(now.in_section(INSIGHTS)) >= self.most
+        # Edits that wait for review must not appear in a prompt.
+        ready, waiting = run.ready(previous)
+        drafted = draft(context, ready)
+        current = drafted.outcome.context
+        full = len(current.in_section(INSIGHTS)) >= self.most
         parts = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(group, 1)]
-        pages = render_full(now, EPISODES).pages or ("(no insights yet)",)
-        prompt = told.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The insights")
+        pages = render_full(current, EPISODES).pages or ("(no insights yet)",)
+        prompt = instructions.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The insights")
         prompt = replace(prompt, closing=FULL if full else "")
-        said = await run.try_ask("curator", prompt, Operations, Count.LOST_UPDATES)
-        edits = [edit for one in ([] if said is None else said.operations) for edit in self._edits(one, now, full, run)]
+        output = await run.try_ask("curator", prompt, Operations, Count.LOST_UPDATES)
+        operations = [] if output is None else output.operations
+        edits = [edit for operation in operations for edit in self._edits(operation, current, full, run)]
         sources, ids = sources_of(group), tuple(lesson.id for lesson in group)
-        named = (e if isinstance(e, Add) else replace(e, id=tried.refs.get(e.id, e.id)) for e in edits)
-        made = Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in named))
-        # The insights of the calls before this one were read too.
-        return tried.delta + traced(made, group, now) + waiting
+        resolved = (e if isinstance(e, Add) else replace(e, id=drafted.refs.get(e.id, e.id)) for e in edits)
+        decided = Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in resolved))
+        # The call also read the insights of the previous calls, so they are traced as sources.
+        return drafted.delta + traced(decided, group, current) + waiting
 
-    def _edits(self, said: RuleOperation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
-        id, text = said.id.strip(" []()#"), clean(said.text)
-        if said.op == "ADD":
+    def _edits(self, operation: RuleOperation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
+        id, text = operation.id.strip(" []()#"), clean(operation.text)
+        if operation.op == "ADD":
             return [Add(INSIGHTS, text, helpful=FIRST_VOTES)] if text else []
         entry = context.get(id)
-        if entry is None or entry.section != INSIGHTS or (said.op == "EDIT" and text in ("", entry.text)):
+        if entry is None or entry.section != INSIGHTS or (operation.op == "EDIT" and text in ("", entry.text)):
             run.count(Count.UNKNOWN_INSIGHTS)
             return []
-        match said.op:
+        match operation.op:
             case "AGREE":
                 return [Vote(id, helpful=1)]
             case "REMOVE":
@@ -197,9 +198,9 @@ EDIT: an insight should become more general, more exact or clearer; give its id 
 ADD: something that no insight says yet; give its text."""
 
 
-def _example(told: str, insights: str, attempt: str, **said: str) -> Turn:
-    decided = Operations(operations=[RuleOperation.model_validate(said)])
-    return Turn(f"# The insights\n{insights}\n\n{told}\n\n# Attempt 1\n{attempt}", decided.model_dump_json())
+def _example(task: str, insights: str, attempt: str, **fields: str) -> Turn:
+    operations = Operations(operations=[RuleOperation.model_validate(fields)])
+    return Turn(f"# The insights\n{insights}\n\n{task}\n\n# Attempt 1\n{attempt}", operations.model_dump_json())
 
 
 COMPARED = (
@@ -217,7 +218,7 @@ COMPARED = (
         "the words.",
     ),
 )  # fmt: skip
-"""A failure and a success at one task, and what follows from them."""
+"""Worked examples: a failure and a success at one task, with the operation that follows."""
 
 GENERALIZED = (
     _example(
@@ -236,11 +237,11 @@ GENERALIZED = (
         op="ADD", text="If a part is used at sea or by the sea, choose a material that salt water does not harm.",
     ),
 )  # fmt: skip
-"""Successes, and what follows from them."""
+"""Worked examples: successes, with the operation that follows."""
 
 
-def _told(shown: str, find: str, small: str, examples: tuple[Turn, ...]) -> Instructions:
-    """Both tasks of the curator: what it is shown, and what it looks for."""
+def _curator(shown: str, find: str, small: str, examples: tuple[Turn, ...]) -> Instructions:
+    """Return the instructions of the curator, for the attempts that it sees and for its goal."""
     return Instructions(
         full=f"""\
 You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \
@@ -263,7 +264,7 @@ An insight holds for many tasks and names none of them.""",
     )
 
 
-COMPARE = _told(
+COMPARE = _curator(
     "tries of one task: some failed, and the last one succeeded. You are not told the right answer beyond that.",
     "Compare them. Find out what the successful try did that the failed ones did not, and whether that is a habit, a "
     "check, a way to plan or a fact that holds for tasks of this kind.",
@@ -271,7 +272,7 @@ COMPARE = _told(
     COMPARED,
 )
 
-GENERALIZE = _told(
+GENERALIZE = _curator(
     "attempts at different tasks, all of which succeeded.",
     "Find out what they have in common: ways to plan, to look things up, to calculate, to use tools, to check and to "
     "state the answer that led to success here and will lead to it elsewhere.",

@@ -1,9 +1,9 @@
-"""GEPA: instructions evolve by reflection on traces, and parents are drawn from a Pareto front (Agrawal et al., 2025,
+"""GEPA: evolves instructions by reflection on traces, with parents drawn from a Pareto front (Agrawal et al., 2025,
 section 3).
 
-The loop is that of the `gepa` package: it chooses parents, draws minibatches, and accepts what scores higher on them.
-Each iteration is a step, and each accepted candidate an entry: the best one is shown, the others are hidden. With
-`groups`, Combee's parallel scan reflects on a minibatch. docs/methods/gepa.md says what differs from the paper.
+The loop is run by the `gepa` package: it selects parents, draws minibatches, and accepts candidates that score higher
+on them. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden. With
+`groups`, Combee's parallel scan reflects on a minibatch. docs/methods/gepa.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from practicum.plugins.rivals.search import (
 )
 
 HIDDEN = f".{SECTION}"
-"""The section of candidates that are not the best."""
+"""Section of the candidates that are not the best."""
 
 
 class Settings(CandidateSettings):
@@ -51,13 +51,14 @@ class Settings(CandidateSettings):
     REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
 
     attempts: int = Field(default=400, ge=1)
-    """The number of attempts after which no new iteration begins."""
+    """Number of attempts after which no new iteration starts."""
     minibatch: int = Field(default=3, ge=1)
-    """Tasks of an iteration, on which a new instruction must score higher than its parent."""
+    """Number of tasks per iteration. A new instruction must score higher on them than its parent."""
     select: Literal["pareto", "current_best", "epsilon_greedy", "top_k_pareto"] = "pareto"
-    """How the parent instruction is chosen."""
+    """Strategy for the selection of the parent instruction."""
     groups: int = Field(default=1, ge=1)
-    """Groups of a minibatch that are reflected on in parallel before one call joins the results; 1: one call in all."""
+    """Number of groups of a minibatch that are reflected on in parallel, before one call joins the results; 1: a single
+    call."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(lambda s: s.groups > s.minibatch, "groups={s.groups} exceeds minibatch={s.minibatch}: lower groups"),
@@ -66,7 +67,8 @@ class Settings(CandidateSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt a minibatch, write a new instruction from it, keep it if it is better, compare all on the same tasks."""
+    """Attempt a minibatch, write a new instruction from the attempts, keep it if it is better, compare all candidates
+    on the same tasks."""
     act = answer(best_instruction)
     update = rewritten(s.warmth)
     if s.groups > 1:
@@ -82,40 +84,42 @@ def method(s: Settings) -> Method:
         accept=always,
         schedule=pareto_search(s.minibatch, s.attempts, s.select),
         roles=("reflector",),
-        costs="trying each candidate on a minibatch, a reflection a step",
+        costs="attempts with each candidate on a minibatch, one reflection per step",
     )
 
 
 def rewritten(warmth: float) -> UpdateSeam:
-    """Rewrite the instruction from attempts under it. A failed call is counted and changes nothing."""
+    """Return an update seam that rewrites the instruction from attempts with it. A failed call is counted and changes
+    nothing."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        now = next((e.text for e in ranked(context)), "(none yet)")
-        asked = InstructionRequest(REFLECTOR, (f"# The instruction now\n{now}", cases(lessons)), lessons=tuple(lessons))
-        made = await written(asked, warmth, "reflector", run)
-        return Delta(() if made is None else (made,))
+        text = next((e.text for e in ranked(context)), "(none yet)")
+        parts = (f"# The instruction now\n{text}", cases(lessons))
+        request = InstructionRequest(REFLECTOR, parts, lessons=tuple(lessons))
+        add = await written(request, warmth, "reflector", run)
+        return Delta(() if add is None else (add,))
 
     return update
 
 
 def joined(warmth: float) -> Join:
-    """Join the instructions of the groups into one."""
+    """Return a join that combines the instructions of the groups into one instruction."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
-        made = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]
-        if len(made) < 2:
-            return Delta(tuple(made))
-        parts = tuple(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
-        sources, lessons = ordered_union(a.sources for a in made), ordered_union(a.lessons for a in made)
-        one = await written(InstructionRequest(JOINER, parts), warmth, "reflector", replace(run, about=sources))
-        return Delta(() if one is None else (replace(one, sources=sources, lessons=lessons),))
+        adds = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]
+        if len(adds) < 2:
+            return Delta(tuple(adds))
+        parts = tuple(f"# Instruction {n}\n{add.text}" for n, add in enumerate(adds, 1))
+        sources, lessons = ordered_union(a.sources for a in adds), ordered_union(a.lessons for a in adds)
+        combined = await written(InstructionRequest(JOINER, parts), warmth, "reflector", replace(run, about=sources))
+        return Delta(() if combined is None else (replace(combined, sources=sources, lessons=lessons),))
 
     return join
 
 
 def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
-    """Iterations until `attempts` were made. Candidates are compared on the validation tasks if there are any, else on
-    the tasks that are learned from."""
+    """Return a schedule that runs iterations until `attempts` are made. Candidates are compared on the validation tasks
+    if given, else on the training tasks."""
     options = {"candidate_selection_strategy": select, "max_metric_calls": attempts}
     return lambda method, tasks, context, run, validation: ParetoSearch(
         method, tasks, context, run, validation, {**options, "reflection_minibatch_size": min(minibatch, len(tasks))}
@@ -124,8 +128,8 @@ def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
 
 @dataclass(eq=False)
 class ParetoSearch(PackageSearch):
-    """The adapter, strategy, callback and logger of the package. `ids` are the entries of its candidates, in its order;
-    the first candidate is what the run starts from, which may be none."""
+    """Adapter, reflection strategy, callback and logger for the package. `ids` has the entry of each candidate, in the
+    package's order. The first candidate is the initial instruction of the run; its id is None without one."""
 
     options: Mapping[str, Any]
     ids: list[str | None] = field(default_factory=list)
@@ -143,13 +147,13 @@ class ParetoSearch(PackageSearch):
     def optimize(self, ask: AskModel) -> None:
         from gepa.api import optimize
 
-        self.ask, known = ask, ranked(self.context)
-        self.ids.append(known[0].id if known else None)
+        self.ask, candidates = ask, ranked(self.context)
+        self.ids.append(candidates[0].id if candidates else None)
         compared = self.tasks if self.validation is None else self.validation.tasks
-        # The package's protocols name methods that it does not need.
+        # The package's protocols have methods that are not needed here.
         adapter: Any = self
         optimize(
-            {SECTION: known[0].text if known else ""}, list(self.tasks), list(compared), adapter=adapter,
+            {SECTION: candidates[0].text if candidates else ""}, list(self.tasks), list(compared), adapter=adapter,
             reflection_strategy=adapter, callbacks=[adapter], logger=adapter, seed=self.run.seed,
             track_best_outputs=False, **self.options,
         )  # fmt: skip
@@ -158,7 +162,7 @@ class ParetoSearch(PackageSearch):
         from gepa.core.adapter import EvaluationBatch
 
         scores: list[float] = self.ask(partial(self._scores, candidate[SECTION], tuple(batch)))
-        # The package does not look at the attempts.
+        # The package does not use the attempts.
         return EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=list(batch))
 
     def make_reflective_dataset(self, candidate: object, eval_batch: Any, components: object) -> Mapping[str, Any]:
@@ -174,13 +178,14 @@ class ParetoSearch(PackageSearch):
         self.ask(partial(self._ended, event["state"]))
 
     def log(self, message: str) -> None:
-        """The package's log is not needed: steps report the same."""
+        """Drop the package's log: the steps report the same information."""
 
     # ---- in the event loop
 
     async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
-        """The score of each task: under the parent, then under its child, then, if the child was better, under the
-        child on all tasks to compare on. The very first instruction is compared before the first iteration."""
+        """Return the score of each task. The package calls this with the parent, then with its child, and, if the child
+        was better, with the child on all comparison tasks. Before the first iteration, it compares the initial
+        instruction."""
         context = only(text)
         if not self.vals or self.tries == 2:
             attempts = await self.compared(tasks, context, f"compared {len(self.vals)}")
@@ -194,7 +199,7 @@ class ParetoSearch(PackageSearch):
         return [visible_score(attempt, self.run) or 0.0 for attempt in attempts]
 
     async def _rewritten(self, text: str) -> str:
-        """A better instruction, learned from the parent's attempts; "" if there is none."""
+        """Return an improved instruction, learned from the parent's attempts; "" if the calls failed."""
         context = only(text)
         self.run.require_own(sources_of(self.attempts))
         self.lessons = await self.method.reflect(self.attempts, context, self.at.at("reflect"))
@@ -205,21 +210,21 @@ class ParetoSearch(PackageSearch):
         return self.proposal.text if self.proposal is not None else ""
 
     async def _ended(self, state: Any) -> StepReport:
-        """The step that an iteration was. `state` holds all candidates by number, the first one as 0."""
+        """Return the report of an iteration. `state` has all candidates by number, starting at 0."""
         self.losses.count(self.attempts, self.lessons)
-        arm, before = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
+        arm, count = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
         scores = list(state.program_full_scores_val_set)
         best = scores.index(max(scores))  # the oldest on ties
         delta = self._delta(state, best)
         data = {
-            "parent": arm, "accepted": len(self.ids) > before, "attempts": state.total_num_evals,
+            "parent": arm, "accepted": len(self.ids) > count, "attempts": state.total_num_evals,
             "candidates": len(self.ids), "best": self.ids[best], "best_score": round(scores[best], 6),
         }  # fmt: skip
         val = self.vals[state.program_candidates[best][SECTION]] if self.validation is not None else None
         return self.report(delta, arm, data, val)
 
     def _delta(self, state: Any, best: int) -> Delta:
-        """The entry of a new candidate, and what changed about the others: score, front, and which is shown."""
+        """Return the edits of an iteration: a new candidate, and changed scores, fronts and sections of the others."""
         updates, adds = list[Edit](), list[Edit]()
         for n, candidate in enumerate(state.program_candidates):
             first = state.parent_program_for_candidate[n][0]
@@ -230,16 +235,16 @@ class ParetoSearch(PackageSearch):
             data |= {} if parent is None else {"parent": parent.id}
             section = SECTION if n == best else HIDDEN
             if n == len(self.ids):
-                made = self.proposal or Add(SECTION, candidate[SECTION])
-                # It was written from its parent, so it also rests on the parent's sources.
-                sources = ordered_union([made.sources, parent.sources]) if parent is not None else made.sources
-                adds.append(replace(made, section=section, data=data, sources=sources))
+                add = self.proposal or Add(SECTION, candidate[SECTION])
+                # The new candidate was written from its parent, so it also has the parent's sources.
+                sources = ordered_union([add.sources, parent.sources]) if parent is not None else add.sources
+                adds.append(replace(add, section=section, data=data, sources=sources))
                 self.ids.append(f"e{self.context.next_number}")
             elif (entry := self._entry(n)) is not None:
                 data = {**entry.data, **data}
                 if (section, data) != (entry.section, dict(entry.data)):
                     updates.append(Update(entry.id, section=section, data=data))
-        # Candidates of an earlier run beside its best one.
+        # Hide the candidates of an earlier run that are not in this search.
         updates += [Update(e.id, section=HIDDEN) for e in self.context.in_section(SECTION) if e.id not in self.ids]
         return Delta((*updates, *adds))
 

@@ -1,7 +1,7 @@
-"""A group chat: agents of different roles talk about the task, a manager says whose turn it is, and the chat ends when
-one of them says that the task is done (AutoGen, Wu et al., 2023, section 2.2: dynamic group chat).
+"""A group chat: agents with different roles discuss the task, a manager chooses the next speaker, and the chat ends
+when an agent reports that the task is done (AutoGen, Wu et al., 2023, section 2.2: dynamic group chat).
 
-It learns nothing: a rival of MAEL (its table 1). docs/methods/group_chat.md says what differs from the paper.
+Does not learn: a baseline for MAEL (its table 1). docs/methods/group_chat.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.none import Settings as Unlearned
 from practicum.methods.none import unlearned
-from practicum.plugins.rivals.teamwork import Contribution, asked, by_team
+from practicum.plugins.rivals.teamwork import Contribution, ask_member, by_team
 
 
 class Settings(Unlearned):
     SMALL: ClassVar[Mapping[str, Any]] = {"turns": 4}
 
     turns: int = Field(default=10, ge=1)
-    """The most messages, after which the chat ends (AutoGen: 10)."""
+    """Maximum number of messages in the chat (AutoGen: 10)."""
     warmth: float = Field(default=0.2, ge=0)
-    """The temperature of the agents."""
+    """Temperature of the agents."""
 
 
 class NextSpeaker(Output):
     """The manager's choice."""
 
-    model_config = ConfigDict(title="Turn")  # models read this name of the schema
+    model_config = ConfigDict(title="Turn")  # models see this title in the schema
 
     next: Literal["planner", "worker", "critic"] = Field(description="who speaks next")
 
@@ -45,23 +45,24 @@ class Message(Contribution):
 
 
 def method(s: Settings) -> Method:
-    """Talk until the task is done, then answer."""
-    act = by_team(partial(chatted, s.turns), ANSWER, s.warmth)
+    """Discuss the task until it is done, then answer."""
+    act = by_team(partial(run_chat, s.turns), ANSWER, s.warmth)
     return unlearned("group_chat", act, s.online, calls=2 * s.turns + 1)
 
 
-async def chatted(turns: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
-    """The chat: every message is read by all. It ends with the first message that says so, or after `turns`."""
-    said, chat = list[Step](), ""
+async def run_chat(turns: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
+    """Run the chat: all members read every message. It ends when a member reports the task as done, or after `turns`
+    messages."""
+    messages, chat = list[Step](), ""
     for n in range(1, turns + 1):
         at = run.at(f"turn {n}")
-        name = (await asked(MANAGER, [chat], NextSpeaker, task, at.at("manager"))).next
-        message = await asked(MEMBERS[name], [chat], Message, task, at.at(name))
-        said.append(Step(name, message.text))
-        chat = "# The chat so far\n" + "\n\n".join(f"{step.kind}: {step.text}" for step in said)
+        name = (await ask_member(MANAGER, [chat], NextSpeaker, task, at.at("manager"))).next
+        message = await ask_member(MEMBERS[name], [chat], Message, task, at.at(name))
+        messages.append(Step(name, message.text))
+        chat = "# The chat so far\n" + "\n\n".join(f"{step.kind}: {step.text}" for step in messages)
         if message.done:
             break
-    return said, chat
+    return messages, chat
 
 
 def _member(full: str, small: str) -> Instructions:
@@ -89,7 +90,7 @@ MEMBERS = {
         "You are the critic: say what is wrong with the result, or that it is right.",
     ),
 }
-"""The members beside the manager, by name."""
+"""Members without the manager, by name."""
 
 MANAGER = Instructions(
     full="""\

@@ -1,10 +1,10 @@
-"""MIPROv2: instructions and demonstrations are proposed, and their combinations searched by Bayesian optimization
-(Opsahl-Ong et al., 2024, section 4).
+"""MIPROv2: a model proposes instructions, attempts give demonstrations, and Bayesian optimization searches their
+combinations (Opsahl-Ong et al., 2024, section 4).
 
-The optimizer is that of the `dspy` package: it draws sets of demonstrations from successful attempts, has a model
-propose instructions, and searches their combinations. Each comparison that it makes ends a step. Instructions and
-demonstrations are entries: those of the best combination are shown, the others are hidden. docs/methods/mipro.md says
-what differs from the paper.
+The optimizer is part of the `dspy` package: it draws sets of demonstrations from successful attempts, has a model
+propose instructions, and searches their combinations. Each comparison ends a step. Instructions and demonstrations are
+entries: the entries of the best combination are shown, the others are hidden. docs/methods/mipro.md lists the
+differences from the paper.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from practicum.plugins.rivals.bridge import AskModel, PackageSearch
 from practicum.plugins.rivals.search import LONGEST, SECTION, best_instruction, ranked, visible_score
 
 DEMOS = "demonstrations"
-"""The section of the demonstrations that are shown."""
+"""Section of the demonstrations that are shown."""
 
 HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
-"""The sections of instructions and demonstrations that are not part of the best combination."""
+"""Sections of instructions and demonstrations that are not part of the best combination."""
 
 NONE = "Do the task."
-"""The instruction that the package starts from if the agent has none."""
+"""Initial instruction for the package if the agent has none."""
 
 
 class Settings(CandidateSettings):
@@ -52,28 +52,28 @@ class Settings(CandidateSettings):
     REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 
     candidates: int = Field(default=6, ge=1)
-    """The number of instructions, and of sets of demonstrations; the search combines one of each."""
+    """Number of instructions, and number of sets of demonstrations; a combination has one of each."""
     trials: int = Field(default=10, ge=1)
-    """The number of combinations that are tried."""
+    """Number of combinations that are tried."""
     minibatch: int = Field(default=35, ge=1)
-    """Tasks that a combination is tried on; all tasks if there are fewer."""
+    """Number of tasks on which a combination is tried; all tasks if there are fewer."""
     full: int = Field(default=5, ge=1)
-    """Trials between comparisons of the best combination so far on all tasks."""
+    """Number of trials between comparisons of the best combination so far on all tasks."""
     bootstrapped: int = Field(default=4, ge=0)
-    """The most right answers of the agent itself in a set of demonstrations."""
+    """Maximum number of the agent's right answers in a set of demonstrations."""
     labeled: int = Field(default=4, ge=0)
-    """The number of demonstrations up to which a set is filled with target answers."""
+    """Size up to which a set of demonstrations is filled with target answers."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
             {"labeled": ON, "bootstrapped": 0},
-            "sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too",
+            "a set needs answers of the agent before target answers: set bootstrapped above 0, or labeled=0",
         ),
     )
 
 
 def method(s: Settings) -> Method:
-    """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
+    """Attempt tasks for demonstrations, propose instructions, try combinations of both, keep the best."""
     act = answer(best_combination)
     return Method(
         name="mipro",
@@ -86,12 +86,12 @@ def method(s: Settings) -> Method:
         accept=always,
         schedule=bayesian_search(s),
         roles=("curator",),
-        costs="attempts for demonstrations, trying each combination on a minibatch, a call for each instruction",
+        costs="attempts for demonstrations, attempts with each combination on a minibatch, a call for each instruction",
     )
 
 
 async def best_combination(context: Context, task: Task, run: Run) -> View:
-    """The best instruction and its demonstrations, the latter as earlier turns."""
+    """Return a view of the best instruction, with its demonstrations as earlier turns."""
     demos = demonstrations(context)
     view, turns = await best_instruction(context, task, run), render_turns(demos)
     ids = tuple(entry.id for entry in context if entry.id in view.ids or entry in demos)
@@ -99,14 +99,15 @@ async def best_combination(context: Context, task: Task, run: Run) -> View:
 
 
 def demonstrations(context: Context) -> list[Entry]:
-    """The demonstrations that are shown, in their order; one written by hand may have no answer."""
-    found = (e for e in context.in_section(DEMOS) if "answer" in e.data)
-    return sorted(found, key=lambda e: int(e.data.get("turn", 0)))
+    """Return the shown demonstrations in order. Demonstrations without an answer, for example added by hand, are
+    skipped."""
+    answered = (e for e in context.in_section(DEMOS) if "answer" in e.data)
+    return sorted(answered, key=lambda e: int(e.data.get("turn", 0)))
 
 
 def bayesian_search(s: Settings) -> Schedule:
-    """A schedule of trials of combinations. Candidates are compared on the validation tasks; without those, on most of
-    the tasks, and the agent learns from the rest."""
+    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks. Without them, they
+    are compared on 80% of the tasks, and the agent learns from the rest."""
     return lambda method, tasks, context, run, validation: BayesianSearch(
         method, tasks, context, run, validation, s
     ).steps()
@@ -114,19 +115,19 @@ def bayesian_search(s: Settings) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An instruction ("": the one the run starts from) with demonstrations: ids of tasks, and their answers."""
+    """Instruction ("": the initial instruction of the run) with demonstrations: ids of tasks, and their answers."""
 
     text: str = ""
     demos: tuple[tuple[str, str], ...] = ()
 
 
 START = Candidate()
-"""What the run starts from."""
+"""Initial candidate of the run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskInput:
-    """A task as the value of a field of the package: its text is the task's input."""
+    """Task as the value of a field in the package. Its text is the task's input."""
 
     task: Task
 
@@ -139,11 +140,15 @@ class TaskInput:
 
 @dataclass(eq=False)
 class BayesianSearch(PackageSearch):
-    """The adapter through which the package asks models. To it our agent is a program of one predictor."""
+    """Adapter through which the package calls models. The package sees the agent as a program with one predictor."""
 
-    how: Settings
-    known: dict[str, dict[str, Any]] = field(default_factory=dict)
-    asked: int = 0
+    settings: Settings
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Outputs of the current comparison, by task id."""
+
+    asks: int = 0
+    """Number of calls of the model that proposes."""
+
     tried: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
     scored: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
     parts: dict[Candidate, list[float]] = field(default_factory=dict)
@@ -154,20 +159,21 @@ class BayesianSearch(PackageSearch):
         learned, self.others = self._split()
         self.learned = {task.id: task for task in learned}
         self.about = ordered_union(task.sources for task in learned)
-        self.start, known = self.context, ranked(self.context)
-        self.first_text = known[0].text if known else ""
-        if known:
-            self.ids[START.text] = known[0].id
+        self.start, candidates = self.context, ranked(self.context)
+        self.first_text = candidates[0].text if candidates else ""
+        if candidates:
+            self.ids[START.text] = candidates[0].id
 
     def _split(self) -> tuple[list[Task], list[Task]]:
-        """Tasks to learn from, and tasks to compare on: without validation tasks 80%, as in the package."""
+        """Return the tasks to learn from, and the tasks to compare on: without validation tasks 80%, as in the
+        package."""
         order = list(self.tasks)
         if self.validation is not None:
             return order, list(self.validation.tasks)
         if len(order) < 2:
             raise UsageError(
                 "tasks.missing",
-                "method mipro compares on tasks it does not learn from: give `val`, or at least 2 tasks",
+                "method mipro compares on tasks that it does not learn from: set `val`, or pass at least 2 tasks",
             )
         self.run.at("split").rng().shuffle(order)
         cut = len(order) - max(1, int(0.8 * len(order)))
@@ -180,98 +186,100 @@ class BayesianSearch(PackageSearch):
         from dspy.utils.callback import BaseCallback
 
         def example(task: Task) -> Any:
-            known = {"answer": task.target} if self.run.labels and task.target is not None else {}
-            return dspy.Example(task=TaskInput(task), **known).with_inputs("task")
+            target = {"answer": task.target} if self.run.labels and task.target is not None else {}
+            return dspy.Example(task=TaskInput(task), **target).with_inputs("task")
 
-        self.ask, how = ask, self.how
-        told = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
-        signature = dspy.Signature({"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}, told)
-        # The package replaces an empty proposal by an instruction of its own: both stand for the one at the start.
+        self.ask, settings = ask, self.settings
+        instructions = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
+        fields = {"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}
+        signature = dspy.Signature(fields, instructions)
+        # The package replaces an empty proposal with its default instruction: both mean the initial instruction.
         self.first = {signature.instructions, signature.with_instructions("").instructions}
         model, watch = dspy.BaseLM("practicum"), BaseCallback()
-        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.known.clear()
+        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.outputs.clear()
         train, val = [example(task) for task in self.learned.values()], [example(task) for task in self.others]
-        labeled = how.labeled if any("answer" in one for one in train) else 0
+        labeled = settings.labeled if any("answer" in each for each in train) else 0
         optimizer = dspy.MIPROv2(
-            self.metric, prompt_model=model, task_model=model, auto=None, num_candidates=how.candidates, num_threads=1,
-            max_bootstrapped_demos=how.bootstrapped, max_labeled_demos=labeled, seed=self.run.seed,
-            init_temperature=how.warmth,
+            self.metric, prompt_model=model, task_model=model, auto=None, num_candidates=settings.candidates,
+            num_threads=1, max_bootstrapped_demos=settings.bootstrapped, max_labeled_demos=labeled, seed=self.run.seed,
+            init_temperature=settings.warmth,
         )  # fmt: skip
         try:
             with dspy.context(lm=model, adapter=self, callbacks=[watch]):
                 optimizer.compile(
-                    dspy.Predict(signature), trainset=train, valset=val, num_trials=how.trials,
-                    minibatch=how.minibatch < len(val), minibatch_size=min(how.minibatch, len(val)),
-                    minibatch_full_eval_steps=how.full, program_aware_proposer=False,
+                    dspy.Predict(signature), trainset=train, valset=val, num_trials=settings.trials,
+                    minibatch=settings.minibatch < len(val), minibatch_size=min(settings.minibatch, len(val)),
+                    minibatch_full_eval_steps=settings.full, program_aware_proposer=False,
                 )  # fmt: skip
         except ValueError as error:
-            # The package fails once all combinations tried are compared on all tasks: the search is over then.
+            # The package fails when all tried combinations are compared on all tasks: the search is finished then.
             if "No valid program" not in str(error):
                 raise
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
-        """The package's adapter: an attempt at a task, or texts from the model that proposes."""
+        """Handle a call of the package: attempt a task, or get texts from the model that proposes."""
         if isinstance(shown := inputs.get("task"), TaskInput):
-            if self.known:
-                return [self.known[shown.task.id]]
+            if self.outputs:
+                return [self.outputs[shown.task.id]]
             return [self.ask(partial(self._attempted, self._candidate(signature, demos), shown.task))]
-        texts = tuple((name, _description(of)) for name, of in signature.output_fields.items())
+        texts = tuple((name, _description(definition)) for name, definition in signature.output_fields.items())
         warmth = lm_kwargs.get("temperature", lm.kwargs.get("temperature"))
         form = _form(signature.__name__, texts)
-        told = Instructions(signature.instructions, examples=_example(signature, form))
-        prompt = told.prompt(self.run.profile, _told(signature, inputs))
-        return [self.ask(partial(self._said, prompt, form, warmth))]
+        instructions = Instructions(signature.instructions, examples=_example(signature, form))
+        prompt = instructions.prompt(self.run.profile, _parts(signature, inputs))
+        return [self.ask(partial(self._proposed, prompt, form, warmth))]
 
     def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
-        """A comparison begins: all of its attempts are made at once."""
-        tasks = [one.task.task for one in inputs["devset"] or instance.devset]
+        """Start a comparison: make all of its attempts concurrently."""
+        tasks = [each.task.task for each in inputs["devset"] or instance.devset]
         candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
         attempts = self.ask(partial(self._tried, candidate, tasks))
         self.ask(partial(self._ended, candidate, attempts))
-        self.known = {task.id: self._outputs(made) for task, made in zip(tasks, attempts, strict=True)}
+        self.outputs = {task.id: self._outputs(attempt) for task, attempt in zip(tasks, attempts, strict=True)}
 
     def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
-        """The score; where demonstrations are drawn, whether the attempt can be one."""
+        """Return the score of an attempt, or, with a trace, whether the attempt can be a demonstration."""
         return float(prediction.score) if trace is None else bool(prediction.good)
 
     def _candidate(self, signature: Any, demos: Any) -> Candidate:
         text = "" if signature.instructions in self.first else str(signature.instructions).strip()
-        known = ((demo.task.task.id, str(demo.get("answer") or "")) for demo in demos)
-        return Candidate(text, tuple(dict.fromkeys(demo for demo in known if demo[1])))
+        answered = ((demo.task.task.id, str(demo.get("answer") or "")) for demo in demos)
+        return Candidate(text, tuple(dict.fromkeys(demo for demo in answered if demo[1])))
 
     def _outputs(self, attempt: Attempt) -> dict[str, Any]:
-        """An attempt as the package sees it: whether it can be a demonstration, and its score if learning sees one."""
+        """Return an attempt for the package: its answer, its visible score (0: none), and whether it can be a
+        demonstration."""
         good = attempt.feedback.success is True and bool(attempt.trace.answer)
         return {"answer": attempt.trace.answer, "score": visible_score(attempt, self.run) or 0.0, "good": good}
 
     # ---- in the event loop
 
     async def _attempted(self, candidate: Candidate, task: Task) -> dict[str, Any]:
-        """An attempt under the same candidate is made once: the package asks again for each of its sets."""
+        """Attempt a task, once per candidate: the package requests the same attempt for each of its sets."""
         key = candidate, task.id
         if key not in self.tried:
             place = self.at.at(f"attempt {len(self.attempts) + 1}")
-            (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
-            self.losses.count(made, ())
-            self.attempts += made
-            self.run.require_own(sources_of(made))
+            (self.tried[key],) = attempts = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
+            self.losses.count(attempts, ())
+            self.attempts += attempts
+            self.run.require_own(sources_of(attempts))
         return self._outputs(self.tried[key])
 
-    async def _said(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:
-        """The texts asked for; each is empty if the call failed, which is counted."""
-        self.asked += 1
-        at = self.at.at(f"ask {self.asked}", self.about)
-        said = await at.try_ask("curator", prompt, form, Count.LOST_UPDATES, temperature=warmth)
-        if said is None:
+    async def _proposed(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:
+        """Return the requested texts; all are empty if the call fails, which is counted."""
+        self.asks += 1
+        at = self.at.at(f"ask {self.asks}", self.about)
+        output = await at.try_ask("curator", prompt, form, Count.LOST_UPDATES, temperature=warmth)
+        if output is None:
             return dict.fromkeys(form.model_fields, "")
-        return {name: str(text).strip() for name, text in said.model_dump().items()}
+        return {name: str(text).strip() for name, text in output.model_dump().items()}
 
     async def _tried(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Attempt]:
-        """An attempt at each task; none that is known of this candidate is made again."""
-        todo = [task for task in tasks if (candidate, task.id) not in self.scored]
-        if todo:
-            made = await self.compared(todo, self._shown(candidate))
-            self.scored.update(((candidate, r.task.id), r) for r in made)
+        """Return an attempt at each task. Attempts of the same candidate are not repeated."""
+        missing = [task for task in tasks if (candidate, task.id) not in self.scored]
+        if missing:
+            attempts = await self.compared(missing, self._shown(candidate))
+            self.scored.update(((candidate, r.task.id), r) for r in attempts)
         return [self.scored[candidate, task.id] for task in tasks]
 
     def _shown(self, candidate: Candidate) -> Context:
@@ -283,11 +291,11 @@ class BayesianSearch(PackageSearch):
         return Context().apply(Delta(tuple(adds))).context
 
     def _demo(self, demo: tuple[str, str], turn: int) -> Add:
-        """The entry of a demonstration. It comes from its task and from the attempts that gave this answer."""
+        """Return the entry of a demonstration. Its sources are its task and the attempts that gave this answer."""
         id, text = demo
         task = self.learned[id]
-        made = [r for (_, of), r in self.tried.items() if of == id and r.trace.answer == text]
-        sources = ordered_union([task.sources, sources_of(made)])
+        attempts = [r for (_, task_id), r in self.tried.items() if task_id == id and r.trace.answer == text]
+        sources = ordered_union([task.sources, sources_of(attempts)])
         return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=sources)
 
     async def _ended(self, candidate: Candidate, attempts: Sequence[Attempt]) -> StepReport:
@@ -295,8 +303,8 @@ class BayesianSearch(PackageSearch):
         if len(attempts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
-        # As in the package: only what was compared on all tasks can be the best, and the older one on ties.
-        best = max(self.wholes, key=lambda one: self.wholes[one])
+        # As in the package: only a candidate that was compared on all tasks can be the best; on ties, the older wins.
+        best = max(self.wholes, key=lambda each: self.wholes[each])
         delta = self._delta(candidate, best)
         instruction, demos = self._entries(candidate)
         data = {
@@ -306,16 +314,16 @@ class BayesianSearch(PackageSearch):
         return self.report(delta, instruction, data, self.wholes[best] if self.validation is not None else None)
 
     def _delta(self, candidate: Candidate, best: Candidate) -> Delta:
-        """The new entries of this candidate, and for all others their scores and whether they are shown."""
+        """Return the new entries of this candidate, and changed scores and sections of all others."""
         adds: dict[str | tuple[str, str], Add] = {}
         if candidate.text and candidate.text not in self.ids:
             adds[candidate.text] = Add(SECTION, candidate.text, sources=self.about)
         adds |= {demo: self._demo(demo, 0) for demo in candidate.demos if demo not in self.ids}
-        self.ids |= {what: f"e{id}" for id, what in enumerate(adds, self.context.next_number)}
-        made = self.context.apply(Delta(tuple(adds.values()))).context
+        self.ids |= {key: f"e{id}" for id, key in enumerate(adds, self.context.next_number)}
+        applied = self.context.apply(Delta(tuple(adds.values()))).context
         instruction, demos = self._entries(best)
         edits: list[Update] = []
-        for entry in made:
+        for entry in applied:
             section, data = entry.section.removeprefix("."), dict(entry.data)
             if section not in HIDDEN:
                 continue
@@ -329,7 +337,7 @@ class BayesianSearch(PackageSearch):
         return Delta((*adds.values(), *edits))
 
     def _entries(self, candidate: Candidate) -> tuple[str | None, list[str]]:
-        """The entries of an instruction and of its demonstrations, these in order."""
+        """Return the ids of the entries of an instruction (None: no entry) and its demonstrations, in order."""
         if candidate == START:
             demos = [e.id for e in demonstrations(self.start)]
         else:
@@ -337,38 +345,38 @@ class BayesianSearch(PackageSearch):
         return self.ids.get(candidate.text), demos
 
     def _score_of(self, id: str) -> dict[str, Any]:
-        """An instruction's score with its best demonstrations; a score on all tasks counts before others."""
-        ways = [one for one in self.parts if self.ids.get(one.text) == id]
-        if not ways:
+        """Return the score of an instruction with its best demonstrations. Scores on all tasks take precedence."""
+        candidates = [each for each in self.parts if self.ids.get(each.text) == id]
+        if not candidates:
             return {}
-        scores = {one: self.wholes.get(one, fmean(self.parts[one])) for one in ways}
-        best = max(ways, key=lambda one: (one in self.wholes, scores[one]))
+        scores = {each: self.wholes.get(each, fmean(self.parts[each])) for each in candidates}
+        best = max(candidates, key=lambda each: (each in self.wholes, scores[each]))
         return {"score": round(scores[best], 6), "with": [self.ids[demo] for demo in best.demos]}
 
 
 @cache
 def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
-    """The form that the model fills in: these texts, each with its description."""
-    long = Annotated[str, MaxChars(4_000, LONGEST)]
-    fields: dict[str, Any] = {text: (long, Field(description=what)) for text, what in texts}
+    """Return the output form of a call: these texts, each with its description."""
+    text_type = Annotated[str, MaxChars(4_000, LONGEST)]
+    fields: dict[str, Any] = {text: (text_type, Field(description=description)) for text, description in texts}
     return create_model(name, __base__=Output, **fields)
 
 
-def _description(of: Any) -> str:
-    return str(of.json_schema_extra.get("desc", ""))
+def _description(definition: Any) -> str:
+    return str(definition.json_schema_extra.get("desc", ""))
 
 
-def _told(signature: Any, inputs: Mapping[str, Any]) -> list[str]:
-    """The parts of a prompt: the input fields of a signature, each under its description."""
-    return [f"# {_description(of)}\n{inputs[name]}" for name, of in signature.input_fields.items()]
+def _parts(signature: Any, inputs: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a prompt: the input fields of a signature, each under its description."""
+    return [f"# {_description(definition)}\n{inputs[name]}" for name, definition in signature.input_fields.items()]
 
 
 def _example(signature: Any, form: type[BaseModel]) -> tuple[Turn, ...]:
-    """The worked example of a signature; none if it has other fields than those known here."""
+    """Return the worked example of a signature; empty if WORKED does not have all of its fields."""
     if not {*signature.input_fields, *signature.output_fields} <= WORKED.keys():
         return ()
-    said = form.model_validate({name: WORKED[name] for name in signature.output_fields})
-    return (Turn("\n\n".join(_told(signature, WORKED)), said.model_dump_json()),)
+    answer = form.model_validate({name: WORKED[name] for name in signature.output_fields})
+    return (Turn("\n\n".join(_parts(signature, WORKED)), answer.model_dump_json()),)
 
 
 WORKED = {
@@ -389,4 +397,4 @@ Answer: Pool closed on Sunday for cleaning.""",
     "proposed_instruction": "Write a notice for the visitors of a swimming pool. Say one thing in a few words, with "
     "the day, the time or the age that it is about. Leave out greetings and reasons.",
 }
-"""Values of the fields of the package's signatures, for worked examples."""
+"""Values for the fields of the package's signatures, for worked examples."""

@@ -1,8 +1,8 @@
-"""OPRO: the model as optimizer. It reads earlier instructions with their scores and writes better ones (Yang et al.,
-2024, section 2).
+"""OPRO: the model is the optimizer; it reads earlier instructions with their scores and writes better ones (Yang et
+al., 2024, section 2).
 
-A step shows the 20 best instructions, the best last, and 3 tasks, and writes 8 new ones by 8 calls.
-docs/methods/opro.md says what differs from the paper.
+A step shows the 20 best instructions, the best last, and 3 tasks. 8 calls write 8 new instructions.
+docs/methods/opro.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from practicum.plugins.rivals.examples import CUPS, PRICES, SHORT, example
 from practicum.plugins.rivals.search import BeamSettings, InstructionRequest, demonstrated, history, propose, search
 
 EXEMPLARS = 3
-"""Tasks shown in the meta-prompt (the paper's number)."""
+"""Number of tasks in the meta-prompt, as in the paper."""
 
 Settings = BeamSettings
 
 
 def method(s: Settings) -> Method:
-    """Read the trajectory of instructions and scores, write better ones."""
+    """Read earlier instructions with their scores, write better ones."""
 
-    def trajectory(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[InstructionRequest]:
+    def trajectory(
+        candidates: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+    ) -> list[InstructionRequest]:
         shown = tuple(rng.sample(lessons, min(EXEMPLARS, len(lessons))))
         return [
-            InstructionRequest(OPTIMIZER, (history(known), demonstrated(shown)), tuple(known), shown)
+            InstructionRequest(OPTIMIZER, (history(candidates), demonstrated(shown)), tuple(candidates), shown)
         ] * s.candidates
 
     return search("opro", s, propose(trajectory, s.warmth))

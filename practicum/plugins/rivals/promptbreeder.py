@@ -1,8 +1,8 @@
-"""PromptBreeder: instructions evolve, and with them the advice by which they are changed. In binary tournaments a
-changed copy of the better one takes the place of the other (Fernando et al., 2024, sections 3.1 and 3.2).
+"""PromptBreeder: evolves instructions together with the advice on how to mutate them; in binary tournaments, a mutant
+of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
-A candidate's data holds its `advice`, the `operator` that made it, and its `line`, the texts of its ancestors.
-docs/methods/promptbreeder.md says what differs from the paper.
+The data of a candidate has its `advice`, the `operator` that created it, and its `line`, the texts of its ancestors.
+docs/methods/promptbreeder.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -37,136 +37,138 @@ from practicum.plugins.rivals.search import (
 )
 
 DEMOS = 5
-"""Cases that an instruction is written from."""
+"""Number of cases that an instruction is written from."""
 
 CROSSOVER = 0.1
-"""The chance that a mutant takes over the text of another member (the paper's number)."""
+"""Probability that a mutant gets the text of another candidate, as in the paper."""
 
 LINE = 10
-"""Ancestors of an instruction that are kept, the newest ones."""
+"""Number of newest ancestors of an instruction that are stored."""
 
 HYPER = ("zero-order hyper", "first-order hyper")
 
 OPERATORS = ("zero-order", "first-order", "population", "ranked", "lineage", *HYPER, "lamarckian")
-"""The operators of the paper, except for crossover, which may follow each, and the shuffling of contexts."""
+"""Mutation operators of the paper, except crossover, which may follow any operator, and context shuffling."""
 
 
 class Settings(BeamSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {**BeamSettings.SMALL, "candidates": 2}
 
     steps: int = Field(default=21, ge=1)
-    """The first generation, and the generations after it (paper: 20 to 30)."""
+    """Number of generations, including the first (paper: 20 to 30 after the first)."""
     candidates: int = Field(default=10, ge=1)
-    """Tournaments of a generation: an instruction takes part in one of them at most."""
+    """Number of tournaments per generation. An instruction takes part in at most one of them."""
     beam: int = Field(default=20, ge=2)
-    """The size of the population (paper: 50)."""
+    """Size of the population (paper: 50)."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
             lambda s: s.given("candidates") and s.candidates > s.beam // 2,
-            "a population of {s.beam} has fewer than {s.candidates} pairs for tournaments: lower candidates",
+            "beam={s.beam} has fewer pairs than the candidates={s.candidates} tournaments need: lower candidates",
         ),
     )
 
 
 def method(s: Settings) -> Method:
-    """Pair, compare, change the better one, replace the other."""
+    """Pair instructions, compare them, replace the worse with a mutant of the better."""
     return search("promptbreeder", s, bred(s.beam, s.candidates, s.warmth))
 
 
 def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
-    """The first generation, of `size` instructions. After it the outcome of tournaments: a mutant of each winner takes
-    the place of the loser, unless it could not be written."""
+    """Return an update seam that writes the first generation of `size` instructions, and then runs tournaments: a
+    mutant of each winner replaces the loser, unless the call for the mutant failed."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        known, rng = ranked(context), run.rng("tournaments")
-        if len(known) < 2:
-            many = size if lessons else 0
-            made = await run.gather([(f"first {n}", partial(first, lessons, warmth)) for n in range(many)])
-            unlike = {add.text: add for add in made if add is not None and add.text not in {e.text for e in known}}
-            return Delta(tuple(unlike.values()))
-        drawn = rng.sample(known, 2 * min(tournaments, len(known) // 2))
+        members, rng = ranked(context), run.rng("tournaments")
+        if len(members) < 2:
+            count = size if lessons else 0
+            adds = await run.gather([(f"first {n}", partial(first, lessons, warmth)) for n in range(count)])
+            new_texts = {add.text: add for add in adds if add is not None and add.text not in {e.text for e in members}}
+            return Delta(tuple(new_texts.values()))
+        drawn = rng.sample(members, 2 * min(tournaments, len(members) // 2))
         pairs = [sorted(pair, key=value, reverse=True) for pair in zip(drawn[::2], drawn[1::2], strict=True)]
-        jobs = [(loser.id, partial(mutant, winner, known, lessons, warmth)) for winner, loser in pairs]
+        jobs = [(loser.id, partial(mutant, winner, members, lessons, warmth)) for winner, loser in pairs]
         edits: list[Edit] = []
-        for (_, loser), new in zip(pairs, await run.gather(jobs), strict=True):
-            if new is not None:
-                # The delete has the sources of the mutant: while that waits for review, the loser stays.
-                edits += [new, Delete(loser.id, new.sources, reason="lost a tournament")]
+        for (_, loser), add in zip(pairs, await run.gather(jobs), strict=True):
+            if add is not None:
+                # The delete has the sources of the mutant, so that the loser stays while the mutant waits for review.
+                edits += [add, Delete(loser.id, add.sources, reason="lost a tournament")]
         return Delta(tuple(edits))
 
     return update
 
 
 async def first(lessons: Sequence[Lesson], warmth: float, run: Run) -> Add | None:
-    """A member of the first generation."""
+    """Write an instruction of the first generation. Return None if the call fails."""
     rng = run.rng("first")
     advice = rng.choice(ADVICE)
-    made = await written(from_cases(advice, lessons, rng), warmth, "curator", run)
-    return made and replace(made, data={"advice": advice, "operator": "first", "line": []})
+    add = await written(from_cases(advice, lessons, rng), warmth, "curator", run)
+    return add and replace(add, data={"advice": advice, "operator": "first", "line": []})
 
 
 async def mutant(
-    winner: Entry, known: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
+    winner: Entry, members: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
 ) -> Add | None:
-    """A changed copy of a winner. Hypermutation changes the advice first, and then follows it."""
+    """Write a mutant of a winner. Hypermutation first changes the advice, and then follows it. Return None if the call
+    fails."""
     rng = run.rng("operator")
-    advice, rests_on = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
-    # Without a success there is nothing from which an instruction could be induced.
+    advice, advice_lessons = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
+    # The operator "lamarckian" infers an instruction from successes, so it needs at least one.
     operator = rng.choice([name for name in OPERATORS if name != "lamarckian" or any(x.detail for x in lessons)])
     if operator in HYPER:
-        zero = operator == "zero-order hyper"
-        asked = from_cases("", lessons, rng) if zero else InstructionRequest(ADVISE, (_advice(advice),))
-        new = await written(replace(asked, told=ADVISE, parents=(winner,)), warmth, "curator", run.at("advice"))
-        advice, rests_on = (advice, ()) if new is None else (new.text, new.lessons)
-    asked = request(operator, winner, advice, known, lessons, rng)
-    # It carries the advice and the line of the winner, so it rests on the winner in any case.
-    made = await written(replace(asked, parents=(winner, *asked.parents)), warmth, "curator", run)
-    if made is None:
+        zero_order = operator == "zero-order hyper"
+        asking = from_cases("", lessons, rng) if zero_order else InstructionRequest(ADVISE, (_advice(advice),))
+        asking = replace(asking, instructions=ADVISE, parents=(winner,))
+        new = await written(asking, warmth, "curator", run.at("advice"))
+        advice, advice_lessons = (advice, ()) if new is None else (new.text, new.lessons)
+    mutation = request(operator, winner, advice, members, lessons, rng)
+    # The mutant carries the advice and the line of the winner, so it always has the winner as a parent.
+    add = await written(replace(mutation, parents=(winner, *mutation.parents)), warmth, "curator", run)
+    if add is None:
         return None
-    other = roulette(known, rng)[0] if rng.random() < CROSSOVER else None
-    named = {x.id: x.sources for x in lessons if x.id in rests_on}
+    other = roulette(members, rng)[0] if rng.random() < CROSSOVER else None
+    used = {x.id: x.sources for x in lessons if x.id in advice_lessons}
     return replace(
-        made,
-        text=made.text if other is None else other.text,
-        sources=ordered_union([made.sources, *named.values(), () if other is None else other.sources]),
-        lessons=ordered_union([made.lessons, tuple(named)]),
+        add,
+        text=add.text if other is None else other.text,
+        sources=ordered_union([add.sources, *used.values(), () if other is None else other.sources]),
+        lessons=ordered_union([add.lessons, tuple(used)]),
         data={"advice": advice, "operator": operator, "line": _line(winner)[-LINE:]},
     )
 
 
 def request(
-    operator: str, winner: Entry, advice: str, known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
+    operator: str, winner: Entry, advice: str, members: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random
 ) -> InstructionRequest:
-    """The call of an operator. Advice that hypermutation wrote is followed as any other is."""
-    texts = {e.text: e for e in known}
+    """Return the request of an operator. Advice from hypermutation is used like any other advice."""
+    texts = {e.text: e for e in members}
     match operator:
         case "zero-order":
             return from_cases(advice, lessons, rng)
         case "population":
             listed = _listed("in no order", rng.sample([*texts], len(texts)))
-            return InstructionRequest(CONTINUE, (listed,), tuple(known))
+            return InstructionRequest(CONTINUE, (listed,), tuple(members))
         case "ranked":
-            return InstructionRequest(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(known))
+            return InstructionRequest(CONTINUE, (_listed("the best last", [*reversed(texts)]),), tuple(members))
         case "lineage":
             return InstructionRequest(CONTINUE, (_listed("each made of the one before it", _line(winner)),))
         case "lamarckian":
-            worked = [x for x in lessons if x.detail]
-            shown = tuple(rng.sample(worked, min(DEMOS, len(worked))))
+            successes = [x for x in lessons if x.detail]
+            shown = tuple(rng.sample(successes, min(DEMOS, len(successes))))
             return InstructionRequest(INDUCE, (cases(shown),), lessons=shown)
         case _:
             return InstructionRequest(FOLLOW, (_advice(advice), f"# The instruction\n{winner.text}"))
 
 
 def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> InstructionRequest:
-    """An instruction for tasks like some of these, by a drawn way to think."""
+    """Return a request for an instruction for tasks like some random cases, with a random way to think."""
     shown = tuple(rng.sample(lessons, min(DEMOS, len(lessons))))
     parts = (f"# How to think\n{rng.choice(THINKING)}", _advice(advice) if advice else "", demonstrated(shown))
     return InstructionRequest(START, tuple(filter(None, parts)), lessons=shown)
 
 
 def _line(entry: Entry) -> list[str]:
-    """The texts of an instruction's ancestors and its own, the oldest first."""
+    """Return the texts of an instruction's ancestors and its own text, the oldest first."""
     return [*entry.data.get("line", ()), entry.text]
 
 
@@ -190,7 +192,7 @@ ADVICE = (
     "Add what an expert in the field knows and takes for granted.",
     "Say exactly in which form a result is given, and what must not be in it.",
 )
-"""Advice on how to change an instruction, for the first generation. Later advice is written by the model."""
+"""Mutation advice of the first generation. Later advice is written by the model."""
 
 THINKING = (
     "What would make this work simple?",
@@ -202,7 +204,7 @@ THINKING = (
     "How would a careful expert go about it, step by step?",
     "Look for the exception that breaks the obvious rule.",
 )
-"""Ways to think about the work."""
+"""Thinking styles for the first generation and for zero-order operators."""
 
 START = Instructions(
     full="""\

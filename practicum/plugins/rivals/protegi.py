@@ -1,7 +1,7 @@
-"""ProTeGi: text gradients and a beam. What is wrong with each instruction of the beam is put into words, new ones
-correct it, and a bandit chooses among them (Pryzant et al., 2023, sections 2.1 to 2.3).
+"""ProTeGi: beam search with text gradients; a model criticises each instruction of the beam and writes corrected
+instructions, and a bandit selects among them (Pryzant et al., 2023, sections 2.1 to 2.3).
 
-docs/methods/protegi.md says what differs from the paper.
+docs/methods/protegi.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ class Settings(SearchSettings):
     }  # fmt: skip
 
     steps: int = Field(default=6, ge=1)
-    """The number of steps (paper: 6)."""
+    """Number of steps (paper: 6)."""
     batch: int = Field(default=64, ge=1)
-    """Tasks of a step, drawn anew for each: all instructions of the beam are tried on them (paper: 64)."""
+    """Number of tasks per step, drawn again for each; all instructions of the beam are tried on them (paper: 64)."""
     beam: int = Field(default=4, ge=1)
-    """The number of instructions kept: the best ones (paper: 4)."""
+    """Number of best instructions that are kept (paper: 4)."""
     gradients: int = Field(default=4, ge=1)
-    """Criticisms of each instruction of the beam, of which each gives an edit (paper: 4)."""
+    """Number of criticisms of each instruction of the beam; each criticism gives an edit (paper: 4)."""
     errors: int = Field(default=4, ge=1)
-    """Failures that a criticism is drawn from (paper: 4)."""
+    """Number of failures per criticism (paper: 4)."""
     paraphrases: int = Field(default=2, ge=0)
-    """Paraphrases of each edit (paper: 2)."""
+    """Number of paraphrases of each edit (paper: 2)."""
     successors: int = Field(default=8, ge=1)
-    """Successors of each instruction of the beam that go to the bandit, drawn by chance (paper: 8)."""
+    """Number of successors of each instruction of the beam that go to the bandit, drawn at random (paper: 8)."""
     rounds: int = Field(default=8, ge=1)
-    """Rounds of the bandit (the authors' code: 8)."""
+    """Number of rounds of the bandit (the authors' code: 8)."""
     arms: int = Field(default=8, ge=1)
-    """Instructions that are tried in a round: those with the highest upper confidence bound (the authors' code: 8)."""
+    """Number of instructions tried per round, by highest upper confidence bound (the authors' code: 8)."""
     samples: int = Field(default=32, ge=1)
-    """Tasks on which each of them is tried in a round (the authors' code: 32)."""
+    """Number of tasks on which each instruction is tried per round (the authors' code: 32)."""
 
 
 def method(s: Settings) -> Method:
-    """Say what is wrong, edit against it, paraphrase, keep the best."""
+    """Criticise the instructions, correct and paraphrase them, keep the best."""
     return Method(
         name="protegi",
         sample=drawn(s.steps, s.batch, anew=True),
@@ -84,7 +84,7 @@ def method(s: Settings) -> Method:
         update=expanded(s.paraphrases, s.successors, s.warmth),
         accept=select(s.beam, Bandit(s.rounds, s.arms, s.samples)),
         roles=("curator", "reflector"),
-        costs="trying the beam on the batch, criticisms, edits, paraphrases, trying these by a bandit",
+        costs="attempts with the beam on the batch, criticisms, edits, paraphrases, attempts of the bandit",
     )
 
 
@@ -95,18 +95,19 @@ class Criticism(Output):
 
 
 Critic = Callable[[Entry | None, Sequence[Attempt], Run], Awaitable[list[Lesson]]]
-"""Criticises an instruction (None: that there is none) by some of its failures. The data of each lesson names the
-instruction as `parent`, and its detail shows the failures."""
+"""Function that criticises an instruction (None: the lack of an instruction) from some of its failures. The data of
+each lesson has the id of the instruction as `parent`, and its detail shows the failures."""
 
 
 def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
-    """Attempt the tasks of the step under every instruction of the beam, and criticise each by `groups` groups of up to
-    `errors` of its failures. An instruction without failures gets no criticism."""
+    """Return a reflect seam that attempts the tasks of the step with every instruction of the beam, and criticises each
+    instruction `groups` times, from up to `errors` random failures. An instruction without failures gets no
+    criticism."""
 
-    async def one(parent: Entry | None, attempts: Sequence[Attempt], run: Run) -> list[Lesson]:
+    async def criticised(parent: Entry | None, attempts: Sequence[Attempt], run: Run) -> list[Lesson]:
         text = "" if parent is None else parent.text
-        made = await attempted(text, [r.task for r in attempts], run.at("attempt"))
-        wrong = [r for r in made if r.feedback.success is False and not r.trace.lost]
+        results = await attempted(text, [r.task for r in attempts], run.at("attempt"))
+        wrong = [r for r in results if r.feedback.success is False and not r.trace.lost]
         rng, size = run.rng("errors"), min(errors, len(wrong))
         samples = [rng.sample(wrong, size) for _ in range(groups if wrong else 0)]
         jobs = [(f"gradient {n}", partial(critic, parent, group)) for n, group in enumerate(samples, 1)]
@@ -114,57 +115,57 @@ def gradients(critic: Critic, groups: int, errors: int) -> ReflectSeam:
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         parents: list[Entry | None] = [*ranked(context)] or [None]
-        jobs = [("none" if p is None else p.id, partial(one, p, attempts)) for p in parents]
+        jobs = [("none" if p is None else p.id, partial(criticised, p, attempts)) for p in parents]
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
 async def criticism(parent: Entry | None, group: Sequence[Attempt], run: Run) -> list[Lesson]:
-    """Say why the instruction led to these failures (section 2.1)."""
+    """Criticise an instruction: why it led to these failures (section 2.1)."""
     errors = "\n\n".join(evidence(r) for r in group)
-    said, sources = await asked_about(parent, group, errors, GRADIENT, Criticism, run)
-    if said is None or not (text := clean(said.reasons)):
+    output, sources = await asked_about(parent, group, errors, GRADIENT, Criticism, run)
+    if output is None or not (text := clean(output.reasons)):
         return []
     data = {"parent": "" if parent is None else parent.id}
     return [Lesson(run.place, text, errors, sources=sources, data=data)]
 
 
 async def asked_about(
-    parent: Entry | None, group: Sequence[Attempt], errors: str, told: Instructions, form: type[F], run: Run
+    parent: Entry | None, group: Sequence[Attempt], errors: str, instructions: Instructions, form: type[F], run: Run
 ) -> tuple[F | None, tuple[str, ...]]:
-    """What a reflector says in this form about an instruction and its failures, None if that was lost; and the sources
-    that it rests on."""
+    """Ask a reflector about an instruction and its failures. Return its output (None: the call failed), and the sources
+    that the output depends on."""
     parts = [*run.agent_instructions, _instruction(parent), f"# What failed under it\n{errors}"]
     sources = ordered_union([sources_of(group), () if parent is None else parent.sources])
-    run, prompt = replace(run, about=sources), told.prompt(run.profile, parts)
+    run, prompt = replace(run, about=sources), instructions.prompt(run.profile, parts)
     return await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS), sources
 
 
 def expanded(paraphrases: int, successors: int, warmth: float) -> UpdateSeam:
-    """The successors of the beam (section 2.2): an edit against each criticism, paraphrases of it, and up to
-    `successors` of these for each instruction of the beam, drawn by chance."""
+    """Return an update seam that writes the successors of the beam (section 2.2): an edit for each criticism and its
+    paraphrases, and of these up to `successors` random ones for each instruction of the beam."""
 
-    async def one(lesson: Lesson, context: Context, run: Run) -> list[Add]:
+    async def edited(lesson: Lesson, context: Context, run: Run) -> list[Add]:
         parent = context.get(lesson.data["parent"])
         parents = () if parent is None else (parent,)
         errors, reasons = f"# What failed under it\n{lesson.detail}", f"# What is wrong with it\n{lesson.text}"
-        asked = InstructionRequest(EDIT, (_instruction(parent), errors, reasons), parents, (lesson,))
-        made = await written(asked, warmth, "curator", run.at("edit"))
-        if made is None:
+        request = InstructionRequest(EDIT, (_instruction(parent), errors, reasons), parents, (lesson,))
+        edit = await written(request, warmth, "curator", run.at("edit"))
+        if edit is None:
             return []
-        again = InstructionRequest(VARY, (f"# The instruction\n{made.text}",), parents, (lesson,))
-        return [made, *await all_written([again] * paraphrases, warmth, run.at("paraphrase"))]
+        paraphrase = InstructionRequest(VARY, (f"# The instruction\n{edit.text}",), parents, (lesson,))
+        return [edit, *await all_written([paraphrase] * paraphrases, warmth, run.at("paraphrase"))]
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        jobs = [(str(n), partial(one, lesson, context)) for n, lesson in enumerate(lessons, 1)]
+        jobs = [(str(n), partial(edited, lesson, context)) for n, lesson in enumerate(lessons, 1)]
         by_parent: dict[str, list[Add]] = defaultdict(list)
-        for lesson, made in zip(lessons, await run.gather(jobs), strict=True):
-            by_parent[lesson.data["parent"]] += made
-        known, new = {e.text for e in ranked(context)}, dict[str, Add]()
-        for parent, made in by_parent.items():
-            unlike = list({add.text: add for add in made if add.text not in known}.values())
-            for add in run.rng(f"successors of {parent}").sample(unlike, min(successors, len(unlike))):
+        for lesson, adds in zip(lessons, await run.gather(jobs), strict=True):
+            by_parent[lesson.data["parent"]] += adds
+        texts, new = {e.text for e in ranked(context)}, dict[str, Add]()
+        for parent, adds in by_parent.items():
+            distinct = list({add.text: add for add in adds if add.text not in texts}.values())
+            for add in run.rng(f"successors of {parent}").sample(distinct, min(successors, len(distinct))):
                 new.setdefault(add.text, add)
         return Delta(tuple(new.values()))
 

@@ -1,7 +1,7 @@
-"""Reflexion: after a failure the agent reflects in words, and reads its reflections when it tries the task again (Shinn
-et al., 2023, section 3).
+"""Reflexion: after a failure, the agent writes a reflection, and reads its reflections when it tries the task again
+(Shinn et al., 2023, section 3).
 
-It learns from success and failure, not from the right answer. docs/methods/reflexion.md says what differs from the
+Learns from success and failure, not from the right answer. docs/methods/reflexion.md lists the differences from the
 paper.
 """
 
@@ -34,18 +34,18 @@ from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, MEETING, N
 from practicum.tasks.stored import ids, picked
 
 SECTION = "reflections"
-"""The section of reflections."""
+"""Section of reflections."""
 
 
 class Settings(Batched, RetrievalSettings):
     epochs: int = Field(default=3, ge=1)
-    """The most trials of each task (offline); a task that was solved is not tried again."""
+    """Maximum number of trials per task (offline); solved tasks are not tried again."""
     batch: int = Field(default=8, ge=1)
-    """Tasks attempted at once. Reflections are about their own task, so a large batch loses nothing."""
+    """Number of tasks per step. A reflection concerns only its own task, so a large batch loses nothing."""
     keep: int = Field(default=3, ge=1)
-    """The number of reflections kept for each task: the last ones (paper: 1 to 3)."""
+    """Number of newest reflections kept for each task (paper: 1 to 3)."""
     k: int = Field(default=3, ge=1)
-    """The number of reflections shown for a task that has none of its own: those of the most similar tasks."""
+    """Number of reflections on similar tasks that are shown for a task without reflections."""
 
 
 def method(s: Settings) -> Method:
@@ -67,16 +67,16 @@ def method(s: Settings) -> Method:
 
 
 def trials(most: int, batch: int) -> SampleSeam:
-    """Up to `most` trials of each task, until it is solved. Each trial goes through the tasks that are left, shuffled
-    anew, in steps of `batch` tasks."""
+    """Return a sample seam with up to `most` trials of each task, until it is solved. Each trial goes through the
+    unsolved tasks, shuffled again, in steps of `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         solved, read = set[str](), 0
         for trial in range(1, most + 1):
             order = shuffled(tasks, trial, run)
-            left = picked(order, [at for at, id in enumerate(ids(order)) if id not in solved]) if solved else order
-            for start in range(0, len(left), batch):
-                yield Batch(tuple(left[start : start + batch]), trial)
+            unsolved = picked(order, [at for at, id in enumerate(ids(order)) if id not in solved]) if solved else order
+            for start in range(0, len(unsolved), batch):
+                yield Batch(tuple(unsolved[start : start + batch]), trial)
                 solved.update(r.task.id for step in history[read:] for r in step.attempts if r.feedback.success is True)
                 read = len(history)
 
@@ -84,44 +84,46 @@ def trials(most: int, batch: int) -> SampleSeam:
 
 
 def own_or_similar(k: int) -> ShowSeam:
-    """The reflections on the task itself or, if there are none, the `k` that were made on the most similar tasks."""
+    """Return a show seam: the reflections on the task itself, or if it has none, `k` reflections on the most similar
+    tasks."""
     similar = with_memories(k, SECTION)
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        found = own(context, task)
-        return render_selected(found) if found else await similar(context, task, run)
+        reflections = own(context, task)
+        return render_selected(reflections) if reflections else await similar(context, task, run)
 
     return show
 
 
 def own(context: Context, task: Task) -> list[Entry]:
-    """The reflections on a task, oldest first. Its input identifies it: in another file another task has its id."""
+    """Return the reflections on a task, oldest first. Tasks are matched by input, because ids repeat across files."""
     return [entry for entry in context.in_section(SECTION) if entry.key == task.input]
 
 
 async def remembering(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-    """Reflect on a failure after reading the earlier reflections on the task. The lesson has the task by which it will
-    be found."""
-    before = [Round(Lesson(e.id, e.text)) for e in own(context, attempt.task)]
-    lesson = await by_self(attempt, context, [*before, *earlier], run)
+    """Reflect on a failure after reading the earlier reflections on the task. The data of the lesson has the input of
+    the task, as the key for retrieval."""
+    previous = [Round(Lesson(e.id, e.text)) for e in own(context, attempt.task)]
+    lesson = await by_self(attempt, context, [*previous, *earlier], run)
     return lesson and replace(lesson, data={**lesson.data, "task": attempt.task.input})
 
 
 async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Add each reflection under its task, and delete the oldest ones of the task."""
-    telling = [lesson for lesson in lessons if lesson.text]
-    known: dict[str, list[Entry]] = defaultdict(list)
+    """Add each reflection under its task, and delete the oldest reflections of the task beyond `keep`."""
+    nonempty = [lesson for lesson in lessons if lesson.text]
+    by_task: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.in_section(SECTION):
-        known[entry.key].append(entry)
-    about = dict.fromkeys(lesson.data["task"] for lesson in telling)
-    old = (entry for task in about for entry in known[task][: max(len(known[task]) + 1 - keep, 0)])
-    # What waits for review takes no older one's place.
-    why = "older reflections are forgotten"
-    gone = [
-        Delete(entry.id, sources_of(x for x in telling if x.data["task"] == entry.key), reason=why) for entry in old
+        by_task[entry.key].append(entry)
+    tasks = dict.fromkeys(lesson.data["task"] for lesson in nonempty)
+    old = (entry for task in tasks for entry in by_task[task][: max(len(by_task[task]) + 1 - keep, 0)])
+    # The delete has the sources of the new reflection, so that the old reflection stays while the new one waits for
+    # review.
+    reason = "older reflections are forgotten"
+    deletes = [
+        Delete(entry.id, sources_of(x for x in nonempty if x.data["task"] == entry.key), reason=reason) for entry in old
     ]
-    new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
-    return votes(lessons) + Delta((*gone, *new))
+    new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in nonempty]
+    return votes(lessons) + Delta((*deletes, *new))
 
 
 class SelfReflection(Output):
@@ -142,35 +144,35 @@ class SelfReflection(Output):
 
 
 def without_target(attempt: Attempt) -> Attempt:
-    """The same attempts, with feedback that says whether they succeeded and not what would have been right. What an
-    environment or a judge says stays."""
-    rounds = (replace(one, feedback=one.feedback and _outcome(one.feedback)) for one in attempt.rounds)
+    """Return the attempt with the right answer removed from its feedback, which then only states success or failure.
+    Feedback of an environment or a judge is unchanged."""
+    rounds = (replace(each, feedback=each.feedback and _outcome(each.feedback)) for each in attempt.rounds)
     return replace(attempt, feedback=_outcome(attempt.feedback), rounds=tuple(rounds))
 
 
-def _outcome(known: Feedback) -> Feedback:
-    # The note of a scorer that knows the right answer may tell it.
-    if known.target is None:
-        return known
-    return Feedback(known.success, f"The answer is {'right' if known.success else 'wrong'}.")
+def _outcome(feedback: Feedback) -> Feedback:
+    # The note of a scorer that knows the right answer may contain it.
+    if feedback.target is None:
+        return feedback
+    return Feedback(feedback.success, f"The answer is {'right' if feedback.success else 'wrong'}.")
 
 
 async def by_self(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-    """Ask the reflector about one attempt, without its right answer. It reads its earlier reflections on the task. A
-    reflection that fails or cannot be parsed is None, and counted."""
-    tried = evidence(without_target(attempt))
-    before = "\n\n".join(one.lesson.text for one in earlier if one.lesson.text)
-    said_before = [f"# Your earlier reflections on this task\n{before}"] if before else []
-    prompt = SELF.prompt(run.profile, [*run.agent_instructions, *said_before, f"# The attempt\n{tried}"])
-    said = await run.try_ask("reflector", prompt, SelfReflection, Count.LOST_REFLECTIONS)
-    if said is None:
+    """Ask the reflector about one attempt without its right answer. The reflector reads its earlier reflections on the
+    task. Return None if the call fails or its output is invalid, which is counted."""
+    shown = evidence(without_target(attempt))
+    texts = "\n\n".join(each.lesson.text for each in earlier if each.lesson.text)
+    earlier_part = [f"# Your earlier reflections on this task\n{texts}"] if texts else []
+    prompt = SELF.prompt(run.profile, [*run.agent_instructions, *earlier_part, f"# The attempt\n{shown}"])
+    output = await run.try_ask("reflector", prompt, SelfReflection, Count.LOST_REFLECTIONS)
+    if output is None:
         return None
-    return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(attempt), attempt.sources)
+    return Lesson(run.place, clean(output.reflection), shown, judged_by_outcome(attempt), attempt.sources)
 
 
-def _example(told: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:
-    said = {"kind": kind, "diagnosis": diagnosis, "insight": insight}
-    return Turn(f"{told}\n\n# The attempt\n{attempt}", written(said))
+def _example(instructions: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:
+    fields = {"kind": kind, "diagnosis": diagnosis, "insight": insight}
+    return Turn(f"{instructions}\n\n# The attempt\n{attempt}", written(fields))
 
 
 REFLECTED = (
@@ -188,7 +190,7 @@ REFLECTED = (
         "If a notice may have 12 words, leave out greeting and reason, and count the words.",
     ),
 )  # fmt: skip
-"""Reflections on three failures whose right answers are not known."""
+"""Worked examples: reflections on three failures with unknown right answers."""
 
 SELF = Instructions(
     full="""\

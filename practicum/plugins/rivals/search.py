@@ -1,11 +1,11 @@
-"""Instruction search: a population of instructions for an agent, and what its recipes share.
+"""Instruction search: a population of instructions for an agent, with the blocks that its recipes share.
 
-A step proposes instructions, evaluates them on tasks, and selects those that stay. A recipe gives the proposals, as
-calls that write an instruction each (`propose`), and chooses the evaluation (`on_all` tasks, or a `Bandit`) and the
-number of candidates that are selected (`search`).
+A step proposes instructions, evaluates them on tasks, and selects the candidates to keep. A recipe defines the
+proposals, as calls that write one instruction each (`propose`), the evaluation (`on_all` tasks, or a `Bandit`), and the
+number of candidates to keep (`search`).
 
-A candidate is an entry with its mean score `score` over `n` attempts, and the score `none` of the agent without any
-candidate on the same tasks. An attempt is shown the best candidate only, and none that is no better than nothing.
+A candidate is an entry. Its data has its mean score `score` over `n` attempts, and the score `none` of the agent
+without a candidate on the same tasks. An attempt is shown only the best candidate, and only if it beats `none`.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from practicum.methods.blocks.show import ActWithNote, answer
 from practicum.methods.settings import CandidateSettings
 
 SECTION = "instructions"
-"""The section of candidates."""
+"""Section of candidates."""
 
 FEEDBACK = ".feedback"
-"""The hidden section of criticism that is read again in later steps."""
+"""Hidden section of criticisms, which are read again in later steps."""
 
 LONGEST = 32_000
-"""Characters that validation accepts of an instruction."""
+"""Maximum length (characters) of an instruction in validation."""
 
 NONE = "(none: the agent was told nothing beside the task)"
-"""What stands for the instruction of an agent that has none."""
+"""Text in place of the instruction of an agent without one."""
 
 Mean = tuple[float, int]
-"""A mean score, and the number of scores."""
+"""A mean score and the number of scores."""
 
 
 class SearchSettings(CandidateSettings):
-    """Settings of methods that search for better instructions."""
+    """Settings of methods that search for instructions."""
 
     steps: int = Field(default=12, ge=1)
-    """The number of steps."""
+    """Number of steps."""
     batch: int = Field(default=16, ge=1)
-    """Tasks of a step; all candidates of the step are tried on them."""
+    """Number of tasks per step; all candidates of the step are evaluated on them."""
 
 
 class BeamSettings(SearchSettings):
@@ -65,33 +65,33 @@ class BeamSettings(SearchSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "candidates": 4, "beam": 4}
 
     batch: int = Field(default=50, ge=1)
-    """Tasks on which every candidate is scored: the same ones in each step, drawn once."""
+    """Number of tasks on which every candidate is scored: the same tasks in each step, drawn once."""
     candidates: int = Field(default=8, ge=1)
-    """New candidates of a step, each written by a call of its own."""
+    """Number of new candidates per step, each written by a separate call."""
     beam: int = Field(default=20, ge=1)
-    """The number of candidates kept: the best ones."""
+    """Number of best candidates that are kept."""
 
 
 # ---- the population
 
 
 def value(candidate: Entry | Add) -> float:
-    """The mean score of a candidate; 0 if it was never tried."""
+    """Return the mean score of a candidate; 0 if it was never evaluated."""
     return float(candidate.data.get("score", 0.0))
 
 
 def ranked(context: Context) -> list[Entry]:
-    """Candidates, the best first; the older one on ties."""
+    """Return the candidates, the best first; on ties, the older first."""
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
 def best(context: Context) -> Entry | None:
-    """The candidate that an agent is shown: the best one, if it is better than none."""
+    """Return the candidate to show to the agent: the best, if it beats having none; else None."""
     return next((e for e in ranked(context)[:1] if value(e) > float(e.data.get("none", -1.0))), None)
 
 
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
-    """The best candidate, if it is better than none."""
+    """Return a view of the best candidate, or an empty view if no candidate beats having none."""
     shown = best(context)
     if shown is None:
         return View()
@@ -100,23 +100,23 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
 
 
 def only(text: str) -> Context:
-    """A context of one instruction, or of none if it is empty."""
+    """Return a context with this instruction, or an empty context if the text is empty."""
     return Context().apply(Delta((Add(SECTION, text),) if text else ())).context
 
 
 def drawn_by(weight: Callable[[Entry], float], entries: Sequence[Entry], most: int, rng: random.Random) -> list[Entry]:
-    """Up to `most` different entries, each drawn with a chance in proportion to its weight."""
-    left, chosen = list(entries), list[Entry]()
-    while left and len(chosen) < most:
-        chosen += rng.choices(left, [weight(e) for e in left])
-        left.remove(chosen[-1])
+    """Draw up to `most` different entries, with probabilities proportional to their weights."""
+    remaining, chosen = list(entries), list[Entry]()
+    while remaining and len(chosen) < most:
+        chosen += rng.choices(remaining, [weight(e) for e in remaining])
+        remaining.remove(chosen[-1])
     return chosen
 
 
-def roulette(known: Sequence[Entry], rng: random.Random) -> list[Entry]:
-    """Two different candidates, each drawn with a chance in proportion to its score."""
-    # A small share for each, so that candidates which all score 0 can be drawn.
-    return drawn_by(lambda e: value(e) + 1e-6, known, 2, rng)
+def roulette(candidates: Sequence[Entry], rng: random.Random) -> list[Entry]:
+    """Draw two different candidates, with probabilities proportional to their scores."""
+    # A small weight for each, so that candidates can be drawn even if all of them score 0.
+    return drawn_by(lambda e: value(e) + 1e-6, candidates, 2, rng)
 
 
 # ---- propose
@@ -130,46 +130,49 @@ class Instruction(Output):
 
 @dataclass(frozen=True, slots=True)
 class InstructionRequest:
-    """One call for an instruction: what its author is told and reads, and the candidates and lessons it rests on."""
+    """Request for an instruction: the prompt of the call, and the candidates and lessons that the instruction depends
+    on."""
 
-    told: Instructions
+    instructions: Instructions
     parts: tuple[str, ...]
     parents: tuple[Entry, ...] = ()
     lessons: tuple[Lesson, ...] = ()
 
 
 Plan = Callable[[Sequence[Entry], Sequence[Lesson], random.Random], Sequence[InstructionRequest]]
-"""The requests of a step, made of the candidates so far, the best first, and of the step's lessons."""
+"""Function that returns the requests of a step from the candidates so far, the best first, and the lessons of the
+step."""
 
 
 async def written(request: InstructionRequest, warmth: float, role: str, run: Run) -> Add | None:
-    """The instruction of a request. None if the call failed, which is counted, or if it is empty."""
+    """Have a model write the requested instruction. Return None if the call fails, which is counted, or if the text is
+    empty."""
     sources = ordered_union([sources_of(request.lessons), *(e.sources for e in request.parents)])
-    prompt = request.told.prompt(run.profile, [*run.agent_instructions, *request.parts])
+    prompt = request.instructions.prompt(run.profile, [*run.agent_instructions, *request.parts])
     at = replace(run, about=sources or run.about)
-    said = await at.try_ask(role, prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
-    text = "" if said is None else clean(said.instruction)
+    output = await at.try_ask(role, prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
+    text = "" if output is None else clean(output.instruction)
     ids = tuple(lesson.id for lesson in request.lessons)
     return Add(SECTION, text, sources=sources, lessons=ids) if text else None
 
 
 async def all_written(requests: Sequence[InstructionRequest], warmth: float, run: Run) -> list[Add]:
-    """The instructions of all requests, all at once, each text once."""
+    """Have models write the instructions of all requests concurrently. Duplicate texts are dropped."""
     jobs = [(str(n), partial(written, request, warmth, "curator")) for n, request in enumerate(requests, 1)]
-    unlike: dict[str, Add] = {}
+    by_text: dict[str, Add] = {}
     for add in await run.gather(jobs):
         if add is not None:
-            unlike.setdefault(add.text, add)
-    return list(unlike.values())
+            by_text.setdefault(add.text, add)
+    return list(by_text.values())
 
 
 def propose(plan: Plan, warmth: float) -> UpdateSeam:
-    """New candidates, a call each. A text that is a candidate already is not added again."""
+    """Return an update seam that adds new candidates, one call each. Existing texts are not added again."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        known = ranked(context)
-        made = await all_written(plan(known, lessons, run.rng("plan")), warmth, run)
-        return Delta(tuple(add for add in made if add.text not in {e.text for e in known}))
+        candidates = ranked(context)
+        adds = await all_written(plan(candidates, lessons, run.rng("plan")), warmth, run)
+        return Delta(tuple(add for add in adds if add.text not in {e.text for e in candidates}))
 
     return update
 
@@ -178,8 +181,11 @@ def propose(plan: Plan, warmth: float) -> UpdateSeam:
 
 
 def visible_score(attempt: Attempt, run: Run) -> float | None:
-    """What learning may see of an attempt: its score, or without labels whether it succeeded; None if neither is known
-    or if the attempt was lost, which tells nothing about the candidate."""
+    """Return the score of an attempt that learning may see: its score, or without labels, whether it succeeded.
+
+    Returns None if neither is known, or if the attempt was lost, because a lost attempt says nothing about the
+    candidate.
+    """
     if attempt.trace.lost:
         return None
     if attempt.score is not None and run.labels:
@@ -188,74 +194,78 @@ def visible_score(attempt: Attempt, run: Run) -> float | None:
 
 
 def mean_of(attempts: Sequence[Attempt], run: Run) -> Mean | None:
-    """The mean of the scores that learning may see; None if there are none."""
-    seen = [score for attempt in attempts if (score := visible_score(attempt, run)) is not None]
-    return (sum(seen) / len(seen), len(seen)) if seen else None
+    """Return the mean of the scores that learning may see; None without scores."""
+    scores = [score for attempt in attempts if (score := visible_score(attempt, run)) is not None]
+    return (sum(scores) / len(scores), len(scores)) if scores else None
 
 
 def each_once(act: ActWithNote) -> AttemptSeam:
-    """Attempt each task of the batch under the best candidate. An attempt at a task under an instruction is made once
-    in a run, and returned again after that; an attempt that failed with an error is made anew."""
+    """Return an attempt seam that attempts each task of the batch with the best candidate.
 
-    async def one(task: Task, context: Context, run: Run) -> Attempt:
-        known, key = run.reusable.setdefault(context.digest, {}), (act, task.id, run.member)
-        if old := known.get(key):
+    Attempts are cached by task and instruction during a run; attempts with an error are repeated.
+    """
+
+    async def cached_attempt(task: Task, context: Context, run: Run) -> Attempt:
+        cache, key = run.reusable.setdefault(context.digest, {}), (act, task.id, run.member)
+        if cached := cache.get(key):
             run.count(Count.REUSED_ATTEMPTS)
-            return replace(old, place=run.place, of=old.of or old.place)
-        made = await act(task, context, run)
-        if made.trace.error is None:
-            known[key] = made
-        return made
+            return replace(cached, place=run.place, of=cached.of or cached.place)
+        result = await act(task, context, run)
+        if result.trace.error is None:
+            cache[key] = result
+        return result
 
     async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         shown = best(context)
-        return await once(one)(batch, only("" if shown is None else shown.text), run)
+        return await once(cached_attempt)(batch, only("" if shown is None else shown.text), run)
 
     return attempt
 
 
 ATTEMPT = each_once(answer(best_instruction))
-"""Attempts by which candidates are compared."""
+"""Attempt seam for the comparison of candidates."""
 
 
 async def attempted(text: str, tasks: Sequence[Task], run: Run) -> list[Attempt]:
-    """An attempt at each task under this instruction; "" is none."""
+    """Attempt each task with this instruction; "": without an instruction."""
     return await ATTEMPT(Batch(tuple(tasks)), only(text), run)
 
 
 Evaluate = Callable[
     [Sequence[Entry], Sequence[Add], Sequence[Attempt], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
 ]
-"""The means of the old and of the new candidates on the tasks of these attempts, None for those that keep their score
-or have none; and the mean without any candidate."""
+"""Function that evaluates the old and new candidates on the tasks of these attempts. Returns the mean of each candidate
+(None: it keeps its score, or has no score), and the mean without a candidate."""
 
 
 async def on_all(
     old: Sequence[Entry], new: Sequence[Add], attempts: Sequence[Attempt], run: Run
 ) -> tuple[list[Mean | None], Mean | None]:
-    """All tasks: the new candidates, the old ones that have no score yet, and none, all at once."""
+    """Evaluate on all tasks, concurrently: the new candidates, the old candidates without a score, and no candidate."""
     texts = {"none": "", **{e.id: e.text for e in old if "n" not in e.data}}
     texts |= {str(n): add.text for n, add in enumerate(new)}
     run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
     jobs = [(name, partial(attempted, text, [r.task for r in attempts])) for name, text in texts.items()]
-    means = {name: mean_of(made, run) for name, made in zip(texts, await run.gather(jobs), strict=True)}
+    means = {name: mean_of(results, run) for name, results in zip(texts, await run.gather(jobs), strict=True)}
     return [*(means.get(e.id) for e in old), *(means[str(n)] for n in range(len(new)))], means["none"]
 
 
 @dataclass(slots=True)
 class CandidateArm:
-    """A candidate on trial: the number of tasks that it was tried on, and the attempts."""
+    """An arm of the bandit: a candidate, the number of tasks that it was tried on, and the attempts."""
 
     text: str
     tried: int = 0
-    made: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Bandit:
-    """Upper confidence bounds (ProTeGi, Pryzant et al. 2023, algorithm 3): in each of `rounds` rounds, the `arms`
-    candidates with the highest bound are tried on `samples` further tasks each. All see the tasks in the same order.
-    The old candidates have attempts at all tasks already. The score of none is that of the step before the first one.
+    """Evaluation with upper confidence bounds (ProTeGi, Pryzant et al. 2023, algorithm 3).
+
+    In each of `rounds` rounds, the `arms` candidates with the highest bound are tried on `samples` further tasks each.
+    All candidates get the tasks in the same order. Old candidates are tried on all tasks before the rounds. The score
+    without a candidate is measured in the first step only.
     """
 
     rounds: int
@@ -270,25 +280,25 @@ class Bandit:
         run.count(Count.TRIED_CANDIDATES, len(new))
         await Bandit(1, len(old), len(tasks)).explore(arms[: len(old)], tasks, run.at("beam"))
         await self.explore(arms, tasks, run)
-        before = next(((float(e.data["none"]), 0) for e in old if "none" in e.data), None)
-        return [mean_of(arm.made, run) for arm in arms], before if old else mean_of(attempts, run)
+        without = next(((float(e.data["none"]), 0) for e in old if "none" in e.data), None)
+        return [mean_of(arm.attempts, run) for arm in arms], without if old else mean_of(attempts, run)
 
     async def explore(self, arms: Sequence[CandidateArm], tasks: Sequence[Task], run: Run) -> None:
-        """Try the arms, none twice on a task."""
+        """Try the arms in rounds. An arm is tried at most once per task."""
 
         async def pull(arm: CandidateArm, run: Run) -> None:
             part = tasks[arm.tried : arm.tried + self.samples]
-            arm.made += await attempted(arm.text, part, run)
+            arm.attempts += await attempted(arm.text, part, run)
             arm.tried += len(part)
 
         def bound(arm: CandidateArm) -> float:
             if not arm.tried:
                 return math.inf
-            return (mean_of(arm.made, run) or (0.0, 0))[0] + math.sqrt(math.log(turn) / arm.tried)
+            return (mean_of(arm.attempts, run) or (0.0, 0))[0] + math.sqrt(math.log(turn) / arm.tried)
 
         for turn in range(1, self.rounds + 1):
-            left = [arm for arm in arms if arm.tried < len(tasks)]
-            chosen = sorted(left, key=bound, reverse=True)[: self.arms]
+            open_arms = [arm for arm in arms if arm.tried < len(tasks)]
+            chosen = sorted(open_arms, key=bound, reverse=True)[: self.arms]
             await run.at(f"round {turn}").gather([(str(arms.index(arm)), partial(pull, arm)) for arm in chosen])
 
 
@@ -298,7 +308,8 @@ Candidate = TypeVar("Candidate", bound=Entry | Add)
 
 
 def scored(candidate: Candidate, mean: Mean | None, none: Mean | None) -> Candidate:
-    """The candidate with its mean score, and with that of none on the same tasks. Without scores it stays as it is."""
+    """Return the candidate with its mean score, and the score without a candidate on the same tasks, in its data.
+    Without a mean, return it unchanged."""
     if mean is None:
         return candidate
     data = {**candidate.data, "score": round(mean[0], 6), "n": mean[1]}
@@ -310,65 +321,69 @@ def new_candidates(delta: Delta) -> list[Add]:
 
 
 def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
-    """The edits of a delta that are about none of these candidates and no new one."""
+    """Return the edits of a delta that concern neither these candidates nor new candidates."""
     new, ids = new_candidates(delta), {e.id for e in candidates}
     return Delta(tuple(edit for edit in delta.edits if edit not in new and ids.isdisjoint(changed_entries(edit))))
 
 
 def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
-    """Evaluate the candidates and keep the `beam` best of old and new, without those that the delta deletes. On ties
-    the older one is kept. Edits of other sections are kept."""
+    """Return an accept seam that evaluates the candidates and keeps the `beam` best old and new ones.
+
+    Candidates that the delta deletes are dropped. On ties the older candidate is kept. Edits of other sections are
+    kept.
+    """
 
     async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-        new, gone = new_candidates(delta), {edit.id for edit in delta.edits if isinstance(edit, Delete)}
+        new, deleted = new_candidates(delta), {edit.id for edit in delta.edits if isinstance(edit, Delete)}
         old = sorted(context.in_section(SECTION), key=lambda e: e.number)
         means, none = await evaluate(old, new, attempts, run)
         tried: list[Entry | Add] = [*old, *new]
         pool = [
             scored(candidate, mean, none)
             for candidate, mean in zip(tried, means, strict=True)
-            if (candidate.id not in gone if isinstance(candidate, Entry) else mean is not None)
+            if (candidate.id not in deleted if isinstance(candidate, Entry) else mean is not None)
         ]
-        kept = sorted(pool, key=value, reverse=True)[:beam]
-        stay = {e.id: e for e in kept if isinstance(e, Entry)}
-        edits: list[Edit] = [Update(id, data=e.data) for id, e in stay.items() if e not in old]
-        edits += [add for add in kept if isinstance(add, Add)]
-        edits += [Delete(e.id, reason="fell out of the beam") for e in old if e.id not in stay]
+        survivors = sorted(pool, key=value, reverse=True)[:beam]
+        remaining = {e.id: e for e in survivors if isinstance(e, Entry)}
+        edits: list[Edit] = [Update(id, data=e.data) for id, e in remaining.items() if e not in old]
+        edits += [add for add in survivors if isinstance(add, Add)]
+        edits += [Delete(e.id, reason="fell out of the beam") for e in old if e.id not in remaining]
         return Delta(tuple(edits)) + others(delta, old)
 
     return accept
 
 
-# ---- what authors read
+# ---- parts of prompts
 
 
 def history(candidates: Sequence[Entry]) -> str:
-    """Candidates, the best first, as OPRO shows them: the worst first, each with its score out of 100."""
+    """Return the part of a prompt that lists the candidates (passed best first) as in OPRO: the worst first, each with
+    its score out of 100."""
     shown = [f"Score: {100 * value(e):.0f}\n{e.text}" for e in reversed(candidates)]
     return "# Instructions so far, the best last\n\n" + ("\n\n".join(shown) or "(none yet)")
 
 
 def cases(lessons: Sequence[Lesson]) -> str:
-    """This step's attempts in words."""
+    """Return the part of a prompt that shows the attempts of the step."""
     return "# Attempts\n\n" + "\n\n".join(lesson.detail or lesson.text for lesson in lessons)
 
 
 async def demonstrations(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Each task with its right answer, if learning may see that, else the attempt at it with what is known of it. The
-    detail of a lesson is the attempt, if it succeeded."""
+    """Return a lesson for each task: the task with its right answer if learning may see it, else the attempt with its
+    feedback. The detail of a lesson is the attempt, if it succeeded."""
     lessons = []
-    for made in attempts:
-        right = made.task.target if run.labels else None
-        if right is not None or not made.trace.lost:
-            text = evidence(made) if right is None else f"Input: {made.task.input}\nOutput: {right}"
-            working = evidence(made) if made.feedback.success else ""
+    for attempt in attempts:
+        right = attempt.task.target if run.labels else None
+        if right is not None or not attempt.trace.lost:
+            text = evidence(attempt) if right is None else f"Input: {attempt.task.input}\nOutput: {right}"
+            working = evidence(attempt) if attempt.feedback.success else ""
             data = {"right": right is not None}
-            lessons.append(Lesson(made.place, text, working, sources=made.sources, data=data))
+            lessons.append(Lesson(attempt.place, text, working, sources=attempt.sources, data=data))
     return lessons
 
 
 def demonstrated(lessons: Sequence[Lesson]) -> str:
-    """Demonstrations as a part of a prompt. A heading says whether the outputs are right or are attempts."""
+    """Return the part of a prompt with demonstrations. Headings separate right outputs from attempts."""
     right = [x.text for x in lessons if x.data["right"]]
     attempts = [x.text for x in lessons if not x.data["right"]]
     parts = [("# Inputs with their right outputs", right), ("# Attempts, with what is known of each", attempts)]
@@ -376,8 +391,8 @@ def demonstrated(lessons: Sequence[Lesson]) -> str:
 
 
 def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
-    """Read some of the tasks, write candidates, score each on the same tasks, keep the best. An attempt is made with
-    the best one."""
+    """Return a method that reads some tasks, writes candidates, scores each on the same tasks, and keeps the best. An
+    attempt uses the best candidate."""
     return Method(
         name=name,
         sample=drawn(s.steps, s.batch, anew=False),
@@ -388,5 +403,5 @@ def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
         update=update,
         accept=select(s.beam),
         roles=("curator",),
-        costs="a call for each candidate, and trying it on the batch",
+        costs="a call for each candidate, and attempts with it on the batch",
     )

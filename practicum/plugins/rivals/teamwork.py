@@ -1,4 +1,4 @@
-"""An attempt by a team of agents in conversation: they contribute in turn, and one of them answers at the end."""
+"""Attempts by a team of agents in conversation: the members contribute in turn, and one agent answers at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from practicum.methods.blocks.show import full_view, learning_feedback
 F = TypeVar("F", bound=Output)
 
 Work = Callable[[Task, Run], Awaitable[tuple[Sequence[Step], str]]]
-"""What a team does before it answers: its steps, and the text that whoever answers reads."""
+"""Function that runs a team before the answer. Returns the steps, and the text for the agent that answers."""
 
 
 class Contribution(Output):
@@ -29,8 +29,8 @@ class Contribution(Output):
 
 
 def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
-    """One attempt: the team works, then its last agent answers the task as in any other attempt, with the whole context
-    and, as a note, the text that the team came to. If a member's model fails, there is no answer."""
+    """Return an act seam: the team works, then its last agent answers the task as in a normal attempt, with the whole
+    context, and with the team's text as a note. If a call of a member fails, the attempt has no answer."""
 
     async def act(task: Task, context: Context, run: Run) -> Attempt:
         working = replace(run, warmth=warmth)
@@ -40,7 +40,7 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
         except (OutputError, ProviderError) as error:
             trace = Trace("", error=str(error), lost=True, refused=isinstance(error, RequestError))
         else:
-            # Half of the window is left to the task and the context.
+            # Leave half of the window for the task and the context.
             note = f"{truncate(text, 2 * run.room('agent'))}\n\n{answering.text(run.profile)}"
             trace = await working.at("answer").agent(task, view.with_note(note))
             trace = replace(trace, steps=(*steps, *trace.steps))
@@ -50,8 +50,8 @@ def by_team(work: Work, answering: Instructions, warmth: float) -> ActSeam:
     return act
 
 
-async def asked(told: Instructions, parts: Sequence[str], form: type[F], task: Task, run: Run) -> F:
-    """What a member of the team says about the task, in this form, after it read these parts."""
+async def ask_member(instructions: Instructions, parts: Sequence[str], form: type[F], task: Task, run: Run) -> F:
+    """Ask a member of the team about the task, after it has read these parts. Return its output in this form."""
     choices = [f"# Possible answers\n{'; '.join(run.choices)}"] if run.choices else []
     shown = [*run.agent_instructions, *choices, f"# Task\n{task.input}", *filter(None, parts)]
-    return await run.ask_fitted("agent", told.prompt(run.profile, shown), form)
+    return await run.ask_fitted("agent", instructions.prompt(run.profile, shown), form)

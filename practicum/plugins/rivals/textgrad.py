@@ -1,8 +1,8 @@
-"""TextGrad: the instructions are a variable. Each attempt of a batch gets a criticism in words; the instructions are
-rewritten with these and with earlier criticisms, and kept if they do no worse (Yuksekgonul et al., 2025, sections 2 and
-3.3).
+"""TextGrad: optimizes the instructions as a variable; a model criticises each attempt of a batch, rewrites the
+instructions with new and earlier criticisms, and keeps the result if its score is not lower (Yuksekgonul et al., 2025,
+sections 2 and 3.3).
 
-docs/methods/textgrad.md says what differs from the paper.
+docs/methods/textgrad.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from practicum.plugins.rivals.search import (
 
 class Settings(SearchSettings):
     momentum: int = Field(default=4, ge=0)
-    """The number of criticisms of earlier steps that are read again: the newest ones."""
+    """Number of newest criticisms of earlier steps that are read again."""
 
 
 def method(s: Settings) -> Method:
-    """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
+    """Criticise every attempt, rewrite the instructions, keep them if their score is not lower."""
     act = answer(best_instruction)
     return Method(
         name="textgrad",
@@ -63,7 +63,7 @@ def method(s: Settings) -> Method:
         update=descent(s.momentum, s.warmth),
         accept=keep_if_no_worse,
         roles=("curator", "reflector"),
-        costs="a criticism for each task, one rewrite, and trying it on the batch",
+        costs="a criticism for each task, one rewrite, and attempts with it on the batch",
     )
 
 
@@ -77,7 +77,7 @@ class Gradient(Output):
 
 
 async def criticisms(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """A criticism of each attempt, all at once."""
+    """Criticise all attempts concurrently, and return the criticisms as lessons."""
     shown = best(context)
     jobs = [
         (f"{n}.{attempt.task.id}", partial(_criticised, attempt, NONE if shown is None else shown.text))
@@ -91,11 +91,11 @@ async def _criticised(attempt: Attempt, instructions: str, run: Run) -> Lesson |
     parts = [_instructions(instructions), f"# The attempt\n{evidence(attempt)}"]
     prompt = GRADIENT.prompt(run.profile, [*run.agent_instructions, *parts])
     run = replace(run, about=attempt.sources)
-    said = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
-    if said is None:
+    output = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
+    if output is None:
         return None
-    data = {"answer": clean(said.answer)}
-    return Lesson(run.place, clean(said.instructions), evidence(attempt), sources=attempt.sources, data=data)
+    data = {"answer": clean(output.answer)}
+    return Lesson(run.place, clean(output.instructions), evidence(attempt), sources=attempt.sources, data=data)
 
 
 def _instructions(text: str) -> str:
@@ -103,45 +103,46 @@ def _instructions(text: str) -> str:
 
 
 def descent(momentum: int, warmth: float) -> UpdateSeam:
-    """One step: all criticisms together, and the newest `momentum` of earlier steps, change the instructions. Text
-    that rests on an earlier criticism has its sources, for unlearning."""
+    """Return an update seam that rewrites the instructions with all criticisms of the step and the newest `momentum`
+    criticisms of earlier steps. The new text has the sources of all criticisms that it read, for unlearning."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        known, kept = ranked(context), context.in_section(FEEDBACK)
-        recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources) for e in kept]
-        before = "\n".join(f"- {x.text}" for x in recalled)
-        fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
-        parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
-        asked = InstructionRequest(OPTIMIZER, parts, tuple(known), (*recalled, *lessons))
-        made = await written(asked, warmth, "curator", run.at("1"))
+        candidates, stored = ranked(context), context.in_section(FEEDBACK)
+        recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources) for e in stored]
+        earlier = "\n".join(f"- {x.text}" for x in recalled)
+        current = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text)
+        criticism = f"# Said before\n{earlier or '(nothing)'}", f"# Said now\n{current or '(nothing)'}"
+        parts = (history(candidates), *criticism)
+        asking = InstructionRequest(OPTIMIZER, parts, tuple(candidates), (*recalled, *lessons))
+        rewritten = await written(asking, warmth, "curator", run.at("1"))
         new = [lesson for lesson in lessons if lesson.text][-momentum:] if momentum else []
-        old = kept[: max(len(kept) + len(new) - momentum, 0)]
-        texts = () if made is None or made.text in {e.text for e in known} else (made,)
+        old = stored[: max(len(stored) + len(new) - momentum, 0)]
+        texts = () if rewritten is None or rewritten.text in {e.text for e in candidates} else (rewritten,)
         adds = (Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in new)
-        gone = (Delete(e.id, sources_of(new), reason="newer feedback took its place") for e in old)
-        return Delta((*texts, *adds, *gone))
+        deletes = (Delete(e.id, sources_of(new), reason="newer feedback took its place") for e in old)
+        return Delta((*texts, *adds, *deletes))
 
     return update
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-    """Try the new text on the tasks of the step. It replaces the old one unless it scores lower there. Edits of other
-    sections are kept."""
-    new, known = next(iter(new_candidates(delta)), None), ranked(context)
+    """Evaluate the new text on the tasks of the step. It replaces the old text unless its score is lower. Edits of
+    other sections are kept."""
+    new, candidates = next(iter(new_candidates(delta)), None), ranked(context)
     if new is None:
         return delta
-    rest = others(delta, known)
+    rest = others(delta, candidates)
     run.count(Count.TRIED_CANDIDATES)
     tasks = tuple(r.task for r in attempts)
     mean = mean_of(await once(answer(best_instruction))(Batch(tasks), only(new.text), run), run)
-    now = mean_of(attempts, run)
-    if mean is None or now is None or mean[0] < now[0]:
+    current = mean_of(attempts, run)
+    if mean is None or current is None or mean[0] < current[0]:
         return rest
     new = scored(new, mean, None)
-    if not known:
+    if not candidates:
         return Delta((new,)) + rest
-    # One entry from the first step on, so that it also rests on its first sources.
-    return Delta((Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
+    # Update the same entry in all steps, so that it keeps the sources of its first text.
+    return Delta((Update(candidates[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons),)) + rest
 
 
 GRADIENT = Instructions(

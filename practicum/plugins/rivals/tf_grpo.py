@@ -1,7 +1,7 @@
-"""Training-Free GRPO: the difference between better attempts of a group and the others is put into words and kept, in
+"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores this in
 place of an advantage and a gradient (Cai et al., 2025, section 2).
 
-The library of experience is a playbook. docs/methods/tf_grpo.md says what differs from the paper.
+The experience library is a playbook. docs/methods/tf_grpo.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Settings(Batched, RetrievalSettings):
     TRACES: ClassVar = None
 
     epochs: int = Field(default=3, ge=1)
-    """How often all tasks are learned from (paper: 3)."""
+    """Number of passes over the tasks (paper: 3)."""
     batch: int = Field(default=8, ge=1)
-    """Tasks of a step."""
+    """Number of tasks per step."""
     group: int = Field(default=5, ge=2)
-    """Attempts at each task (paper: 5)."""
+    """Number of attempts at each task (paper: 5)."""
     warmth: float = Field(default=0.7, gt=0)
-    """The temperature of all attempts of a group but the first (paper: 0.7)."""
+    """Temperature of all attempts of a group except the first (paper: 0.7)."""
     budget: int = Field(default=80_000, ge=1)
-    """The most tokens of the playbook."""
+    """Maximum number of tokens of the playbook."""
 
 
 def method(s: Settings) -> Method:
-    """Attempt each task in a group, put the difference into words, keep it."""
+    """Attempt each task in a group, describe the differences in words, store them."""
     act = answer(full_view)
     return Method(
         name="tf_grpo",
@@ -63,7 +63,7 @@ def method(s: Settings) -> Method:
         update=within_budget(accounted(Curator(CURATOR, SECTION, gated=s.gate), "keep", SECTION), s.budget),
         accept=always,
         roles=("reflector", "curator"),
-        costs="groups, a contrast for each, one curation a step",
+        costs="groups of attempts, a contrast for each group, one curation per step",
     )
 
 
@@ -77,39 +77,39 @@ class Advantage(Output):
 
 
 async def advantages(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Contrast the attempts of each group; all groups at once."""
+    """Contrast the attempts of each group, all groups concurrently."""
     jobs = [(f"{i}.{attempt.task.id}", partial(_advantage, attempt, context)) for i, attempt in enumerate(attempts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
 
 async def _advantage(attempt: Attempt, context: Context, run: Run) -> list[Lesson]:
-    """The votes of the attempts and, if their scores differ, what makes the difference."""
+    """Return the votes of the attempts and, if their scores differ, lessons on the differences."""
     run = replace(run, about=attempt.sources)
-    made = [r for r in attempt.group if not r.trace.lost]
-    used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
-    scores = [visible_score(r, run) for r in made]
+    members = [r for r in attempt.group if not r.trace.lost]
+    votes = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(members, 1)]
+    scores = [visible_score(r, run) for r in members]
     if len(set(scores)) < 2:
-        return used
-    tried = zip(made, scores, strict=True)
-    parts = [f"# Attempt {n}: {_outcome(score)}\n{evidence(r)}" for n, (r, score) in enumerate(tried, 1)]
+        return votes
+    scored = zip(members, scores, strict=True)
+    parts = [f"# Attempt {n}: {_outcome(score)}\n{evidence(r)}" for n, (r, score) in enumerate(scored, 1)]
     pages = render_full(context).pages or ("(none yet)",)
     prompt = ADVANTAGE.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The experiences so far")
-    said = await run.try_ask("reflector", prompt, Advantage, Count.LOST_CONTRASTS)
-    if said is None:
-        return used
-    texts = [*dict.fromkeys(text for one in said.experiences if (text := clean(one)))]
-    first, data = f"{run.place}/1", {"reasoning": clean(said.why)}
-    one = Lesson(first, "", sources=attempt.sources, data=data)
-    others = (replace(one, id=f"{run.place}/{n}", text=text, of=first) for n, text in enumerate(texts[1:], 2))
-    return [*used, *([replace(one, text=texts[0])] if texts else []), *others]
+    output = await run.try_ask("reflector", prompt, Advantage, Count.LOST_CONTRASTS)
+    if output is None:
+        return votes
+    texts = [*dict.fromkeys(text for experience in output.experiences if (text := clean(experience)))]
+    first, data = f"{run.place}/1", {"reasoning": clean(output.why)}
+    lesson = Lesson(first, "", sources=attempt.sources, data=data)
+    others = (replace(lesson, id=f"{run.place}/{n}", text=text, of=first) for n, text in enumerate(texts[1:], 2))
+    return [*votes, *([replace(lesson, text=texts[0])] if texts else []), *others]
 
 
 def _outcome(score: float | None) -> str:
     return "its score is not known" if score is None else f"its score is {100 * score:.0f} of 100"
 
 
-def _example(told: str, experiences: str, attempts: str, said: Advantage) -> Turn:
-    return Turn(f"# The experiences so far\n{experiences}\n\n{told}\n\n{attempts}", said.model_dump_json())
+def _example(task: str, experiences: str, attempts: str, answer: Advantage) -> Turn:
+    return Turn(f"# The experiences so far\n{experiences}\n\n{task}\n\n{attempts}", answer.model_dump_json())
 
 
 CONTRASTED = (
@@ -142,7 +142,7 @@ CONTRASTED = (
         Advantage(why="Only the second one follows e2, which says all there is to learn.", experiences=[]),
     ),
 )  # fmt: skip
-"""Groups of two attempts, and what is to be remembered of them."""
+"""Worked examples: groups of two attempts, with the experiences to remember."""
 
 ADVANTAGE = Instructions(
     full="""\

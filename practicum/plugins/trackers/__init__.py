@@ -1,8 +1,9 @@
-"""Trackers: watches that send a run to Weights & Biases, to MLflow, or to any OpenTelemetry backend.
+"""Experiment trackers: watches that send a run to Weights & Biases, MLflow, or any OpenTelemetry backend.
 
     await practicum.learn(tasks, watch=practicum.trackers.Wandb(project="routing"))
 
-Each needs a package of its own (`pip install 'practicum[wandb]'`), follows one run at a time, and never stops it.
+Each tracker needs an extra (`pip install 'practicum[wandb]'`) and follows one run at a time. Its errors never stop the
+run.
 """
 
 from __future__ import annotations

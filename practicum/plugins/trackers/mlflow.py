@@ -1,4 +1,4 @@
-"""MLflow: https://mlflow.org/docs."""
+"""Tracker for MLflow: https://mlflow.org/docs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from practicum.session.result import RunInfo
 STATUS: dict[State, str] = {"done": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 LONGEST = 6_000
-"""Characters of the longest parameter that MLflow takes."""
+"""Maximum length (characters) of a parameter in MLflow."""
 
 
 class Mlflow(Tracker):
-    """Sends a run to the server or database of MLFLOW_TRACKING_URI; without that, MLflow writes to ./mlflow.db.
+    """Tracker that sends a run to the server or database in MLFLOW_TRACKING_URI. Without it, MLflow uses ./mlflow.db.
 
-    `experiment` is MLFLOW_EXPERIMENT_NAME if not given, else "practicum". Raises UsageError if mlflow is not installed.
+    `experiment` defaults to MLFLOW_EXPERIMENT_NAME, or "practicum". Raises UsageError if mlflow is not installed.
     """
 
     service = "mlflow"
 
     def __init__(self, experiment: str | None = None, *, name: str | None = None, group: str | None = None) -> None:
         super().__init__(name, group)
-        # Either the package mlflow, or mlflow-skinny with alembic, which it needs to open a database.
+        # Either package works: mlflow, or mlflow-skinny with alembic, which it needs to open a database.
         require("mlflow", "mlflow", "alembic")
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "practicum"
         self._client: Any = None
@@ -47,14 +47,14 @@ class Mlflow(Tracker):
                 self._client.update_run(id, status="RUNNING")
                 return id
             except MlflowException as error:
-                log.warning("mlflow: the run %s cannot be gone on with, so another one begins (%s)", id, error)
-        found = self._client.get_experiment_by_name(self.experiment)
-        experiment = found.experiment_id if found else self._client.create_experiment(self.experiment)
+                log.warning("mlflow: cannot continue the run %s, so a new run is started (%s)", id, error)
+        existing = self._client.get_experiment_by_name(self.experiment)
+        experiment = existing.experiment_id if existing else self._client.create_experiment(self.experiment)
         tags = {"practicum.group": self.group} if self.group else {}
-        made = self._client.create_run(experiment, run_name=self.name or run.folder.name, tags=tags)
-        self._run_id = str(made.info.run_id)
-        given = [Param(name, str(value)[:LONGEST]) for name, value in parameters(run).items()]
-        self._client.log_batch(self._run_id, params=given)
+        created = self._client.create_run(experiment, run_name=self.name or run.folder.name, tags=tags)
+        self._run_id = str(created.info.run_id)
+        values = [Param(name, str(value)[:LONGEST]) for name, value in parameters(run).items()]
+        self._client.log_batch(self._run_id, params=values)
         log.info("mlflow: run %s of experiment %s", self._run_id, self.experiment)
         return self._run_id
 
@@ -69,7 +69,7 @@ class Mlflow(Tracker):
         for name, text in (("context.md", export(context, "markdown")), ("context.json", export(context, "json"))):
             self._client.log_text(self._run_id, text, f"context/{label}/{name}")
 
-    def close(self, state: State, why: str) -> None:
-        if why:
-            self._client.set_tag(self._run_id, "practicum.stopped", why)
+    def close(self, state: State, reason: str) -> None:
+        if reason:
+            self._client.set_tag(self._run_id, "practicum.stopped", reason)
         self._client.set_terminated(self._run_id, STATUS[state])

@@ -1,8 +1,9 @@
-"""OpenTelemetry traces of a run, by the semantic conventions for generative AI.
+"""OpenTelemetry traces of a run, following the semantic conventions for generative AI.
 
-Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. A model call is sent
-when it ends, the spans above it, which begin with the first call that ended below them, when the step or the evaluation
-does. Calls that a resume finds in the journal are not sent again. https://github.com/open-telemetry/semantic-conventions-genai
+Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. The span of a model call
+is sent when the call ends. Its parent spans start with the first call below them that ended, and are sent when the step
+or the evaluation ends. Calls that a resume reads from the journal are not sent again.
+https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from __future__ import annotations
@@ -37,40 +38,40 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The variable of the conventions that lets spans hold what models read and wrote."""
+"""Environment variable (defined by the conventions) that adds prompts and outputs of models to the spans."""
 
 QUEUE = 100_000
-"""Spans that wait to be sent, at most; the end of an evaluation gives one for each of its tasks at once."""
+"""Maximum number of spans in the send queue. The end of an evaluation adds a span for each of its tasks at once."""
 
 Path = tuple[str, ...]
 
 
 class Otel(Watch):
-    """Sends a span for each model call over OTLP (HTTP, protobuf), as the variables OTEL_* say.
+    """Tracker that sends a span for each model call over OTLP (HTTP, protobuf), configured by the variables OTEL_*.
 
-    `exporter` is another exporter of the OpenTelemetry SDK. What cannot be sent is said once and counted. Raises
-    UsageError if a package is missing or the environment asks for another protocol.
+    `exporter` replaces the OTLP exporter with another exporter of the OpenTelemetry SDK. Failures to send are logged
+    once and counted. Raises UsageError if a package is missing or the environment requests another protocol.
     """
 
     def __init__(self, exporter: SpanExporter | None = None, *, name: str | None = None, group: str | None = None):
         require_spans(exporter)
         self.name, self.group = name, group
-        self._given = exporter
+        self._configured = exporter
         self._content = os.environ.get(CONTENT, "").lower() in ("true", "span_only", "span_and_event")
 
     def began(self, run: RunInfo) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        self._run, self._exporter = run, counting_exporter(self._given, log, "the run goes on without them")
+        self._run, self._exporter = run, counting_exporter(self._configured, log, "the run continues without them")
         self._provider = TracerProvider(resource=resource())
         size = int(first_set("OTEL_BSP_MAX_QUEUE_SIZE") or QUEUE)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter, max_queue_size=size))
         self._tracer = self._provider.get_tracer("practicum")
         self._open: dict[Path, dict[Path, Span]] = {}
         self._ends: dict[Path, int] = {}
-        about = {"practicum.run": self.name or run.folder.name, "practicum.method": run.config.method}
-        self._about = about | ({"practicum.group": self.group} if self.group else {})
+        common = {"practicum.run": self.name or run.folder.name, "practicum.method": run.config.method}
+        self._common = common | ({"practicum.group": self.group} if self.group else {})
 
     def called(self, call: ModelCall) -> None:
         from opentelemetry.context import Context
@@ -79,19 +80,21 @@ class Otel(Watch):
         end, path = time.time_ns(), _path(call.place)
         start, unit = end - int(call.seconds * NANO), _unit(path)
         spans = self._open.setdefault(unit, {})
-        # What is set by another tracer in this process is no parent of ours.
-        above = Context()
+        # Ignore the ambient span of another tracer in this process.
+        parent = Context()
         for part in [path[:n] for n in range(len(unit), len(path))] or [unit]:
             if part not in spans:
-                about = self._attempt(part[-1]) if _evaluates(unit) and len(part) == len(unit) + 1 else {}
-                about |= {**self._about, "practicum.place": "/".join(part)}
-                spans[part] = self._tracer.start_span(visible_line(part[-1]), above, attributes=about, start_time=start)
-            above, self._ends[part] = set_span_in_context(spans[part], Context()), end
-        about = {**self._about, "practicum.role": call.role, "practicum.place": call.place, **call_attributes(call)}
+                attributes = self._attempt(part[-1]) if _evaluates(unit) and len(part) == len(unit) + 1 else {}
+                attributes |= {**self._common, "practicum.place": "/".join(part)}
+                name = visible_line(part[-1])
+                spans[part] = self._tracer.start_span(name, parent, attributes=attributes, start_time=start)
+            parent, self._ends[part] = set_span_in_context(spans[part], Context()), end
+        attributes = {**self._common, "practicum.role": call.role, "practicum.place": call.place}
+        attributes |= call_attributes(call)
         if self._content:
-            about |= contents(call)
-        name = f"chat {about['gen_ai.request.model']}"
-        span = self._tracer.start_span(name, above, SpanKind.CLIENT, about, start_time=start)
+            attributes |= contents(call)
+        name = f"chat {attributes['gen_ai.request.model']}"
+        span = self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes, start_time=start)
         if call.error is not None:
             span.set_status(Status(StatusCode.ERROR, call.error if self._content else None))
         span.end(end)
@@ -104,12 +107,12 @@ class Otel(Watch):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         for unit, spans in [*self._open.items()]:
             if unit[-1] == f"step {report.step}":
-                for attempt in (one for tried in report.attempts for one in tried.group):
+                for attempt in (attempt for first in report.attempts for attempt in first.group):
                     if (span := spans.get(_path(attempt.place))) is not None:
                         span.set_attributes(self._attempt(attempt.task.id) | self._score(attempt.score))
                 context, score = report.context, progress.score
-                about = {"practicum.entries": len(context), "practicum.version": context.version}
-                spans[unit].set_attributes(about | ({} if score is None else {"practicum.score": score}))
+                attributes = {"practicum.entries": len(context), "practicum.version": context.version}
+                spans[unit].set_attributes(attributes | ({} if score is None else {"practicum.score": score}))
                 self._end(unit)
             elif _evaluates(unit):
                 self._end(unit)
@@ -131,31 +134,31 @@ class Otel(Watch):
         self._run.counts[Count.UNTRACKED_RECORDS] += self._exporter.lost
 
     def _attempt(self, task: str) -> dict[str, Any]:
-        """An attempt is the work of an agent, in the words of the conventions."""
+        """Return the attributes of an attempt: in the conventions, an invocation of an agent."""
         agent = self._run.config.agent
         return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "practicum.task": task}
 
     def _score(self, score: Score | None) -> dict[str, Any]:
-        """The score of an attempt is an evaluation, in the words of the conventions."""
+        """Return the attributes of a score: in the conventions, an evaluation."""
         if score is None:
             return {}
-        about = {"name": self._run.config.scorer or "score", "score.value": score.value}
-        about["score.label"] = "correct" if score.correct else "wrong"
-        return {f"gen_ai.evaluation.{name}": value for name, value in about.items()}
+        attributes = {"name": self._run.config.scorer or "score", "score.value": score.value}
+        attributes["score.label"] = "correct" if score.correct else "wrong"
+        return {f"gen_ai.evaluation.{name}": value for name, value in attributes.items()}
 
     def _end(self, unit: Path) -> None:
-        """End the spans above the calls of a step or an evaluation."""
+        """End the parent spans of a step or an evaluation."""
         for path, span in self._open.pop(unit).items():
             span.end(self._ends.pop(path))
 
 
 def _path(place: str) -> Path:
-    """The parts of a place, as they were named."""
+    """Return the unescaped parts of a place."""
     return tuple(part.replace("%2F", "/").replace("%25", "%") for part in place.split("/"))
 
 
 def _unit(path: Path) -> Path:
-    """The step or the evaluation that a place belongs to."""
+    """Return the path of the step or the evaluation that contains a place."""
     for n, part in enumerate(path[:-1], 1):
         if part.startswith(("step ", "evaluate ")):
             return path[:n]
@@ -167,29 +170,29 @@ def _evaluates(unit: Path) -> bool:
 
 
 def call_attributes(call: ModelCall) -> dict[str, Any]:
-    """A model call in the words of the conventions: what was asked of which model, what it cost, and how it failed."""
-    found = model_attributes(call.model)
+    """Return the attributes of a model call in the conventions: model, options, usage and error."""
+    attributes = model_attributes(call.model)
     options = call.options
-    given = {"temperature": options.temperature, "seed": options.seed, "max_tokens": options.max_output_tokens}
-    found |= {f"gen_ai.request.{option}": value for option, value in given.items() if value is not None}
+    values = {"temperature": options.temperature, "seed": options.seed, "max_tokens": options.max_output_tokens}
+    attributes |= {f"gen_ai.request.{option}": value for option, value in values.items() if value is not None}
     if call.error is not None:
-        return {**found, "error.type": "_OTHER"}
+        return {**attributes, "error.type": "_OTHER"}
     usage = call.usage
-    found |= usage_attributes(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
-    return found if usage.usd is None else {**found, "practicum.usd": usage.usd}
+    attributes |= usage_attributes(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+    return attributes if usage.usd is None else {**attributes, "practicum.usd": usage.usd}
 
 
 def contents(call: ModelCall) -> dict[str, str]:
-    """What a model read and wrote, as JSON in the form of the conventions."""
+    """Return the prompt and the output of a model call, as JSON in the format of the conventions."""
 
     def message(role: str, text: str) -> dict[str, Any]:
         return {"role": role, "parts": [{"type": "text", "content": text}]}
 
     prompt = call.prompt
     turns = [m for turn in prompt.turns for m in (message("user", turn.user), message("assistant", turn.assistant))]
-    found: Mapping[str, Any] = {
+    messages: Mapping[str, Any] = {
         "gen_ai.system_instructions": [{"type": "text", "content": prompt.head}] if prompt.head else [],
         "gen_ai.input.messages": [*turns, message("user", prompt.user)],
         "gen_ai.output.messages": [] if call.error is not None else [message("assistant", call.text)],
     }
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items() if value}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in messages.items() if value}

@@ -1,4 +1,4 @@
-"""What trackers of experiments have in common: what is sent of a run, when, and what happens if it cannot be sent."""
+"""Base class of experiment trackers: selects the data of a run, sends it, and counts failures."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watc
 State = Literal["done", "stopped", "failed"]
 
 _Job = tuple[Callable[[], object], int]
-"""What the thread does, and the step that is sent with it; 0 for no step."""
+"""Function that the thread calls, and the step that it sends; 0: no step."""
 
 PATIENCE = 30.0
-"""Seconds that the end of a run waits for what is left to send."""
+"""Timeout (s) at the end of a run for sending the remaining records."""
 
 SPREAD = 1.25
-"""A context is sent if the run has this many times the steps it had at the last one: 27 times in 1,000 steps."""
+"""Growth of the step number between two sent contexts: after step n, the next is sent from step SPREAD * n on. A run of
+1,000 steps sends 27 contexts."""
 
 UNSENT = {"instructions", "choices", "sections", "trace_faults"}
-"""Fields of the configuration that are texts about the tasks."""
+"""Fields of the configuration that are not sent, because they contain texts about the tasks."""
 
 log = logging.getLogger("practicum.trackers")
 
 
 def require(name: str, *packages: str) -> None:
-    """Raises UsageError if a package of the tracker is not installed."""
+    """Raise UsageError if a package of the tracker is not installed."""
     if any(find_spec(package) is None for package in packages):
         raise UsageError(
             "extra.missing", f"the tracker {name} needs packages that are not installed: {pip_install(name)}"
@@ -54,19 +55,20 @@ def require(name: str, *packages: str) -> None:
 
 
 def parameters(run: RunInfo) -> dict[str, Any]:
-    """The configuration of a run as flat values, without texts about the tasks and without credentials in addresses."""
+    """Return the configuration of a run as flat values, without texts about tasks and without credentials in
+    addresses."""
     config = run.config.model_dump(mode="json", exclude=UNSENT, exclude_none=True)
     settings, roles = config.pop("settings"), config.pop("roles")
     config |= {f"settings.{name}": value for name, value in settings.items()}
     config |= {f"roles.{name}": value for name, value in roles.items()}
     config |= {f"tasks.{name}": len(tasks) for name, tasks in run.splits.by_name.items()}
-    hidden: dict[str, Any] = json.loads(re.sub(r'//[^/@\s"]+@', "//", json.dumps(config)))
-    return {**hidden, "folder": str(run.folder)}
+    redacted: dict[str, Any] = json.loads(re.sub(r'//[^/@\s"]+@', "//", json.dumps(config)))
+    return {**redacted, "folder": str(run.folder)}
 
 
 def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
-    """The numbers of a step: what was reached so far, what the step itself did, and what everything has cost."""
-    found = {
+    """Return the metrics of a step: scores so far, edits of the step, and total cost so far."""
+    metrics = {
         "score.mean": progress.score,
         "score.best_of_k": progress.best_of_k,
         "score.step": mean_score(report.attempts) if any(r.first.score for r in report.attempts) else None,
@@ -80,18 +82,18 @@ def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
         "learning.refused": progress.refused,
         "latency.step_seconds": report.seconds,
     }
-    values = {METRICS[name].tracker: value for name, value in found.items() if value is not None}
+    values = {METRICS[name].tracker: value for name, value in metrics.items() if value is not None}
     return {**values, **usage_values(progress.usage)}
 
 
 def usage_values(usage: Usage) -> dict[str, float]:
-    """The cost of calls; the price where it is known."""
+    """Return the usage of calls, with the price if it is known."""
     values = {"tokens": usage.tokens, **asdict(usage)}
     return {METRICS[f"cost.{name}"].tracker: value for name, value in values.items() if value is not None}
 
 
 def final_values(result: Result | Evaluation) -> dict[str, float]:
-    """The numbers of a run or an evaluation that ended."""
+    """Return the final metrics of a run or an evaluation."""
     if isinstance(result, Result):
         scores, counts = result.scores, {**result.errors, "refused_edits": result.refused}
     else:
@@ -102,11 +104,12 @@ def final_values(result: Result | Evaluation) -> dict[str, float]:
 
 
 class Tracker(Watch):
-    """Sends a run to a service, from a thread of its own, so that a slow service holds up nothing.
+    """Base class of a tracker that sends a run to a service from a separate thread, so that a slow service does not
+    delay the run.
 
-    What fails is said once, counted, and left out: it never stops the run. A resumed run goes on under the id that its
-    folder keeps, from the first step that was not sent. `name` is that of the run at the service (default: its
-    folder's), `group` what it belongs to.
+    A failed record is dropped and counted, and the first failure is logged; the run continues. A resumed run continues
+    under the id stored in its folder, from the first step that was not sent. `name` is the name of the run at the
+    service (default: name of its folder). `group` is the group of the run at the service.
     """
 
     service: ClassVar[str]
@@ -117,29 +120,29 @@ class Tracker(Watch):
 
     @abstractmethod
     def open(self, run: RunInfo, id: str | None) -> str:
-        """Start a run at the service, or go on with the one of this id, and return its id."""
+        """Start a run at the service, or continue the run with this id. Return its id."""
 
     @abstractmethod
     def send(self, values: Mapping[str, float], step: int) -> None:
-        """Send numbers of a step."""
+        """Send metrics of a step."""
 
     @abstractmethod
     def save(self, context: Context, step: int, label: str) -> None:
-        """Send a context as markdown and as JSON. The label is "best" for the one that the run ended with."""
+        """Send a context as markdown and as JSON. The label of the final context is "best"."""
 
     @abstractmethod
-    def close(self, state: State, why: str) -> None:
-        """End the run at the service; `why` it was stopped, if it was."""
+    def close(self, state: State, reason: str) -> None:
+        """End the run at the service. `reason` is why the run was stopped; empty if it was not."""
 
     def began(self, run: RunInfo) -> None:
         if self._thread.is_alive():
             raise UsageError(
-                "tracker.unusable", f"a tracker follows one run at a time: make a {type(self).__name__} for each"
+                "tracker.unusable", f"a tracker follows one run at a time: create a {type(self).__name__} for each run"
             )
         self._run, self._context, self._step, self._lost = run, run.context, 0, 0
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        known = _read(self._file) if run.splits.train else {}
-        self._id, self._sent = known.get("id"), known.get("step", 0)
+        stored = _read(self._file) if run.splits.train else {}
+        self._id, self._sent = stored.get("id"), stored.get("step", 0)
         self._due = self._sent * SPREAD
         self._thread = threading.Thread(target=self._work, name=f"practicum-{self.service}", daemon=True)
         self._thread.start()
@@ -148,7 +151,7 @@ class Tracker(Watch):
         new = report.context.version != (self._context.version if self._context else 0)
         self._context, self._step = report.context, report.step
         if report.step <= self._sent:
-            return  # a resume tells the steps of the journal again
+            return  # a resume reports the steps of the journal again
         self._put(self.send, step_values(report, progress), report.step, done=report.step)
         if new and report.step >= self._due:
             self._due = report.step * SPREAD
@@ -159,7 +162,7 @@ class Tracker(Watch):
             self._put(self.send, {name: score, f"{name}_tasks": scored}, self._step)
 
     def ended(self, result: Result | Evaluation | None) -> None:
-        why = (result.stopped if result is not None else None) or ""
+        reason = (result.stopped if result is not None else None) or ""
         if result is not None:
             self._put(self.send, final_values(result), self._step)
         best = result.context if isinstance(result, Result) else self._context
@@ -167,14 +170,14 @@ class Tracker(Watch):
             self._put(self.save, self._context, self._step, "last")
         if best is not None:
             self._put(self.save, best, self._step, "last" if result is None else "best")
-        self._put(self.close, "failed" if result is None else "stopped" if why else "done", why)
+        self._put(self.close, "failed" if result is None else "stopped" if reason else "done", reason)
         self._jobs.put(None)
 
     async def flush(self) -> None:
         await asyncio.to_thread(self._thread.join, PATIENCE)
         if self._thread.is_alive():
             left = self._jobs.qsize()
-            log.warning("%s: gave up after %g seconds; %d records were not sent", self.service, PATIENCE, left)
+            log.warning("%s: stopped sending after %g s; %d records were not sent", self.service, PATIENCE, left)
             self._lost += left
         self._run.counts[Count.UNTRACKED_RECORDS] += self._lost
 
@@ -182,11 +185,11 @@ class Tracker(Watch):
     def _file(self) -> Path:
         return self._run.folder / f"{self.service}.json"
 
-    def _put(self, do: Callable[..., object], *about: Any, done: int = 0) -> None:
-        self._jobs.put((partial(do, *about), done))
+    def _put(self, do: Callable[..., object], *args: Any, done: int = 0) -> None:
+        self._jobs.put((partial(do, *args), done))
 
     def _work(self) -> None:
-        """Do the jobs in order, or none of them where the service cannot be opened."""
+        """Run the jobs in order; drop all of them if the service cannot be opened."""
         try:
             self._id = self.open(self._run, self._id)
         except Exception as error:
@@ -194,35 +197,36 @@ class Tracker(Watch):
             while self._jobs.get() is not None:
                 self._lost += 1
             return
-        job: _Job | None = (self._keep, 0)
+        job: _Job | None = (self._store, 0)
         while job is not None:
             do, step = job
             try:
                 do()
                 self._sent = step or self._sent
                 if step and self._jobs.empty():
-                    self._keep()
+                    self._store()
             except Exception as error:
                 self._fail(error)
             job = self._jobs.get()
-        self._keep()
+        self._store()
 
-    def _keep(self) -> None:
-        """Keep the id for a resume, and the last step that was sent."""
+    def _store(self) -> None:
+        """Store the id and the last sent step for a resume."""
         if self._run.splits.train:
             write_atomic(self._file, json.dumps({"id": self._id, "step": self._sent}), private=True)
 
     def _fail(self, error: Exception) -> None:
         if not self._lost:
-            why = error_line(error)
-            log.warning("%s: a record could not be sent, the run goes on without it (%s)", self.service, why)
+            reason = error_line(error)
+            log.warning("%s: could not send a record, the run continues without it (%s)", self.service, reason)
         self._lost += 1
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What `_keep` kept; nothing where it is missing or damaged, and then a run at the service is begun."""
+    """Read the file written by `_store`. Return {} if it is missing or damaged; a new run is then started at the
+    service."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-        return {"id": str(known["id"]), "step": int(known["step"])}
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {"id": str(stored["id"]), "step": int(stored["step"])}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

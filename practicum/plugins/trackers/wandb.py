@@ -1,4 +1,4 @@
-"""Weights & Biases: https://docs.wandb.ai."""
+"""Tracker for Weights & Biases: https://docs.wandb.ai."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from practicum.plugins.trackers.tracker import PATIENCE, State, Tracker, log, pa
 from practicum.session.result import RunInfo
 
 OFFLINE = ("offline", "dryrun", "disabled")
-"""Modes of wandb that need no login."""
+"""Modes of wandb that do not need a login."""
 
 
 class Wandb(Tracker):
-    """Sends a run to Weights & Biases, as `wandb` is configured there: by `wandb login` and the variables WANDB_*.
+    """Tracker that sends a run to Weights & Biases, configured by `wandb login` and the environment variables WANDB_*.
 
-    `project` is WANDB_PROJECT if not given, else "practicum". Where the service cannot be reached, the run is recorded
-    in ./wandb, and `wandb sync` sends it later. Raises UsageError if wandb is not installed or has no login.
+    `project` defaults to WANDB_PROJECT, or "practicum". If the service cannot be reached, the run is recorded in
+    ./wandb; send it later with `wandb sync`. Raises UsageError if wandb is not installed or has no login.
     """
 
     service = "wandb"
@@ -37,7 +37,7 @@ class Wandb(Tracker):
         if not offline and not wandb.login(prompt=False, verify=False):
             raise UsageError(
                 "tracker.unusable",
-                "wandb has no login: run `wandb login`, or set WANDB_MODE=offline to record without one",
+                "wandb has no login: run `wandb login`, or set WANDB_MODE=offline to record without a login",
             )
 
     def open(self, run: RunInfo, id: str | None) -> str:
@@ -45,31 +45,31 @@ class Wandb(Tracker):
 
         settings = wandb.Settings(
             console="off", silent=True, init_timeout=PATIENCE * 0.6, finish_timeout=PATIENCE,
-            # The command line, a diff of the folder's repository and its code may hold texts of tasks.
+            # The command line, the repository's diff and its code may contain texts of tasks.
             disable_git=True, disable_code=True, save_code=False, x_disable_meta=True,
         )  # fmt: skip
-        # Weave, which wandb would start where it is installed, sends prompts.
+        # wandb starts Weave if it is installed, and Weave would send prompts.
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
         id = id or uuid4().hex[:8]
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "project": self.project, "id": id, "name": self.name or run.folder.name, "group": self.group,
             "config": parameters(run), "resume": "allow", "reinit": "create_new", "settings": settings,
         }  # fmt: skip
         try:
-            self._wandb = wandb.init(**how)
+            self._wandb = wandb.init(**options)
         except wandb.errors.CommError as error:
-            # The failed call holds its id until this process ends.
-            id = how["id"] = uuid4().hex[:8]
-            self._wandb = wandb.init(mode="offline", **how)
+            # The failed call occupies its id until this process ends.
+            id = options["id"] = uuid4().hex[:8]
+            self._wandb = wandb.init(mode="offline", **options)
             reason = str(error).partition("\n")[0]
-            log.warning("wandb: %s; recorded offline, send it later: wandb sync %s", reason, self.folder)
+            log.warning("wandb: %s; the run is recorded offline: send it later with wandb sync %s", reason, self.folder)
         self._wandb.define_metric("*", step_metric="step")
         log.info("wandb: %s", self.folder if self._wandb.offline else self._wandb.url)
         return id
 
     @property
     def folder(self) -> str:
-        """Where wandb keeps the run on this machine."""
+        """Local folder in which wandb records the run."""
         return str(self._wandb.settings.sync_dir)
 
     def send(self, values: Mapping[str, float], step: int) -> None:
@@ -78,13 +78,13 @@ class Wandb(Tracker):
     def save(self, context: Context, step: int, label: str) -> None:
         import wandb
 
-        about = {"version": context.version, "entries": len(context), "step": step}
-        artifact = wandb.Artifact(f"context-{self._wandb.id}", type="context", metadata=about)
+        metadata = {"version": context.version, "entries": len(context), "step": step}
+        artifact = wandb.Artifact(f"context-{self._wandb.id}", type="context", metadata=metadata)
         for name, text in (("context.md", export(context, "markdown")), ("context.json", export(context, "json"))):
             with artifact.new_file(name, mode="w", encoding="utf-8") as file:
                 file.write(text)
         self._wandb.log_artifact(artifact, aliases=[label, f"version-{context.version}"])
 
-    def close(self, state: State, why: str) -> None:
-        self._wandb.summary.update({"state": state, **({"stopped": why} if why else {})})
+    def close(self, state: State, reason: str) -> None:
+        self._wandb.summary.update({"state": state, **({"stopped": reason} if reason else {})})
         self._wandb.finish(exit_code=1 if state == "failed" else 0)

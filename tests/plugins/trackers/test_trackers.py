@@ -144,9 +144,8 @@ def test_a_tracker_that_fails_is_counted_said_once_and_stops_nothing(
     result = learn(tmp_path / "run", notebook, other)
     assert [*result.context] == [*good.context]
     assert result.errors[Count.UNTRACKED_RECORDS] == len(other.log) - len(notebook.log) == lost
-    assert [r.message for r in caplog.records] == [
-        "notebook: a record could not be sent, the run goes on without it (OSError: the disk is full)"
-    ]
+    (message,) = [r.message for r in caplog.records]
+    assert message.startswith("notebook: ") and "(OSError: the disk is full)" in message
 
 
 def test_what_is_sent_of_the_configuration_holds_no_text_about_the_tasks_and_no_password() -> None:

@@ -1,1 +1,2 @@
-"""AppWorld (Trivedi et al., 2024): an agent that acts in it, the scorer that reads its tests, and its tasks."""
+"""AppWorld (Trivedi et al., 2024): its agent, its scorer, which reads the results of AppWorld's tests, and its
+tasks."""

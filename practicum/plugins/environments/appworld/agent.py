@@ -1,8 +1,9 @@
-"""AppWorld (Trivedi et al., 2024) through its own environment server: the agent writes code, the server runs it.
+"""Agent for AppWorld (Trivedi et al., 2024) through AppWorld's environment server: the agent writes code, the server
+runs it.
 
-AppWorld needs pydantic 1, so it is installed in an environment of its own and asked over HTTP. A server holds one
-world at a time, so each attempt has a server to itself. The final state holds the result of AppWorld's tests, which
-the scorer `appworld` reads. Written against appworld 0.1.3.
+AppWorld needs pydantic 1, so it is installed in a separate environment and called over HTTP. A server holds one world
+at a time, so each attempt uses a server exclusively. The final state holds the result of AppWorld's tests, which the
+scorer `appworld` reads. Written against appworld 0.1.3.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from practicum.core.views import View
 from practicum.plugins.environments.appworld.tasks import AppWorldServer, connect, parse_addresses
 
 OPENING = 120.0
-"""Seconds that the server has in addition to those of the code: opening its first world loads all apps, which took
-27 s on a busy core."""
+"""Time (s) for the server in addition to the timeout of the code: opening the first world loads all apps, which took 27
+s on a busy core."""
 
 MAX_OUTPUT = 10_000
-"""Most characters of an output that a small model is shown: the descriptions of APIs are long."""
+"""Maximum number of characters of an output in the prompt of a small model. API descriptions are long."""
 
 MAX_CODE = 8000
-"""Most characters of code in one turn."""
+"""Maximum number of characters of code in one turn."""
 
 
 @dataclass(frozen=True)
 class AppWorldAgent:
-    """A model that acts in AppWorld, in turns. The server ends code that runs longer than `tool_timeout` seconds, and
-    says so in its output."""
+    """Model that acts in AppWorld, in turns. The server stops code that runs longer than `tool_timeout` (s), and
+    reports this in the output."""
 
     addresses: tuple[str, ...]
     instructions: str = ""
@@ -48,12 +49,12 @@ class AppWorldAgent:
     guard_tools: GuardTools = "off"
     approve: Approve | None = None
     journaled: bool = field(default=True, init=False)
-    # The world is a server.
+    # The environment is a server, so the agent has no work to move to a worker.
     moves: bool = field(default=False, init=False)
 
     @property
     def identity(self) -> str:
-        """The agent's name in the journal, which does not depend on the server it acts on."""
+        """Name of the agent in the journal. It does not depend on the address of the server."""
         return f"appworld {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
@@ -73,9 +74,9 @@ class AppWorldAgent:
 
 @asynccontextmanager
 async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIterator[str]:
-    """The address of a server for this attempt alone; all runs of this process share the servers."""
+    """Reserve a server for one attempt and yield its address. All runs of this process share the servers."""
     slot = run.slot
-    # At most as many attempts as there are servers pass here, so each finds one that is free.
+    # At most len(addresses) attempts pass here at a time, so each finds a free server.
     async with slot(f"appworld {' '.join(addresses)}", len(addresses)):
         address = next((each for each in addresses if not slot(each, 1).locked()), addresses[0])
         async with slot(address, 1):
@@ -84,7 +85,7 @@ async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIter
 
 @asynccontextmanager
 async def _open_world(address: str, seconds: float, task: Task) -> AsyncIterator[_AppWorld]:
-    # Servers with one root share its folder of outputs, where worlds of one name would overwrite each other.
+    # Servers with the same root share its output folder, in which worlds with the same name would overwrite each other.
     name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
     async with connect(address) as server:
         await server.call("initialize", task.id, experiment_name=name, timeout_seconds=max(1, round(seconds)))
@@ -96,7 +97,7 @@ async def _open_world(address: str, seconds: float, task: Task) -> AsyncIterator
 
 @dataclass(frozen=True)
 class _AppWorld:
-    """The world of one attempt, for `agents.environment`."""
+    """World of one attempt, for `agents.environment`."""
 
     server: AppWorldServer
     id: str
@@ -114,7 +115,7 @@ class _AppWorld:
         return str(await self.server.call("execute", self.id, code=code))
 
     async def state(self) -> dict[str, Any]:
-        # Ask once an attempt: the server caches its evaluation, so a second one would miss later changes.
+        # Evaluate once per attempt: the server caches the result, so a second call would miss later changes.
         return {"evaluation": await self.server.call("evaluate", self.id, suppress_errors=True)}
 
 

@@ -1,4 +1,4 @@
-"""The scorer `appworld`: reads the results of AppWorld's own tests of the world that an attempt left."""
+"""Scorer `appworld`: reads the results of AppWorld's tests on the final world of an attempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from practicum.core.types import Score, Task, Trace
 from practicum.core.views import truncate
 from practicum.tasks.scoring.registry import AnswerScorer
 
-MAX_NOTE = 3000  # characters about failed tests
+MAX_NOTE = 3000  # characters of the note about failed tests
 
 
 class _Test(BaseModel):
@@ -25,16 +25,16 @@ class _TestResults(BaseModel):
 
 
 def score_world(task: Task, trace: Trace) -> Score:
-    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how. Raises
-    AgentError when AppWorld did not evaluate the world."""
+    """Return the task goal completion: 1 if all of AppWorld's tests pass, else 0. The note lists the failed tests with
+    their assertions. Raises AgentError if AppWorld did not evaluate the world."""
     state = trace.data.get("state")
     try:
         results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)
     except (ValidationError, KeyError) as error:
         raise AgentError(
             "scorer.failed",
-            f"the attempt at task {task.id!r} has no evaluation by AppWorld to score; "
-            "the scorer 'appworld' needs the agent appworld:URL",
+            f"the attempt at task {task.id!r} was not evaluated by AppWorld: "
+            "use the scorer 'appworld' with the agent appworld:URL",
         ) from error
     note = f"{len(results.passes)} of {results.num_tests} tests pass."
     if not results.success:

@@ -1,6 +1,6 @@
-"""AppWorld: its tasks, and a client of its environment server (`appworld serve environment`).
+"""Tasks of AppWorld, and a client of its environment server (`appworld serve environment`).
 
-A server holds one world at a time, and documents itself under /docs.
+A server holds one world at a time. Its API documentation is at /docs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0  # seconds
 
 APPWORLD_TURNS = 40
-"""Turns per attempt: a task takes about twenty calls of APIs, most of which have to be looked up first."""
+"""Turns per attempt: a task takes about twenty API calls, and the agent has to look up most APIs first."""
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """Addresses separated by commas. Raises UsageError for none, an invalid one, or one that is given twice."""
+    """Parse comma-separated addresses. Raise UsageError if the list is empty, or if an address is invalid or
+    repeated."""
     addresses = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
     for address in addresses:
         parts = urlsplit(address)
@@ -37,8 +38,8 @@ def parse_addresses(text: str) -> tuple[str, ...]:
                 f"{address!r} is not the address of an AppWorld server, such as http://127.0.0.1:8000",
             )
     if not addresses:
-        example = "appworld:http://127.0.0.1:8000, several with commas"
-        raise UsageError("environment.invalid_address", f"`agent=appworld:`: no server is named; write {example}")
+        example = "appworld:http://127.0.0.1:8000, with commas between several addresses"
+        raise UsageError("environment.invalid_address", f"`agent=appworld:` has no server address: write {example}")
     if len(set(addresses)) < len(addresses):
         raise UsageError(
             "environment.invalid_address",
@@ -49,7 +50,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def connect(address: str) -> AsyncIterator[AppWorldServer]:
-    """A client of one server. The caller limits how long an answer may take."""
+    """Connect a client to one server. The caller sets the timeout of calls."""
     from aiohttp import ClientSession, ClientTimeout
 
     async with ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)) as session:
@@ -58,17 +59,18 @@ async def connect(address: str) -> AsyncIterator[AppWorldServer]:
 
 @dataclass(frozen=True)
 class AppWorldServer:
-    """The HTTP interface of a server. Methods raise UsageError when there is none, ProviderError when it fails."""
+    """HTTP client of a server. Methods raise UsageError if no AppWorld server answers, and ProviderError if a call
+    fails."""
 
     address: str
     session: ClientSession
 
     async def call(self, method: str, id: str, **arguments: Any) -> Any:
-        """Call a method of this task's world, and return its output."""
+        """Call a method of the world of a task, and return its output."""
         return await self.request("POST", method, id, {"task_id": id, **arguments})
 
     async def request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
-        """The output of a request about a task."""
+        """Send a request about a task, and return its output."""
         from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
 
         url = f"{self.address}/{path}"
@@ -79,11 +81,11 @@ class AppWorldServer:
                     return (await response.json())["output"]
         except (ClientConnectorError, ServerTimeoutError) as error:
             start = f"appworld serve environment --port {urlsplit(self.address).port or 80}"
-            text = f"no AppWorld server answers at {self.address}: start it in AppWorld's own environment with {start}"
+            text = f"no AppWorld server answers at {self.address}: start it in the environment of AppWorld with {start}"
             raise UsageError("environment.unreachable", text) from error
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                "environment.unreachable", f"{url} answers, but not in the form of AppWorld's environment server"
+                "environment.unreachable", f"the response of {url} is not a response of AppWorld's environment server"
             ) from error
         except ClientError as error:
             text = f"the AppWorld server at {self.address} closed the connection in {path}: {error}"
@@ -102,8 +104,10 @@ class AppWorldServer:
 
 
 async def read_task_ids(path: Path, server: str) -> Dataset:
-    """The tasks whose ids a file lists, one per line, as AppWorld's data/datasets/train.txt does. Raises TaskFileError,
-    with file and line, for an id that is listed twice or that the server does not know."""
+    """Load the tasks of a file that lists task ids, one per line, such as AppWorld's data/datasets/train.txt.
+
+    Raises TaskFileError, with file and line, if an id is listed twice or unknown to the server.
+    """
     addresses = parse_addresses(server)
     tasks: dict[str, Task] = {}
     async with connect(addresses[0]) as client:
@@ -121,7 +125,7 @@ async def read_task_ids(path: Path, server: str) -> Dataset:
                 text = f"{described['instruction']}\n\nYou act for {name} ({contact}). It is {described['datetime']}."
             except (ProviderError, KeyError) as error:
                 raise TaskFileError("tasks.malformed", f"{path} line {number}: {error}") from error
-            # The ids of the tasks of a scenario begin alike.
+            # Tasks of the same scenario have ids with the same prefix.
             tasks[id] = Task(id, text, None, {"tags": [id.partition("_")[0]]})
     if not tasks:
         raise TaskFileError("tasks.empty", f"{path}: the file lists no tasks")
