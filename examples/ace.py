@@ -1,13 +1,13 @@
 """ACE through the library: learn a playbook from eight tasks, score it on four others.
 
-    python examples/ace.py                                    # openai:gpt-4.1-mini, needs OPENAI_API_KEY
-    python examples/ace.py http://localhost:8000/v1#my-model  # any OpenAI-compatible server
+    python examples/ace.py [--model openai:gpt-4.1-mini]
 
 `ace_plain.py` is the same method as one script without practicum.
 """
 
-import sys
 from pathlib import Path
+
+from model import chosen
 
 import practicum
 
@@ -21,7 +21,6 @@ async def main(model: str) -> None:
         tasks[:8],
         test=tasks[8:],
         method="ace",
-        settings={"epochs": 2},
         model=model,
         instructions=f"You send repairs to a bench of the workshop. Benches: {', '.join(BENCHES)}.",
         choices=BENCHES,
@@ -29,8 +28,8 @@ async def main(model: str) -> None:
     )
     print(practicum.export(result.context, "markdown"))
     print(f"before {result.scores['before']:.0%}, after {result.scores['test']:.0%} on {len(tasks[8:])} tasks")
-    print(f"{result.usage.calls} calls, {result.usage.tokens} tokens, kept in {result.run}")
+    print(f"{result.usage.calls} calls, {result.usage.tokens} tokens, stored in {result.run}")
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,11 +1,10 @@
 """ACE as one plain script: generator, reflector, curator, and a playbook that grows by small edits.
 
-It uses the openai client and json, and no practicum. It is meant for reading: it does what `ace.py` does through the
-library, without all that a real run needs (resume, budgets, retries, parallel attempts, provenance, de-duplication,
-pruning).
+It uses the openai client and json, and practicum only to find the model. It is meant for reading: it does what `ace.py`
+does through the library, without what a real run needs (resume, budgets, retries, parallel attempts, provenance,
+de-duplication, pruning).
 
-    python examples/ace_plain.py               # gpt-4.1-mini, needs OPENAI_API_KEY
-    OPENAI_BASE_URL=http://localhost:8000/v1 python examples/ace_plain.py my-model
+    python examples/ace_plain.py [--model openai:gpt-4.1-mini]
 """
 
 import json
@@ -14,11 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from model import endpoint
 from openai import OpenAI
 
-MODEL = sys.argv[1] if len(sys.argv) > 1 else "gpt-4.1-mini"
+AT = endpoint()
 BENCHES = ["K2", "K5", "K7", "K9"]
-ROUNDS, EPOCHS = 3, 2
+ROUNDS, EPOCHS = 1, 1
 
 Playbook = dict[str, dict[str, Any]]
 """Rules by id: text, and how often each was helpful and harmful."""
@@ -57,7 +57,7 @@ EDITS = shape(edits=some(shape(op={"enum": ["ADD", "UPDATE", "DELETE"]}, id=ID, 
 def ask(client: OpenAI, system: str, user: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """One model call, which returns an object of this schema."""
     reply = client.chat.completions.create(
-        model=MODEL,
+        model=AT.name,
         temperature=0,
         messages=[{"role": "system", "content": system}, {"role": "user", "content": user}],
         response_format={"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}},
@@ -123,7 +123,7 @@ def score(client: OpenAI, tasks: list[dict[str, Any]], playbook: Playbook) -> fl
 
 
 def main() -> None:
-    client = OpenAI()
+    client = OpenAI(base_url=AT.base_url, api_key=AT.api_key)
     lines = Path(__file__).with_name("tasks.jsonl").read_text(encoding="utf-8").splitlines()
     tasks = [json.loads(line) for line in lines]
     train, test = tasks[:8], tasks[8:]

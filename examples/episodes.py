@@ -1,13 +1,11 @@
 """Episodes: keep solved tasks and show the most similar ones as earlier turns. Works with very small models.
 
-    python examples/episodes.py            # the 135M model in this process (98 MB, fetched once)
-    python examples/episodes.py MODEL      # any other, such as http://localhost:8000/v1#my-model
-
-It runs twelve tasks in some seconds: eight to learn from, four held out.
+python examples/episodes.py [--model NAME]
 """
 
-import sys
 from pathlib import Path
+
+from model import chosen
 
 import practicum
 
@@ -33,10 +31,10 @@ async def main(model: str) -> None:
         print(f"{entry.id}: {entry.text} -> {entry.data['answer']}")
     print(f"before {result.scores['before']:.0%}, after {result.scores['test']:.0%} on {len(tasks[8:])} tasks")
 
-    # What was learned is a value: it can be stored, loaded, and scored again without the run.
+    # A context is a value: it can be stored, loaded, and scored again without the run.
     again = practicum.load_context(result.run)
     print(f"{len(again)} episodes in {result.run}")
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "local"))
+    practicum.run_sync(main(chosen()))

@@ -1,35 +1,41 @@
-"""An agent of your own, trained by ACE: any function (input, context) -> answer, async or not.
+"""A Python function as the agent, trained by ACE: any function (input, context) -> answer, async or not.
 
-`answer` builds its own prompt and calls its own client. practicum passes it the playbook as text; the reflector and the
-curator use `model`. On the command line the same function is `--agent own_agent:answer`.
+`answer` builds its own prompt and calls its own client. practicum passes the playbook as text; the reflector and the
+curator use the same model. On the command line the same function is `--agent own_agent:answer`.
 
-    python examples/own_agent.py                        # gpt-4.1-mini, needs OPENAI_API_KEY
-    OPENAI_BASE_URL=http://localhost:8000/v1 python examples/own_agent.py http://localhost:8000/v1#my-model
+    python examples/own_agent.py [--model openai:gpt-4.1-mini]
 """
 
-import os
-import sys
+from functools import cache
 from pathlib import Path
 
+from model import Endpoint, chosen, endpoint
 from openai import AsyncOpenAI
 
 import practicum
 
 TASKS = Path(__file__).with_name("tasks.jsonl")
-NAME = os.environ.get("AGENT_MODEL", "gpt-4.1-mini")
+PROMPT = "You send repairs to a bench: K2, K5, K7 or K9. Answer with the bench only."
+
+
+@cache
+def served() -> Endpoint:
+    """Return the address of the agent's model, which is loaded at the first attempt."""
+    return endpoint()
 
 
 async def answer(input: str, context: str) -> dict[str, object]:
-    """One attempt. It may return a text, or a mapping that also holds the entries used and the steps taken."""
-    prompt = f"You send repairs to a bench: K2, K5, K7 or K9. Answer with the bench only.\n\n{context}"
-    async with AsyncOpenAI() as client:
+    """Attempt one task. A function may return a text, or a mapping that also has the entries used and the steps."""
+    at = served()
+    async with AsyncOpenAI(base_url=at.base_url, api_key=at.api_key) as client:
         reply = await client.chat.completions.create(
-            model=NAME,
-            messages=[{"role": "system", "content": prompt}, {"role": "user", "content": input}],
+            model=at.name,
+            messages=[{"role": "system", "content": f"{PROMPT}\n\n{context}"}, {"role": "user", "content": input}],
             temperature=0,
+            max_tokens=16,
         )
     text = (reply.choices[0].message.content or "").strip()
-    return {"answer": text, "steps": [{"kind": "prompt", "text": f"{len(context)} characters of playbook were shown"}]}
+    return {"answer": text, "steps": [{"kind": "prompt", "text": f"the playbook had {len(context)} characters"}]}
 
 
 async def main(model: str) -> None:
@@ -42,4 +48,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,14 +1,13 @@
 """A method of your own: after each failure a model writes one rule, and the rule is kept.
 
-    python examples/own_method.py                                    # gpt-4.1-mini, needs OPENAI_API_KEY
-    python examples/own_method.py http://localhost:8000/v1#my-model  # any OpenAI-compatible server
+    python examples/own_method.py [--model openai:gpt-4.1-mini]
 
-docs/extending.md says what each seam receives and returns.
+docs/extend/method.md says what each seam receives and returns.
 """
 
-import sys
 from pathlib import Path
 
+from model import chosen
 from pydantic import BaseModel
 
 import practicum
@@ -25,17 +24,17 @@ class Rule(BaseModel):
 
 async def reflect(attempts, context, run):
     lessons = []
-    for attempt in (r for r in attempts if r.feedback.success is False):
+    for attempt in (one for one in attempts if one.feedback.success is False):
         prompt = Prompt("Write one rule that prevents this failure.", f"{attempt.task.input}\n{attempt.feedback.text}")
         place = run.at(attempt.task.id, about=attempt.sources)
-        found = await place.try_ask("reflector", prompt, Rule, Count.LOST_REFLECTIONS)
-        if found is not None:
-            lessons.append(Lesson(f"{attempt.place}/rule", found.rule, sources=attempt.sources))
+        answer = await place.try_ask("reflector", prompt, Rule, Count.LOST_REFLECTIONS)
+        if answer is not None:
+            lessons.append(Lesson(f"{attempt.place}/rule", answer.rule, sources=attempt.sources))
     return lessons
 
 
 async def update(lessons, context, run):
-    return Delta(tuple(Add("rules", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
+    return Delta(tuple(Add("rules", one.text, sources=one.sources, lessons=(one.id,)) for one in lessons))
 
 
 act = answer(full_view)
@@ -46,7 +45,6 @@ rules = Method(
 
 if __name__ == "__main__":
     tasks = practicum.load_tasks(Path(__file__).with_name("tasks.jsonl"))
-    model = sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"
-    result = practicum.run_sync(practicum.learn(tasks[:8], test=tasks[8:], method=rules, model=model))
+    result = practicum.run_sync(practicum.learn(tasks[:8], test=tasks[8:], method=rules, model=chosen()))
     print(practicum.export(result.context, "markdown"))
     print(f"score {result.scores['test']:.0%}")

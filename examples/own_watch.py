@@ -1,13 +1,13 @@
-"""A watch of your own: it is told of every call and every step of a run, here to warn of slow calls and to stop early.
+"""A watch receives every call and every step of a run. This one warns of slow calls and stops the run early.
 
-    python examples/own_watch.py                        # gpt-4.1-mini, needs OPENAI_API_KEY
-    python examples/own_watch.py http://localhost:8000/v1#my-model
+    python examples/own_watch.py [--model openai:gpt-4.1-mini]
 
-`watch=` also takes several: `watch=[SlowCalls(), practicum.trackers.Mlflow()]`. See docs/monitor.md.
+`watch=` also takes several: `watch=[SlowCalls(), practicum.trackers.Mlflow()]`.
 """
 
-import sys
 from pathlib import Path
+
+from model import chosen
 
 import practicum
 
@@ -24,8 +24,8 @@ class SlowCalls(practicum.Watch):
 
     def stepped(self, report, progress):
         print(f"step {report.step}: {len(report.context)} entries, score {progress.score or 0:.0%}")
-        if report.step == 4:
-            self.budget.stop("four steps are enough here")
+        if report.step == 2:
+            self.budget.stop("two steps are enough here")
 
 
 async def main(model: str) -> None:
@@ -35,4 +35,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,13 +1,13 @@
 """ReasoningBank through the library: memories from successes and failures, three attempts at each task.
 
-    python examples/reasoning_bank.py                                    # openai:gpt-4.1-mini, needs OPENAI_API_KEY
-    python examples/reasoning_bank.py http://localhost:8000/v1#my-model  # any OpenAI-compatible server
+    python examples/reasoning_bank.py [--model openai:gpt-4.1-mini]
 
-It learns from eight tasks without their answers, by a judge's verdicts, and is scored on four others.
+It learns from four tasks without their answers, by the verdicts of a judge, and is scored on four others.
 """
 
-import sys
 from pathlib import Path
+
+from model import chosen
 
 import practicum
 
@@ -18,7 +18,7 @@ BENCHES = ("K2", "K5", "K7", "K9")
 async def main(model: str) -> None:
     tasks = practicum.load_tasks(TASKS)
     result = await practicum.learn(
-        tasks[:8],
+        tasks[:4],
         test=tasks[8:],
         method="reasoning_bank",
         settings={"scaling": "parallel", "k": 3, "memories": 3},
@@ -34,8 +34,8 @@ async def main(model: str) -> None:
 
     # A memory of a failure says what to avoid.
     failures = [entry for entry in result.context if entry.data["outcome"] == "failure"]
-    print(f"{len(result.context)} memories, {len(failures)} of them from failures, kept in {result.run}")
+    print(f"{len(result.context)} memories, {len(failures)} of them from failures, stored in {result.run}")
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

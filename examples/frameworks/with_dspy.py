@@ -1,12 +1,10 @@
 """A DSPy module, trained by ACE: the playbook is added to the instructions of its predictors.
 
-It needs `pip install '.[dspy]'`.
+    python examples/frameworks/with_dspy.py [--model openai:gpt-4.1-mini]
 
-    python examples/frameworks/with_dspy.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_dspy:agent --model openai:gpt-4.1-mini
+It needs `pip install '.[dspy]'`.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,9 +13,13 @@ import dspy
 import practicum
 from practicum.agents import frameworks
 
-model = f"openai/{os.environ.get('AGENT_MODEL', 'gpt-4.1-mini')}"
-dspy.configure(lm=dspy.LM(model, temperature=0, max_tokens=256, cache=False))
-bench = dspy.ChainOfThought(dspy.Signature("repair -> bench", "Send the repair to a bench: K2, K5, K7 or K9."))
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
+
+at = endpoint()
+lm = dspy.LM(f"openai/{at.name}", api_base=at.base_url, api_key=at.api_key, temperature=0, max_tokens=128, cache=False)
+dspy.configure(lm=lm)
+bench = dspy.Predict(dspy.Signature("repair -> bench", "Send the repair to a bench: K2, K5, K7 or K9."))
 agent = frameworks.dspy(bench, input="repair", output="bench")
 
 
@@ -30,4 +32,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,21 +1,21 @@
 """An agent behind an OpenAI-compatible endpoint, trained by ACE: the playbook is its system message.
 
-The endpoint may be of any make, with tools and prompts of its own: AGENT names it, and AGENT_KEY is its key, if it
-wants one.
+    python examples/frameworks/with_endpoint.py [--model openai:gpt-4.1-mini]
 
-    AGENT=http://localhost:9000/v1#my-agent python examples/frameworks/with_endpoint.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_endpoint:agent --model openai:gpt-4.1-mini
+The endpoint may have tools and prompts of its own. Here it is the model itself.
 """
 
-import os
 import sys
 from pathlib import Path
 
 import practicum
 from practicum.agents import frameworks
 
-ADDRESS, KEY = os.environ.get("AGENT", "http://localhost:9000/v1#my-agent"), os.environ.get("AGENT_KEY")
-agent = frameworks.endpoint(ADDRESS, KEY, temperature=0, max_tokens=64)
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
+
+at = endpoint()
+agent = frameworks.endpoint(f"{at.base_url}#{at.name}", at.api_key, temperature=0, max_tokens=16)
 
 
 async def main(model: str) -> None:
@@ -27,4 +27,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,25 +1,28 @@
 """A solver of inspect_ai, trained by ACE: the playbook is its first system message.
 
-It needs `pip install inspect-ai`.
+    python examples/frameworks/with_inspect_ai.py [--model openai:gpt-4.1-mini]
 
-    python examples/frameworks/with_inspect_ai.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_inspect_ai:agent --model openai:gpt-4.1-mini
+It needs `pip install inspect-ai`.
 """
 
-import os
 import sys
 from pathlib import Path
 
+from inspect_ai.model import get_model
 from inspect_ai.solver import chain, generate, prompt_template
 
 import practicum
 from practicum.agents import frameworks
 
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
+
+at = endpoint()
 solver = chain(
     prompt_template("Send this repair to a bench: K2, K5, K7 or K9. Answer with it only. {prompt}"),
-    generate(temperature=0, max_tokens=64, max_retries=3),
+    generate(temperature=0, max_tokens=16, max_retries=3),
 )
-agent = frameworks.inspect_ai(solver, f"openai/{os.environ.get('AGENT_MODEL', 'gpt-4.1-mini')}")
+agent = frameworks.inspect_ai(solver, get_model(f"openai/{at.name}", base_url=at.base_url, api_key=at.api_key))
 
 
 async def main(model: str) -> None:
@@ -31,4 +34,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,12 +1,10 @@
 """A LangGraph agent, trained by ACE: the playbook is its first system message.
 
-It needs `pip install langchain langchain-openai`.
+    python examples/frameworks/with_langgraph.py [--model openai:gpt-4.1-mini]
 
-    python examples/frameworks/with_langgraph.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_langgraph:agent --model openai:gpt-4.1-mini
+It needs `pip install langchain langchain-openai`.
 """
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,7 +14,11 @@ from langchain_openai import ChatOpenAI
 import practicum
 from practicum.agents import frameworks
 
-chat = ChatOpenAI(model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"), temperature=0, max_tokens=64)
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
+
+at = endpoint()
+chat = ChatOpenAI(model=at.name, base_url=at.base_url, api_key=at.api_key, temperature=0, max_tokens=16)
 graph = create_agent(chat, system_prompt="You send repairs to a bench: K2, K5, K7 or K9. Answer with it only.")
 agent = frameworks.langchain(graph)
 
@@ -30,4 +32,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,29 +1,29 @@
 """An agent of the OpenAI Agents SDK, trained by ACE: the playbook is added to its instructions.
 
-It needs `pip install openai-agents`.
+    python examples/frameworks/with_openai_agents.py [--model openai:gpt-4.1-mini]
 
-    python examples/frameworks/with_openai_agents.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_openai_agents:agent --model openai:gpt-4.1
+It needs `pip install openai-agents`.
 """
 
-import os
 import sys
 from pathlib import Path
 
-from agents import Agent, ModelSettings, set_default_openai_api, set_tracing_disabled
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, set_tracing_disabled
+from openai import AsyncOpenAI
 
 import practicum
 from practicum.agents import frameworks
 
-set_default_openai_api("chat_completions")
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
+
+at = endpoint()
 set_tracing_disabled(True)
-
-
 bench = Agent(
     name="bench",
     instructions="You send repairs to a bench: K2, K5, K7 or K9. Answer with it only.",
-    model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"),
-    model_settings=ModelSettings(temperature=0, max_tokens=64),
+    model=OpenAIChatCompletionsModel(at.name, AsyncOpenAI(base_url=at.base_url, api_key=at.api_key)),
+    model_settings=ModelSettings(temperature=0, max_tokens=16),
 )
 agent = frameworks.openai_agents(bench)
 
@@ -37,4 +37,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))

@@ -1,39 +1,28 @@
 """A pydantic-ai agent, trained by ACE: the playbook is added to its instructions.
 
-The output type has an `answer`, and `used` for the entries it rests on.
-
-    python examples/frameworks/with_pydantic_ai.py  # needs OPENAI_API_KEY
-    cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_pydantic_ai:agent --model openai:gpt-4.1-mini
+python examples/frameworks/with_pydantic_ai.py [--model openai:gpt-4.1-mini]
 """
 
-import os
 import sys
 from pathlib import Path
 
-from pydantic import BaseModel
 from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 import practicum
 from practicum.agents import frameworks
 
+sys.path.append(str(Path(__file__).parents[1]))
+from model import chosen, endpoint
 
-class Sent(BaseModel):
-    """Where a repair goes, and the ids of the entries that say so."""
-
-    answer: str
-    used: list[str] = []
-
-
+at = endpoint()
 bench = Agent(
-    os.environ.get("AGENT_MODEL", "openai-chat:gpt-4.1-mini"),
+    OpenAIChatModel(at.name, provider=OpenAIProvider(base_url=at.base_url, api_key=at.api_key)),
     name="bench",
-    instructions="You send repairs to a bench: K2, K5, K7 or K9.",
-    output_type=Sent,
-    model_settings={"temperature": 0, "max_tokens": 256},
-    defer_model_check=True,
+    instructions="You send repairs to a bench: K2, K5, K7 or K9. Answer with it only.",
+    model_settings={"temperature": 0, "max_tokens": 16},
 )
-
-
 agent = frameworks.pydantic_ai(bench)
 
 
@@ -46,4 +35,4 @@ async def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    practicum.run_sync(main(sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"))
+    practicum.run_sync(main(chosen()))
