@@ -27,7 +27,7 @@ AT = endpoint()
 
 
 async def session(tasks: Sequence[practicum.Task], teach: bool) -> float:
-    """Return the share of tasks that a new agent gets right. With `teach` it reads after each task whether it was right."""
+    """Return the share of tasks that a new agent gets right. With `teach` it is corrected after each task."""
     right = 0
     memory = StdioTransport(sys.executable, ["-m", "practicum.cli.app", "mcp", "--store", "repairs-memory"])
     agent = Agent(
