@@ -99,9 +99,7 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
     records. Raises UsageError for an unknown format, and TaskFileError for a malformed file, with the file, the line or
     record, and the field."""
     if format is not None and not _reads_records(FORMATS.load(format)):
-        raise UsageError(
-            "settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL"
-        )
+        raise UsageError("settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL")
     records = list(read_records(Path(path)))
     if not records:
         raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
@@ -174,9 +172,7 @@ def _detect_format(record: Record, path: Path | str) -> str:
     if len(matches) == 1:
         return matches[0]
     if "input" in record:
-        raise UsageError(
-            "tasks.unknown_format", f"{path}: the file already holds tasks and needs no conversion"
-        )
+        raise UsageError("tasks.unknown_format", f"{path}: the file already holds tasks and needs no conversion")
     fields = field_names(record)
     if not matches:
         raise TaskFileError(

@@ -87,7 +87,7 @@ def test_any_bytes_raise_only_task_file_errors(tmp_path_factory: pytest.TempPath
     ("scorer", "target", "choices", "text"),
     [
         ("exact", None, None, "task 'b' has no target, which scorer 'exact' needs"),
-        ("regex", "a(", None, "target of task 'b' is not a pattern of Python's re"),
+        ("regex", "a(", None, "target of task 'b' is not a valid pattern for Python's re"),
         ("numeric", "many", None, "target of task 'b' ('many') holds no number"),
         ("contains", "  ", None, "target of task 'b' is empty"),
         ("choice", "Drft", ["Drift", "1"], "target 'Drft' of task 'b' is not among the choices"),

@@ -175,7 +175,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / DATABASE_FILE).write_bytes(b"hello\n")
     text = refusal(tmp_path)
-    assert f"{tmp_path.name}/empty: a run without an attempt" in text
+    assert f"{tmp_path.name}/empty: a run without attempts" in text
     assert f"{tmp_path.name}/odd: the run cannot be read: " in text
     assert f"{tmp_path.name}/torn: the run cannot be read" in refusal(tmp_path / "torn").replace(
         "torn: no trace could be read: torn", f"{tmp_path.name}/torn"

@@ -43,7 +43,7 @@ UNFENCED_WARNING = (
 
 # All in seconds.
 WATCH_INTERVAL = 0.05  # interval of the checks of a running program
-PIPE_TIMEOUT = 2.0  # for the pipes of a killed program to close; only a child process of an unfenced program holds them longer
+PIPE_TIMEOUT = 2.0  # for the pipes of a killed program to close; only children of an unfenced program hold them longer
 START_TIMEOUT = 60.0  # for Python to start; separate from `wall`, because a busy machine starts slowly
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import text_at, texts_at, value_at
 from practicum.tasks.traces.messages import items_of_content
-from practicum.tasks.traces.trace import Item, RecordPlace, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
 _BOOKKEEPING = """
 system summary file-history-snapshot queue-operation progress attachment ai-title custom-title last-prompt
@@ -97,7 +97,7 @@ class ClaudeCodeReader:
         meta = texts_at(record, model="message/model", folder="cwd", branch="gitBranch", agent_version="version")
         if meta["model"] == "<synthetic>":
             del meta["model"]
-        session.meta = known_values(meta) | session.meta
+        session.meta = nonempty_values(meta) | session.meta
         return session
 
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import Warn, decoded, object_at, objects_in, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
-from practicum.tasks.traces.trace import Item, RecordPlace, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
@@ -106,7 +106,7 @@ class _Trace:
             "session": text_at(attributes, "gen_ai.conversation.id"),
             "agent": text_at(attributes, "gen_ai.agent.name"),
         }
-        self.meta = known_values(meta) | self.meta
+        self.meta = nonempty_values(meta) | self.meta
 
 
 class OtelReader:

@@ -19,7 +19,7 @@ from practicum.core.types import Attempt, Recorded, Task
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.traces.fields import text_at
-from practicum.tasks.traces.trace import RecordPlace, Source, known_values
+from practicum.tasks.traces.trace import RecordPlace, Source, nonempty_values
 
 _ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 
@@ -35,7 +35,7 @@ def read(source: Source) -> Iterator[Task]:
     except StoreError as error:
         warn(f"the run cannot be read: {error}")
         return
-    settings = known_values({key: text_at(config, key) for key in ("method", "model")})
+    settings = nonempty_values({key: text_at(config, key) for key in ("method", "model")})
     if not rows:
         warn("a run without attempts")
     for row in rows:

@@ -278,9 +278,7 @@ class _Object(io.RawIOBase):
 def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     """Return the error for a failure of a store, in one line without secrets."""
     if isinstance(error, FileNotFoundError):
-        return TaskFileError(
-            "traces.not_found", f"{address}: no such object; pass the address of stored traces"
-        )
+        return TaskFileError("traces.not_found", f"{address}: no such object; pass the address of stored traces")
     if isinstance(error, PermissionError) or _status(error) in _DENIED:
         return TaskFileError(
             "traces.unreadable", f"{address}: access is denied; set the credentials of this store (docs/traces.md)"

@@ -166,10 +166,10 @@ class RecordPlace:
         )
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
-        yield Task(id, asked, None, known_values({**meta, "system": system}) | line, Recorded(trace, score))
+        yield Task(id, asked, None, nonempty_values({**meta, "system": system}) | line, Recorded(trace, score))
 
 
-def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if value not in (None, "")}
 
 
