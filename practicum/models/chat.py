@@ -47,7 +47,7 @@ class ChatModel:
 
     @cached_property
     def provided(self) -> OpenAIChatModel:
-        """The same model as a model of pydantic-ai."""
+        """This model as a model of pydantic-ai."""
         return _provided(self.model_name, self.connection)
 
     async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:

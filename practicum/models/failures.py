@@ -89,15 +89,15 @@ _ERRORS: Mapping[Kind, tuple[str, str]] = {
     "parameter": ("provider.refused", "{name} refused the request"),
     "key": (
         "model.key_refused",
-        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
+        "{name} refused the key: check the environment variable that holds it (for an address: `api_key_env`)",
     ),
-    "credit": ("model.no_credit", "the account of {name} has no credit left: add some, or use another model"),
+    "credit": ("model.no_credit", "the account of {name} has no credit left: add credit, or use another model"),
     "model": (
         "model.not_found", "{name} was not found: check the model's name and the address (most end in /v1)"
     ),
     "account": (
         "model.not_allowed",
-        "{name} is not available to this account or key: check what the key may use, or use another model",
+        "{name} is not available to this account or key: check the permissions of the key, or use another model",
     ),
 }  # fmt: skip
 """Kind of failure → (error code, message)."""

@@ -82,7 +82,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
         if key not in names:
             raise TaskFileError(
                 "tasks.missing_field",
-                f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}",
+                f"{path}: no record has the field {key!r} that `fields` uses as {name!r}",
                 file=str(path),
                 field=key,
             )

@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_errors_in_the_mapping_of_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
-    assert "no record has a field 'anwser', which `fields` reads as 'target'" in fault(path, {"target": "anwser"})
+    assert "no record has the field 'anwser' that `fields` uses as 'target'" in fault(path, {"target": "anwser"})
 
 
 json_values = st.recursive(

@@ -259,7 +259,7 @@ def _parsed(raw: bytes, place: RecordPlace) -> Iterator[tuple[RecordPlace, Any]]
     except ValueError as error:
         line = re.search(r" at line (\d+)", str(error))
         detail = re.sub(r" at line \d+ column", " at column", str(error))
-        reason = "JSON that ends too early" if detail.startswith("EOF") else "not JSON"
+        reason = "truncated JSON" if detail.startswith("EOF") else "not JSON"
         replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
 
 

@@ -93,7 +93,7 @@ class _Trace:
         start = span.start if span.start is not None else 0.0
         self.spans.append(_SpanItems(start, span.end if span.end is not None else start, input, output, is_tool))
         if (input or output) and span.start is None:
-            warn("a span without a time keeps its place in the file")
+            warn("a span without a time keeps its position in the file")
         for event in span.events:
             if event.name == "gen_ai.evaluation.result":
                 value = event.attributes.get("gen_ai.evaluation.score.value")

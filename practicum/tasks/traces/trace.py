@@ -29,7 +29,7 @@ MOST_REASONS = 50
 LINES_SHOWN = 6
 """Maximum number of lines that a problem names."""
 
-OTHER_REASONS = "problems of other kinds"
+OTHER_REASONS = "other problems"
 
 _AGENT_KINDS = ("thought", "message", "action")
 
@@ -154,8 +154,8 @@ class RecordPlace:
         rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
         agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
         if not asked or not agent_spoke:
-            no_agent = "a trace without anything from the agent" if asked else "a trace without any text"
-            self.warn("a trace that does not say what the agent was asked" if agent_spoke else no_agent)
+            no_agent = "a trace without a message or action of the agent" if asked else "a trace without any text"
+            self.warn("a trace without the agent's task" if agent_spoke else no_agent)
             return
         reasoning = ""
         if not answer.strip():
