@@ -64,7 +64,8 @@ def _checked(path: Path) -> Path:
 
 def pinned(name: str) -> str:
     """Add the commit of its file to the name of a model on the Hugging Face hub without a revision, because the file on
-    the hub may be replaced by another model. Return other names unchanged. The file is downloaded if necessary."""
+    the hub may be replaced by a model of another author. Return other names unchanged. The file is downloaded if
+    necessary."""
     if not name.startswith(_HUB) or "@" in name:
         return name
     # huggingface_hub stores each file in a folder that is named after its commit.

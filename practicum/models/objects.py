@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 MOST_REPAIRED, MOST_BRACES = 20_000, 500
 """Maximum number of characters and opening braces of an answer that is repaired, because the time is quadratic."""
 
-STARTS = 8
+MAX_STARTS = 8
 """Maximum number of opening braces at which a repair is tried, because prose before the object may contain braces."""
 
 _FENCE = re.compile(r"\A\s*(?:```\w*\n)?(.*?)(?:\n?```)?\s*\Z", re.DOTALL)
@@ -65,7 +65,7 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
     if not cut and len(text) <= MOST_REPAIRED and text.count("{") <= MOST_BRACES and _ended(text):
         from json_repair import loads
 
-        for start in islice(re.finditer("{", text), STARTS):
+        for start in islice(re.finditer("{", text), MAX_STARTS):
             try:
                 repaired = loads(text[start.start() :], skip_json_loads=True)
             except (ValueError, RecursionError):

@@ -15,7 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from practicum.core.errors import UsageError
 from practicum.core.sensitive import find
 
-OWN = ("model", "messages", "stream", "max_tokens", "max_completion_tokens", "temperature", "seed", "response_format")
+RESERVED_FIELDS = (
+    "model",
+    "messages",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "seed",
+    "response_format",
+)
 """Body fields that practicum sets."""
 
 _VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
@@ -34,7 +43,7 @@ class ModelOptions(BaseModel):
     @field_validator("extra_body")
     @classmethod
     def _check_body(cls, body: dict[str, Any]) -> dict[str, Any]:
-        if own := sorted({*body} & {*OWN}):
+        if own := sorted({*body} & {*RESERVED_FIELDS}):
             raise ValueError(f"extra_body has {own[0]!r}, which practicum sets: use the setting for it")
         if find(json.dumps(body), ("secrets",)):
             raise ValueError("extra_body holds a secret, which the run would store: pass it in a header as env:NAME")

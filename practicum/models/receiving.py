@@ -17,14 +17,14 @@ from practicum.core.types import Usage
 from practicum.core.views import count_tokens
 from practicum.models.client import Reply
 
-FAR = 10
+MAX_DEVIATION = 10
 """Maximum factor between a reported count and its estimate; other counts are replaced by the estimate. Tokenizers
 differ by a factor of two or three, and reasoning, which is not in the text, may take several times the output limit."""
 
-FEW = 1000
+MIN_CHECKED = 1000
 """Number of tokens below which the factor is not checked."""
 
-SLACK = 2
+LENGTH_SLACK = 2
 """Maximum factor between a text's estimated tokens and the output limit. A text is also overlong if both its estimate
 and the server's count exceed the limit."""
 
@@ -36,9 +36,9 @@ def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
     server's counts are implausible. `prompt_tokens` is the estimate for the prompt.
     """
     written = count_tokens(reply.text)
-    if written <= SLACK * most and min(written, reply.usage.output_tokens) <= most:
+    if written <= LENGTH_SLACK * most and min(written, reply.usage.output_tokens) <= most:
         return reply
-    usage = believed(reply.usage, prompt_tokens, written, most)
+    usage = plausible_usage(reply.usage, prompt_tokens, written, most)
     changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
     # The longest prefix of `most` tokens.
     end = bisect_right(range(1, len(reply.text) + 1), most, key=lambda end: count_tokens(reply.text[:end]))
@@ -52,7 +52,7 @@ def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage
     if text != reply.text:
         changed = (*changed, Count.MENDED_TEXTS)
     if Count.OVERLONG_ANSWERS not in changed:
-        usage = believed(usage, prompt_tokens, count_tokens(text), most)
+        usage = plausible_usage(usage, prompt_tokens, count_tokens(text), most)
         if usage != reply.usage:
             changed = (*changed, Count.ESTIMATED_USAGE)
     if usage != reply.usage or not _is_price(usage.usd):
@@ -73,7 +73,7 @@ def storable(text: str) -> str:
     return text.replace("\0", REPLACEMENT)
 
 
-def believed(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
+def plausible_usage(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
     """Replace missing and implausible counts of a usage by estimates. `written` is the estimate for the output, `most`
     its limit (tokens)."""
     read, cached, output = usage.input_tokens, usage.cached_tokens, usage.output_tokens
@@ -93,7 +93,7 @@ def _is_count(value: object) -> bool:
 
 def _is_far(count: int, least: int, most: int) -> bool:
     """Return whether a count is far below or above its estimates."""
-    return count * FAR < least - FEW or count > FAR * max(most, FEW)
+    return count * MAX_DEVIATION < least - MIN_CHECKED or count > MAX_DEVIATION * max(most, MIN_CHECKED)
 
 
 def _is_price(usd: object) -> bool:

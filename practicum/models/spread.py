@@ -23,7 +23,7 @@ from practicum.core.errors import ProviderError, RequestError
 from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 
-BEGINNING = 256
+PREFIX_CHARACTERS = 256
 """Number of characters of the playbook that, with the instructions before it, determine a prompt's server. They are
 equal in most versions of a playbook, and a prefix cache ends at the first change anyway."""
 
@@ -145,7 +145,7 @@ class Spread:
 
     def _order(self, prompt: Prompt, conversation: int) -> list[Server]:
         """Return the servers in the order of preference for a prompt."""
-        beginning = f"{prompt.system}\0{''.join(prompt.pages[:1])[:BEGINNING]}".encode(errors="surrogatepass")
+        beginning = f"{prompt.system}\0{''.join(prompt.pages[:1])[:PREFIX_CHARACTERS]}".encode(errors="surrogatepass")
         key = blake2b(beginning, digest_size=16).digest()
         order = sorted(self.clients, key=lambda server: blake2b(server.name.encode(), key=key, digest_size=8).digest())
         if prompt.turns and (home := self._conversations.get(conversation)) is not None:

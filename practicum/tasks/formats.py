@@ -23,7 +23,7 @@ from practicum.core.plugins import Group
 from practicum.core.types import Task
 from practicum.core.words import quantity
 from practicum.tasks.load import unique_tasks
-from practicum.tasks.records import FIRST, LETTERS, field_names, read_records, type_name
+from practicum.tasks.records import LETTERS, SAMPLED_RECORDS, field_names, read_records, type_name
 from practicum.tasks.stored import TASK
 
 Record = Mapping[str, Any]
@@ -157,7 +157,7 @@ def matching_formats(path: Path) -> list[str]:
 def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
     """Return the fields of the first records, each with its first value, because one record may have empty cells."""
     fields: dict[str, Any] = {}
-    for _, record in islice(records, FIRST):
+    for _, record in islice(records, SAMPLED_RECORDS):
         fields = {**record, **fields}
     return fields
 

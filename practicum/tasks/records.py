@@ -32,7 +32,7 @@ from practicum.core.words import one_line, quantity
 MOST_RECORDS = 1_000_000
 """Maximum number of records of a file, because a small file may unpack to any number."""
 
-FIRST = 20
+SAMPLED_RECORDS = 20
 """Number of records from which the format of a file is detected."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -110,7 +110,7 @@ def _content(path: Path) -> bytes:
     if archive := next((kind for magic, kind in _ARCHIVES.items() if raw.startswith(magic)), None):
         raise TaskFileError(
             "tasks.unknown_format",
-            f"{path}: {archive} files are not supported; unpack the file and pass its content",
+            f"{path}: {archive} files are not supported; unpack it and pass the unpacked file",
             file=str(path),
         )
     if not raw.startswith(b"\x1f\x8b"):
@@ -224,7 +224,7 @@ def _delimiter(content: bytes) -> str | None:
     def columns(delimiter: str) -> tuple[bool, int]:
         counts = []
         with suppress(csv.Error):  # reading the record raises an error that names it
-            for row in filter(None, islice(_reader(content, delimiter), FIRST)):
+            for row in filter(None, islice(_reader(content, delimiter), SAMPLED_RECORDS)):
                 counts.append(len(row))
         return len({*counts}) == 1 and counts[0] > 1, counts[0] if counts else line.count(delimiter) + 1
 

@@ -22,7 +22,7 @@ from practicum.tasks.survey import Survey
 
 TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
-READ = 256
+TASKS_PER_QUERY = 256
 """Tasks per query."""
 
 
@@ -103,7 +103,10 @@ class StoredTasks(Sequence[Task]):
             return range(0)
         if count == last - first + 1:
             return range(first, last + 1)
-        stored, block = array("q"), select(position).where(self._mine).order_by(position).limit(READ * READ)
+        stored, block = (
+            array("q"),
+            select(position).where(self._mine).order_by(position).limit(TASKS_PER_QUERY * TASKS_PER_QUERY),
+        )
         while rows := self._store.rows(block.where(position > stored[-1]) if stored else block):
             stored.extend(row.position for row in rows)
         return stored
@@ -114,8 +117,8 @@ class StoredTasks(Sequence[Task]):
         return self._store.mine(table, table.c.split == self._split)
 
     def _column(self, name: str) -> Iterator[str]:
-        for start in range(0, len(self), READ):
-            yield from self._values(name, self._positions[start : start + READ])
+        for start in range(0, len(self), TASKS_PER_QUERY):
+            yield from self._values(name, self._positions[start : start + TASKS_PER_QUERY])
 
     def _values(self, name: str, positions: Sequence[int]) -> list[str]:
         """Return the values of a column at these positions, in this order."""

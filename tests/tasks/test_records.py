@@ -78,14 +78,14 @@ def test_what_csv_holds_is_read_unchanged(tmp_path_factory: pytest.TempPathFacto
         ("input,target\n" + "a" * 200_000 + ",b\n", "d line 2: not CSV (field larger than field limit"),
         ('{"input": "a"\n{"input": "b"}\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
         ('{"input": "a"\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
-        ("one word", "d line 1: not JSON (expected value at column 1); supported are JSON lines, a JSON array of objects"),
+        ("one word", "d line 1: not JSON (expected value at column 1); supported are JSON lines"),
         (b"input,target\n\xe9,b\n", "d line 2: not UTF-8 text"),
         ("input,target\na,b\n".encode("utf-16"), "d line 1: not UTF-8 text"),
         (gzip.compress(b'{"input": "a"}', mtime=0)[:-5], "d: damaged gzip file (Compressed file ended before"),
         (gzip.compress(b'{"input": "a"}' * 50, mtime=0)[:-20] + b"x" * 20, "d: damaged gzip file ("),
         (b"\x1f\x8b", "d: damaged gzip file ("),
         (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "d line 1: not UTF-8 text"),
-        (b"PK\x03\x04rest", "d: zip files are not supported; unpack the file"),
+        (b"PK\x03\x04rest", "d: zip files are not supported; unpack it"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str | bytes, said: str) -> None:

@@ -47,7 +47,7 @@ could return true for any value."""
 
 T = TypeVar("T")
 
-TALK: Talk
+CONNECTION: Connection
 
 
 class AssertRewriter(ast.NodeTransformer):
@@ -111,73 +111,73 @@ class RemoteObject:
     __slots__ = ("practicum_remote",)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        about = _about(self)
-        if not (about.is_class and about.by_tests):
-            return TALK.ask("call", self, *args, **keywords)
-        instance = TALK.ask("make", self, *args, **keywords)
+        info = _info(self)
+        if not (info.is_class and info.by_tests):
+            return CONNECTION.ask("call", self, *args, **keywords)
+        instance = CONNECTION.ask("make", self, *args, **keywords)
         if type(instance) is RemoteObject:
-            _about(instance).by_tests = True
+            _info(instance).by_tests = True
         return instance
 
     def __getattribute__(self, name: str) -> Any:  # also for the name of an operator, such as `x.__eq__`
         if name == "__class__":
             return RemoteObject
-        if name in LOOKUPS and not _about(self).by_tests:
+        if name in LOOKUPS and not _info(self).by_tests:
             refuse(self, f"{name}()")
-        return _named(name, TALK.ask("getattr", self, name))
+        return _named(name, CONNECTION.ask("getattr", self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        TALK.ask("setattr", self, name, value)
+        CONNECTION.ask("setattr", self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        TALK.ask("delattr", self, name)
+        CONNECTION.ask("delattr", self, name)
 
     def __str__(self) -> str:
-        return _exactly(str, TALK.ask("str", self))
+        return _exactly(str, CONNECTION.ask("str", self))
 
     def __repr__(self) -> str:
-        return _exactly(str, TALK.ask("repr", self))
+        return _exactly(str, CONNECTION.ask("repr", self))
 
     def __bool__(self) -> bool:
-        return _exactly(bool, TALK.ask("bool", self))
+        return _exactly(bool, CONNECTION.ask("bool", self))
 
     def __iter__(self) -> Any:
-        return self if _about(self).is_iterator else _talk_by_tests(self, "iteration over").ask("iter", self)
+        return self if _info(self).is_iterator else _require_by_tests(self, "iteration over").ask("iter", self)
 
     def __next__(self) -> Any:
-        about = _about(self)
-        if about.ended or not about.is_iterator:
+        info = _info(self)
+        if info.ended or not info.is_iterator:
             raise StopIteration
         try:
-            return TALK.ask("next", self)
+            return CONNECTION.ask("next", self)
         except StopIteration:
-            about.ended = True
+            info.ended = True
             raise
 
     def __len__(self) -> int:
-        return _exactly(int, _talk_by_tests(self, "the length of").ask("len", self))
+        return _exactly(int, _require_by_tests(self, "the length of").ask("len", self))
 
     def __getitem__(self, key: Any) -> Any:
-        return _talk_by_tests(self, "an item of").ask("getitem", self, key)
+        return _require_by_tests(self, "an item of").ask("getitem", self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _talk_by_tests(self, "an item of").ask("setitem", self, key, value)
+        _require_by_tests(self, "an item of").ask("setitem", self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        _talk_by_tests(self, "an item of").ask("delitem", self, key)
+        _require_by_tests(self, "an item of").ask("delitem", self, key)
 
     def __await__(self) -> Generator[None, None, Any]:
         yield from ()
-        return TALK.ask("await", self)
+        return CONNECTION.ask("await", self)
 
     def __enter__(self) -> Any:
-        return TALK.ask("enter", self)
+        return CONNECTION.ask("enter", self)
 
     def __exit__(self, kind: object, error: BaseException | None, frames: object) -> Any:
-        return TALK.ask("exit", self, error)
+        return CONNECTION.ask("exit", self, error)
 
     def __instancecheck__(self, value: object) -> bool:
-        return type(value) is RemoteObject and _exactly(bool, TALK.ask("isinstance", value, self))
+        return type(value) is RemoteObject and _exactly(bool, CONNECTION.ask("isinstance", value, self))
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -202,7 +202,7 @@ RemoteObject.__hash__ = lambda self: hash(_plain(self))  # type: ignore[method-a
 RemoteObject.__name__ = "object of the answer"  # in the messages of TypeError
 
 
-class About:
+class ObjectInfo:
     """Description of an object of the answer."""
 
     def __init__(self, number: int, name: str, is_class: bool, base: str, is_iterator: bool) -> None:
@@ -211,31 +211,31 @@ class About:
         self.ended = False  # whether the iterator is exhausted; it must not restart
 
 
-def _about(remote: RemoteObject) -> About:
-    about: About = object.__getattribute__(remote, "practicum_remote")
-    return about
+def _info(remote: RemoteObject) -> ObjectInfo:
+    info: ObjectInfo = object.__getattribute__(remote, "practicum_remote")
+    return info
 
 
 def _named(name: str, value: Any) -> Any:
     """Return the value of a name that the tests read. If it is a class with a capitalized name, the tests may create
     objects with it."""
-    if type(value) is RemoteObject and _about(value).is_class and name.lstrip("_")[:1].isupper():
-        _about(value).by_tests = True
+    if type(value) is RemoteObject and _info(value).is_class and name.lstrip("_")[:1].isupper():
+        _info(value).by_tests = True
     return value
 
 
 def _plain(value: Any) -> Any:
     if type(value) is not RemoteObject:
         return value
-    if not (_about(value).by_tests and _about(value).base):
+    if not (_info(value).by_tests and _info(value).base):
         refuse(value, "an operator")
-    return TALK.ask("content", value)
+    return CONNECTION.ask("content", value)
 
 
-def _talk_by_tests(remote: RemoteObject, operation: str) -> Talk:
-    if not _about(remote).by_tests:
+def _require_by_tests(remote: RemoteObject, operation: str) -> Connection:
+    if not _info(remote).by_tests:
         refuse(remote, operation)
-    return TALK
+    return CONNECTION
 
 
 def _exactly(kind: type[T], value: Any) -> T:
@@ -246,13 +246,13 @@ def _exactly(kind: type[T], value: Any) -> T:
 
 def refuse(remote: RemoteObject, operation: str) -> NoReturn:
     """Refuse an operation whose result the answer would decide."""
-    name = _about(remote).name
+    name = _info(remote).name
     raise TypeError(
         f"{operation} of the answer's {name} object decides nothing: compare its attributes or results instead"
     )
 
 
-class Talk:
+class Connection:
     """Connection to the process of the answer."""
 
     def __init__(self, checks: AssertRewriter, replies: int, requests: int, shared: dict[str, type[Any]]) -> None:
@@ -329,7 +329,7 @@ class Talk:
         """Return the node of a value that is not plain data. Raises TypeError if it cannot be sent."""
         kind: type[Any] = type(value)
         if kind is RemoteObject:
-            return ["theirs", _about(value).number]
+            return ["theirs", _info(value).number]
         if isinstance(value, type):
             if numbers := [number for number, error in self.errors.items() if error is value]:
                 return ["theirs", numbers[0]]
@@ -364,7 +364,7 @@ class Talk:
         """Return the value of a node that is not plain data. It never runs code of the answer in this process."""
         match node:
             case ["object", int(number), str(name), bool(is_class), str(base), bool(is_iterator)]:
-                return self.remote(About(number, name, is_class, base, is_iterator))
+                return self.remote(ObjectInfo(number, name, is_class, base, is_iterator))
             case ["builtin", str(name)] if isinstance(kind := getattr(builtins, name), type):
                 return kind
             case ["shared", str(name)]:
@@ -385,16 +385,16 @@ class Talk:
                     return _error(kind, text, rest[:count], rest[count:])
         raise ValueError(f"no {node[0]}")
 
-    def remote(self, about: About) -> RemoteObject:
+    def remote(self, info: ObjectInfo) -> RemoteObject:
         """Return the RemoteObject of an object, the same one on each call."""
-        if about.number not in self.remotes:
-            remote = self.remotes[about.number] = RemoteObject()
-            object.__setattr__(remote, "practicum_remote", about)
-        return self.remotes[about.number]
+        if info.number not in self.remotes:
+            remote = self.remotes[info.number] = RemoteObject()
+            object.__setattr__(remote, "practicum_remote", info)
+        return self.remotes[info.number]
 
     async def wait(self, number: int) -> Any:
         """Return the result of a coroutine of the answer."""
-        return self.ask("await", self.remote(About(number, "coroutine", False, "", False)))
+        return self.ask("await", self.remote(ObjectInfo(number, "coroutine", False, "", False)))
 
     def error_class(self, kinds: list[Any]) -> type[BaseException]:
         """Return the exception class for a list of base classes (number, name, number, name, ...). Classes of Python
@@ -463,7 +463,7 @@ def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]
 
 
 def run(job: dict[str, Any], checks: AssertRewriter) -> None:
-    global TALK
+    global CONNECTION
     tests, entry_point = job["tests"], job["entry_point"]
     # Dataclasses look up their module by name.
     module = sys.modules[MODULE] = types.ModuleType(MODULE)
@@ -472,10 +472,10 @@ def run(job: dict[str, Any], checks: AssertRewriter) -> None:
     exec(compiled(prompt, "prompt.py"), names)
     names.pop(entry_point or "", None)
     shared = {name: kind for name, kind in names.items() if isinstance(kind, type) and kind.__module__ == MODULE}
-    TALK = Talk(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
+    CONNECTION = Connection(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
     needed, modules = names_used(tests, entry_point)
     names.update({name: importlib.import_module(name) for name in modules - names.keys()})
-    values = TALK.ask("names", sorted(needed - names.keys()), sorted(shared))
+    values = CONNECTION.ask("names", sorted(needed - names.keys()), sorted(shared))
     names.update({name: _named(name, values[name]) for name in values})
     if entry_point is not None and entry_point not in names:
         return checks.report(fault=f"the answer defines no {entry_point}")

@@ -15,7 +15,7 @@ from practicum.tasks.records import as_json
 from practicum.tasks.traces.fields import decoded
 from practicum.tasks.traces.trace import MOST_DOCUMENT, RecordPlace
 
-ROWS = 64
+BATCH_ROWS = 64
 """Rows per batch."""
 
 BUFFER = 2**20
@@ -39,12 +39,12 @@ def rows(file: BinaryIO, place: RecordPlace) -> Iterator[tuple[int, Mapping[str,
         # With a buffer and without read-ahead, the pages of a row group are read one by one instead of all at once.
         table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
         # One iterator per row group: an iterator over all groups keeps every group that it has read in memory.
-        groups = (table.iter_batches(ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
+        groups = (table.iter_batches(BATCH_ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
         for batch in chain.from_iterable(groups):
             batch.validate(full=True)
             raw = as_json(batch.to_pylist()) if batch.nbytes <= MOST_DOCUMENT else b""
             if not 0 < len(raw) <= MOST_DOCUMENT:
-                place.warn(f"{ROWS} rows of more than {MOST_DOCUMENT // 2**20} MB are left out")
+                place.warn(f"{BATCH_ROWS} rows of more than {MOST_DOCUMENT // 2**20} MB are left out")
                 number += batch.num_rows
                 continue
             for row in from_json(raw):
