@@ -56,7 +56,7 @@ class Need:
 
     @classmethod
     def of(cls, most: Usage) -> Need:
-        """Return the need of calls with this maximum usage."""
+        """Convert a maximum usage to a need."""
         return cls(most.calls, most.tokens, most.usd or 0.0)
 
     def __add__(self, other: Need) -> Need:

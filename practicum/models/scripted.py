@@ -57,11 +57,10 @@ class ScriptRule(BaseModel):
 class ScriptedClient:
     """Client that answers with `respond(call)`: a text, or an exception to raise.
 
-    Runs are reproducible if `respond` has no state: equal prompts get equal answers. `calls` holds all calls in
-    order.
+    Runs are reproducible if `respond` has no state: equal prompts get equal answers. `calls` holds all calls in order.
     `window` and `slots` are the limits of the simulated model; all calls cost 0 USD.
 
-    ScriptedClient(lambda call: '{"answer": "4", "used": []}' if call.role == "agent" else "{}")
+        ScriptedClient(lambda call: '{"answer": "4", "used": []}' if call.role == "agent" else "{}")
     """
 
     respond: Callable[[Call], str | Exception]

@@ -26,8 +26,8 @@ INSPECTION_SCRIPT = Path(__file__).parents[1] / "sandbox" / "inspect_code.py"
 class Inspection:
     """Result of the inspection of a project's files.
 
-        `gaps` are syntax errors and placeholders, each with its file and line; `code` is the code without comments.
-    `measures` are the size of that code without blank lines, summed over the files that parse (MAEL, section 3.3):
+    `gaps` are syntax errors and placeholders, each with its file and line; `code` is the code without comments.
+    `measures` are sizes of this code without blank lines, summed over the files that parse (MAEL, section 3.3):
     `files`, `lines`, `tokens` (estimated), `functions`, and the cyclomatic `complexity` (McCabe 1976) of each function
     and of each file's code outside functions.
     """
