@@ -47,7 +47,7 @@ could return true for any value."""
 
 T = TypeVar("T")
 
-CONNECTION: Connection
+CONNECTION: AnswerConnection
 
 
 class AssertRewriter(ast.NodeTransformer):
@@ -232,7 +232,7 @@ def _plain(value: Any) -> Any:
     return CONNECTION.ask("content", value)
 
 
-def _require_by_tests(remote: RemoteObject, operation: str) -> Connection:
+def _require_by_tests(remote: RemoteObject, operation: str) -> AnswerConnection:
     if not _info(remote).by_tests:
         refuse(remote, operation)
     return CONNECTION
@@ -252,7 +252,7 @@ def refuse(remote: RemoteObject, operation: str) -> NoReturn:
     )
 
 
-class Connection:
+class AnswerConnection:
     """Connection to the process of the answer."""
 
     def __init__(self, checks: AssertRewriter, replies: int, requests: int, shared: dict[str, type[Any]]) -> None:
@@ -472,7 +472,7 @@ def run(job: dict[str, Any], checks: AssertRewriter) -> None:
     exec(compiled(prompt, "prompt.py"), names)
     names.pop(entry_point or "", None)
     shared = {name: kind for name, kind in names.items() if isinstance(kind, type) and kind.__module__ == MODULE}
-    CONNECTION = Connection(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
+    CONNECTION = AnswerConnection(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
     needed, modules = names_used(tests, entry_point)
     names.update({name: importlib.import_module(name) for name in modules - names.keys()})
     values = CONNECTION.ask("names", sorted(needed - names.keys()), sorted(shared))
