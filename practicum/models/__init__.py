@@ -1,1 +1,1 @@
-"""Models by name: clients, budgets, prompts and structured output."""
+"""Model clients, opened by name; budgets, prompts and structured output."""

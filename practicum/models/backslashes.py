@@ -1,18 +1,19 @@
-r"""Mends single backslashes in the JSON that models write, before it is parsed.
+r"""Repair of unescaped backslashes in model-written JSON, before it is parsed.
 
-A model that writes `w \times h` in a JSON string means a backslash, and JSON reads a tab and "imes". The rule, for each
-text between two quotes:
+A model that writes `w \times h` in a JSON string means a backslash, but JSON reads a tab and "imes". For each string
+between two quotes, these rules decide which backslashes are literal and are doubled:
 
-1. A backslash that begins no JSON escape is a backslash: `\(`, `\alpha`, `\d`, `\underline`.
-2. So is one that begins `\b`, `\f`, `\n`, `\r` or `\t`, if it and the letters after it are a LaTeX command of
+1. A backslash that does not begin a JSON escape is literal: `\(`, `\alpha`, `\d`, `\underline`.
+2. The backslash of `\b`, `\f`, `\n`, `\r` or `\t` is literal if it and the letters after it are a LaTeX command of
    `COMMANDS`: `\times`, `\neq`, `\frac`, `\beta`, `\rho`.
-3. Some commands leave a word or a usual name behind their first letter, which may follow a real line break or tab:
-   `\nu` and `\ni` (u, i), `\to`, `\tan` (an). These are commands within `$ … $`; and in a text with a single backslash
-   by rule 1 or 2 and no doubled one before a letter, whose writer does not escape.
-4. In such a text `\b` and `\f` are backslashes too (a regular expression), and `\\` before a space is two.
+3. Some commands are ambiguous, because the letters after their first letter are a word or a common name, which may
+   follow a real line break or tab: `\nu` and `\ni` (u, i), `\to`, `\tan` (an). They are commands within `$ … $`, and in
+   unescaped strings: strings with a literal backslash by rule 1 or 2, and without a doubled backslash before a letter.
+4. In unescaped strings, the backslashes of `\b` and `\f` are literal too (a regular expression), and `\\` before a
+   space is two literal backslashes.
 
-All other escapes stay: `\n` before "next" is a line break. What a serializer wrote stays as it is unless a control
-character in it stands before the letters that complete a command of rule 2 or, within `$ … $`, of rule 3.
+All other escapes are unchanged: `\n` before "next" is a line break. JSON from a serializer is unchanged, unless a
+control character in it precedes the letters that complete a command of rule 2 or, within `$ … $`, of rule 3.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _AMBIGUOUS = "ne neg nexists ni nless nmid nparallel nprec nsim nsubset nsucc ns
 _WITH_BRACE = "tag text thanks title"
 
 COMMANDS = frozenset(_CERTAIN.split())
-"""LaTeX commands that begin as a JSON escape does, whose other letters are no word."""
+"""LaTeX commands that begin like a JSON escape, if their other letters are not a word."""
 
 AMBIGUOUS = frozenset(_AMBIGUOUS.split())
-"""Commands whose other letters are a word or a usual name."""
+"""Commands whose other letters are a word or a common name."""
 
 WITH_BRACE = frozenset(_WITH_BRACE.split())
-"""Commands that are certain before a brace: `\\text{…}`."""
+"""Commands that are unambiguous before a brace: `\\text{…}`."""
 
 _BETWEEN_QUOTES = re.compile(r'(?:[^"\\]++|\\.)++', re.DOTALL)
 _BACKSLASH = re.compile(r"\\(\\|u[0-9a-fA-F]{4}|[A-Za-z]++|.)", re.DOTALL)
@@ -57,32 +58,32 @@ _CONTROLS, _OTHERS = "bfnrt", "\"'/\\"
 
 
 def mend_backslashes(text: str) -> str:
-    """A text with JSON in it, whose single backslashes are doubled by the rule above."""
+    """Double the literal backslashes of JSON strings in a text, by the rules above."""
     return _BETWEEN_QUOTES.sub(lambda part: _mended(part[0]), text) if "\\" in text else text
 
 
 def _mended(part: str) -> str:
     if "\\" not in part:
         return part
-    found = list(_BACKSLASH.finditer(part))
-    # A writer who doubles one backslash before a letter means line breaks by the single ones.
-    escapes = any(match[1] == "\\" and part[match.end() : match.end() + 1].isalpha() for match in found)
-    careless = not escapes and any(_certain(match, part) for match in found)
+    matches = list(_BACKSLASH.finditer(part))
+    # If a backslash before a letter is doubled, the string is escaped, so `\n` is a line break.
+    escapes = any(match[1] == "\\" and part[match.end() : match.end() + 1].isalpha() for match in matches)
+    unescaped = not escapes and any(_certain(match, part) for match in matches)
 
     def backslash(match: re.Match[str]) -> str:
         word = match[1]
         if word == "\\":
-            return r"\\\\" if careless and part[match.end() : match.end() + 1].isspace() else match[0]
-        meant = _certain(match, part) or (
-            (careless and (word in AMBIGUOUS or word[0] in "bf")) or (word in AMBIGUOUS and _in_formula(match, part))
+            return r"\\\\" if unescaped and part[match.end() : match.end() + 1].isspace() else match[0]
+        literal = _certain(match, part) or (
+            (unescaped and (word in AMBIGUOUS or word[0] in "bf")) or (word in AMBIGUOUS and _in_formula(match, part))
         )  # fmt: skip
-        return f"\\{match[0]}" if meant else match[0]
+        return f"\\{match[0]}" if literal else match[0]
 
     return _BACKSLASH.sub(backslash, part)
 
 
 def _certain(match: re.Match[str], part: str) -> bool:
-    """Whether this is a backslash whatever else the text has."""
+    """Return whether this backslash is literal by rule 1 or 2, independent of the rest of the string."""
     word = match[1]
     if word[0] in _OTHERS or _CODE.fullmatch(word):
         return False
@@ -92,5 +93,5 @@ def _certain(match: re.Match[str], part: str) -> bool:
 
 
 def _in_formula(match: re.Match[str], part: str) -> bool:
-    """Whether it stands between two dollar signs."""
+    """Return whether this backslash is between two dollar signs."""
     return part.count("$", 0, match.start()) % 2 == 1 and "$" in part[match.end() :]

@@ -1,10 +1,10 @@
-"""Hard budgets: a call reserves the most that it can cost before it is sent, and returns what it did not use.
+"""Hard budgets: a call reserves its maximum cost before it is sent, and returns the unused part.
 
 A call that does not fit next to the calls in flight waits until they settle. The budget is spent only if a call does
-not fit and none is in flight. A part can be held back for the final evaluation.
+not fit and none is in flight. A part of the budget can be held back for the final evaluation.
 
-A stop lets no new work start. What is in flight may finish, because it is paid for; but a call that failed before and
-was sent again is given up.
+A stop prevents new work. Calls in flight may finish, because they are paid; but a call that failed before and is being
+retried is cancelled.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from practicum.core.types import Usage
 from practicum.core.words import in_number
 
 USD_ROUNDING = 1e-9
-"""Rounding error in US dollars that a sum of many small prices may have."""
+"""Maximum rounding error of a sum of many small prices (US dollars)."""
 
 
 _SPENT = re.compile(r"the budget of \S+ (call|token|USD|minute)s? is spent")
 LIMITS = {"max_calls": "calls", "max_tokens": "tokens", "max_usd": "USD", "max_minutes": "minutes"}
-"""The settings that are limits, and what each counts."""
+"""Limit setting → its unit."""
 
 
 def spent_limit(reason: str | None) -> str | None:
-    """The setting of the limit that stopped a run for this reason; None for another reason."""
-    found = _SPENT.match(reason or "")
-    return None if found is None else next(name for name, unit in LIMITS.items() if unit.startswith(found[1]))
+    """Return the limit setting that stopped a run for this reason; None for other reasons."""
+    match = _SPENT.match(reason or "")
+    return None if match is None else next(name for name, unit in LIMITS.items() if unit.startswith(match[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """What a run may spend over all its resumes; None means no limit. Tokens are input and output together."""
+    """Limits of a run over all its resumes; None: no limit. Tokens are input plus output."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -48,7 +48,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most that a piece of work can cost."""
+    """Maximum cost of a piece of work."""
 
     calls: int = 0
     tokens: int = 0
@@ -56,7 +56,7 @@ class Need:
 
     @classmethod
     def of(cls, most: Usage) -> Need:
-        """What calls need that can cost so much."""
+        """Convert a maximum usage to a need."""
         return cls(most.calls, most.tokens, most.usd or 0.0)
 
     def __add__(self, other: Need) -> Need:
@@ -71,8 +71,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """What a stop allows to finish: calls, the most seconds that takes, and attempts of an agent with code of its own,
-    which may take any time."""
+    """Work that may finish after a stop: the number of calls, the seconds that they take at most, and the number of
+    attempts by an agent with custom code, which may take any time."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -85,11 +85,11 @@ class Finishing:
 
 @dataclass
 class Budget:
-    """Counts what is spent and what calls in flight have reserved.
+    """Budget of a run: counts spent amounts and the reservations of calls in flight.
 
-    `spent` and `seconds` start with what the run spent before it was resumed. `held` and `held_seconds` are kept back
-    for the final evaluation. `attempts` are those of an agent with code of its own that are under way, and `timeout` is
-    the most seconds that a try of a call takes.
+    `spent` and `seconds` start with the amounts spent before the run was resumed. `held` and `held_seconds` are held
+    back for the final evaluation. `attempts` is the number of running attempts by an agent with custom code, and
+    `timeout` the maximum duration of one try of a call (s).
     """
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
@@ -113,7 +113,7 @@ class Budget:
         return self.seconds + time.monotonic() - self._started
 
     def stop(self, reason: str) -> None:
-        """Let no new work start; calls in flight may finish. The first reason counts."""
+        """Prevent new work; calls in flight may finish. Only the first reason is stored."""
         if self.stop_reason:
             return
         self.stop_reason = reason
@@ -123,19 +123,19 @@ class Budget:
 
     @property
     def finishing(self) -> Finishing:
-        """What a stop allows to finish."""
+        """Work that may finish after a stop."""
         return Finishing(self.in_flight - len(self._repeating), self.timeout, self.attempts)
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:
-        """For a call that may be sent again (see `repeats`). Raises Stopped if it was given up by a stop."""
+        """Run a call that may be retried (see `repeats`). Raises Stopped if a stop cancelled it."""
         task = asyncio.current_task()
         assert task is not None
         cancelled = task.cancelling()
         try:
             yield
         except asyncio.CancelledError:
-            # As `asyncio.timeout` does: a cancellation from elsewhere, such as the second Ctrl-C, goes on.
+            # As in `asyncio.timeout`: re-raise a cancellation from elsewhere, such as the second Ctrl-C.
             if task in self._repeating and self.stop_reason and task.uncancel() <= cancelled:
                 raise Stopped("run.stopped", self.stop_reason) from None
             raise
@@ -143,7 +143,7 @@ class Budget:
             self._repeating.discard(task)
 
     def repeats(self) -> None:
-        """The call that runs in this task failed and is sent again."""
+        """Record that the call in this task failed and is retried."""
         if (task := asyncio.current_task()) is not None:
             self._repeating.add(task)
 
@@ -155,7 +155,7 @@ class Budget:
             raise Stopped("budget.spent", f"the budget of {self.limits.minutes:g} minutes is spent")
 
     async def pause(self, seconds: float) -> None:
-        """Sleep. Raises Stopped as soon as no new work may start."""
+        """Sleep. Raises Stopped as soon as the run stops or its time is spent."""
         until = time.monotonic() + seconds
         self.check()
         while (left := until - time.monotonic()) > 0:
@@ -176,14 +176,14 @@ class Budget:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
     def settle(self, need: Need, usage: Usage) -> None:
-        """Replace a reservation by the actual usage of the call, which is nothing if it failed."""
+        """Replace a reservation by the actual usage of the call, which is zero if it failed."""
         self.reserved -= need
         self.in_flight -= 1
         self.spent += usage
         self._wake()
 
     def exceeded_by(self, need: Need) -> str | None:
-        """The limit that `need` would exceed now, as a message; None if it fits."""
+        """Return a message with the limit that `need` would exceed now; None if it fits."""
         total = self.reserved + self.held + need
         limits, spent = self.limits, self.spent
         if limits.calls is not None and spent.calls + total.calls > limits.calls:
@@ -197,12 +197,12 @@ class Budget:
         return None
 
     def hold(self, need: Need, seconds: float = 0.0) -> None:
-        """Hold `need` and time back for the final evaluation, in place of what was held before."""
+        """Hold back `need` and time (s) for the final evaluation, in place of earlier amounts."""
         self.held, self.held_seconds = need, seconds
         self._wake()
 
     def _change(self) -> asyncio.Event:
-        """The event of the next change: a call settles, a reserve is replaced, a stop is requested."""
+        """Return the event of the next change: a call settles, a reserve is replaced, or a stop is requested."""
         if self._settled is None:
             self._settled = asyncio.Event()
         return self._settled

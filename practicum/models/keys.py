@@ -1,7 +1,7 @@
-"""Keys of model servers: each goes to the host that it is for, and to no other.
+"""Keys of model servers: each key is only sent to its host.
 
-The key of a provider (`openai:`, `anthropic:`, ...) is read from the environment by pydantic-ai. This module finds the
-key for an address that a user wrote, and refuses to send any key over plain HTTP to another machine.
+The key of a provider (`openai:`, `anthropic:`, ...) is read from the environment by pydantic-ai. This module looks up
+the key for an address, and refuses to send any key over plain HTTP to another machine.
 """
 
 from __future__ import annotations
@@ -18,75 +18,77 @@ from practicum.core.files import others_may_read
 from practicum.core.installation import settings_folder
 
 KEYS_FILE_VARIABLE = "PRACTICUM_KEYS_FILE"
-"""An environment variable: the file of keys, by default `practicum/keys.toml` in the folder of the user's settings."""
+"""Environment variable with the path of the keys file. Default: `practicum/keys.toml` in the user's settings folder."""
 
 ADDRESSES = ("http://", "https://")
-"""How the name of a model begins that is at an address."""
+"""Prefixes of model names that are addresses."""
 
 _FORM = '"HOST" = "env:NAME" or "HOST:PORT" = "KEY"'
 _PORTS = {"http": 80, "https": 443}
 
 
 def key_for(address: str, variable: str | None = None) -> str | None:
-    """The key for the server at an address, or None: it is asked without one.
+    """Return the key for the server at an address, or None if the server is called without a key.
 
-    In this order: the environment variable of this name, the entry of the host in the file of keys, and OPENAI_API_KEY
-    for OpenAI's own host or for the one that the user's OPENAI_BASE_URL names. Raises UsageError if the variable is not
-    set, the file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a
-    password, which runs and screens would show.
+    The sources, in this order: the environment variable `variable`, the host's entry in the keys file, and
+    OPENAI_API_KEY for OpenAI's host or the host in OPENAI_BASE_URL. Raises UsageError if the variable is not set, the
+    file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a password, which
+    would be stored and shown.
     """
     to = urlsplit(address)
     if "@" in to.netloc:
         raise UsageError(
             "model.unsafe_key",
-            f"the address of {to.netloc.rpartition('@')[2]} holds a name or a password, which every run would keep: "
-            "leave it out, and give the key with `api_key_env`",
+            f"the address of {to.netloc.rpartition('@')[2]} holds a user name or a password, which every run would "
+            "store: remove it, and pass the key with `api_key_env`",
         )
     if variable is not None:
-        what, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
+        source, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
     elif (configured := _configured(to)) is not None:
-        what, key = f"{keys_file()}'s entry", configured
+        source, key = f"{keys_file()}'s entry", configured
     elif (to.scheme == "https" and _is_openai(to)) or _origin(to) == _origin(_named_by_environment()):
-        what, key = "OPENAI_API_KEY", os.environ.get("OPENAI_API_KEY", "")
+        source, key = "OPENAI_API_KEY", os.environ.get("OPENAI_API_KEY", "")
     else:
         return None
     if key:
-        require_private(address, what)
+        require_private(address, source)
     return key or None
 
 
-def require_private(address: str, what: str) -> None:
-    """Raise UsageError if a key, named by `what`, would be sent to another machine over plain HTTP."""
+def require_private(address: str, source: str) -> None:
+    """Raise UsageError if a key would be sent to another machine over plain HTTP. `source` names the key in the
+    message."""
     to = urlsplit(address)
     if to.scheme == "http" and not is_loopback(to.hostname or ""):
         raise UsageError(
             "model.unsafe_key",
-            f"the key of {what} would go to {to.netloc} over plain http, where everybody on the way can read it: use "
-            "https, or a tunnel to a port of this machine (ssh -L). A server that wants no key is named as "
-            "http://host:port/v1#NAME, without a key for it",
+            f"the key of {source} would be sent to {to.netloc} over plain http, which is not encrypted: use https, or "
+            "a tunnel to a port of this machine (ssh -L). If the server needs no key, name the model as "
+            "http://host:port/v1#NAME and configure no key for it",
         )
 
 
 def require_private_provider(address: str, key: object) -> None:
-    """The same for the client of a provider, whose `key` may be a placeholder: one that no variable holds is none."""
+    """Raise UsageError if a provider's key would be sent to another machine over plain HTTP. A `key` that no
+    environment variable holds is a placeholder and is ignored."""
     if isinstance(key, str) and key and key in os.environ.values():
         require_private(address, "the provider")
 
 
 def keys_file() -> Path:
-    """The file of keys, which need not exist."""
-    if given := os.environ.get(KEYS_FILE_VARIABLE):
-        return Path(given).expanduser()
+    """Return the path of the keys file, which need not exist."""
+    if path := os.environ.get(KEYS_FILE_VARIABLE):
+        return Path(path).expanduser()
     return settings_folder() / "keys.toml"
 
 
 def addresses(model: str) -> list[str]:
-    """The addresses in the name of a model that is at one or at several, with commas between them."""
+    """Return the comma-separated addresses in the name of a model."""
     return [address.strip() for address in model.partition("#")[0].split(",")]
 
 
 def location(address: str) -> tuple[str, str, int | None, str] | None:
-    """Where an address leads: scheme, host, port, path. None if it is no address of a server."""
+    """Return the scheme, host, port and path of an address, or None if it is not a server's address."""
     try:
         to = urlsplit(address)
         scheme, host, port = _origin(to)
@@ -96,38 +98,40 @@ def location(address: str) -> tuple[str, str, int | None, str] | None:
 
 
 def hosts(models: Iterable[str | None]) -> set[str]:
-    """The servers among models, of those that are named by addresses."""
-    named = (name for name in models if name and name.startswith(ADDRESSES))
-    return {urlsplit(address).netloc for name in named for address in addresses(name)}
+    """Return the servers of models that are named by addresses."""
+    names = (name for name in models if name and name.startswith(ADDRESSES))
+    return {urlsplit(address).netloc for name in names for address in addresses(name)}
 
 
 def servers(models: Iterable[str | None]) -> set[str]:
-    """The servers and the providers among models."""
-    named = {name for name in models if name}
-    return hosts(named) | {name.partition(":")[0] for name in named if not name.startswith(ADDRESSES)}
+    """Return the servers and the providers of models."""
+    names = {name for name in models if name}
+    return hosts(names) | {name.partition(":")[0] for name in names if not name.startswith(ADDRESSES)}
 
 
 def without_keys(text: str, key: str | None) -> str:
-    """A text of a server without the key that it was sent, should it quote that."""
+    """Replace the key in a text of a server, which may quote it, by "[key]"."""
     return text.replace(key, "[key]") if key and len(key) >= _SHORTEST_KEY else text
 
 
 _SHORTEST_KEY = 6
-"""Characters of the shortest text that is taken for a key: some servers are given "none" or "EMPTY" as one."""
+"""Minimum length of a key that is replaced (characters), because "none" or "EMPTY" are used as keys for some
+servers."""
 
 
 def _configured(to: SplitResult) -> str | None:
-    """The key that the file of keys has for a host; an entry with a port goes before one without."""
+    """Return the key for a host from the keys file, or None. An entry with a port takes precedence over an entry
+    without."""
     path = keys_file()
     if not path.exists():
         return None
     try:
         if others_may_read(path):
-            raise UsageError("file.too_open", f"others can read the keys in {path}: chmod 600 {path}")
+            raise UsageError("file.too_open", f"other users can read the keys in {path}: run chmod 600 {path}")
         keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(
-            "file.malformed", f"cannot read the keys in {path}: {error}; its lines have the form {_FORM}"
+            "file.malformed", f"cannot read the keys in {path}: {error}; write lines of the form {_FORM}"
         ) from error
     port = to.port or _PORTS.get(to.scheme)
     value = keys.get(f"{to.hostname}:{port}", keys.get(to.hostname or ""))
@@ -135,17 +139,17 @@ def _configured(to: SplitResult) -> str | None:
         return None
     if not isinstance(value, str) or not value.strip():
         raise UsageError(
-            "file.malformed", f"the entry of {to.hostname} in {path} is no text: its lines have the form {_FORM}"
+            "file.malformed", f"the entry of {to.hostname} in {path} is not a string: write lines of the form {_FORM}"
         )
     name = value.removeprefix("env:")
     return value if name == value else _from_environment(name, f"the entry of {to.hostname} in {path}")
 
 
-def _from_environment(variable: str, who: str) -> str:
+def _from_environment(variable: str, source: str) -> str:
     if not (key := os.environ.get(variable)):
         raise UsageError(
             "model.no_key",
-            f"{who} names the environment variable {variable}, which is not set (export {variable}=...)",
+            f"{source} names the environment variable {variable}, which is not set (export {variable}=...)",
             variable=variable,
         )
     return key
@@ -156,7 +160,8 @@ def _is_openai(to: SplitResult) -> bool:
 
 
 def _named_by_environment() -> SplitResult:
-    """The server that the user's environment names in place of OpenAI's: the user's word, who gave the key, too."""
+    """Return the server in OPENAI_BASE_URL, or OpenAI's. It may receive OPENAI_API_KEY, because the user set both
+    variables."""
     return urlsplit(os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
 
 
@@ -165,7 +170,7 @@ def _origin(to: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Return whether a host is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

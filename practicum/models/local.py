@@ -1,8 +1,8 @@
 """Local models: llama.cpp, through xllamacpp, serves the OpenAI protocol on a loopback port.
 
-The server runs in a child process. Inside our own process, closing it waits for ever for a request in flight, exiting
-without closing it can crash, its log and its abort() are ours, and OpenMP cannot be told not to spin. A child has its
-own log and can be killed.
+The server runs in a child process, which has its own log and can be killed. In this process, closing the server would
+wait forever for a request in flight, exiting without closing it could crash, its log and its abort() would affect this
+process, and spinning of OpenMP threads could not be limited.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _HUB = "local:hf:"
 
 
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Return the GGUF file that `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE` means; download it if necessary.
+    """Return the GGUF file of `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE`; download it if necessary.
 
-    `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision it is the newest. Raises
+    `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision it is the newest file. Raises
     ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
     """
     if name == "local":
@@ -57,17 +57,18 @@ def _checked(path: Path) -> Path:
     if magic != b"GGUF":
         raise ModelError(
             "model.load_failed",
-            f"{path} is not a GGUF model: it begins with {magic!r}, and llama.cpp reads GGUF files only",
+            f"{path} is not a GGUF model: it begins with {magic!r}, and llama.cpp only reads GGUF files",
         )
     return path
 
 
 def pinned(name: str) -> str:
-    """The name of a model with the commit of its file, if it is one of the Hugging Face hub without a revision: what is
-    there may be replaced by somebody else's model. The file is downloaded if necessary."""
+    """Add the commit of its file to the name of a model on the Hugging Face hub without a revision, because the file on
+    the hub may be replaced by a model of another author. Return other names unchanged. The file is downloaded if
+    necessary."""
     if not name.startswith(_HUB) or "@" in name:
         return name
-    # The hub's package keeps each file in a folder that is named after its commit.
+    # huggingface_hub stores each file in a folder that is named after its commit.
     folders = _from_hub(name.removeprefix(_HUB)).parts
     return f"{name}@{folders[folders.index('snapshots') + 1]}" if "snapshots" in folders else name
 
@@ -85,7 +86,8 @@ def _from_hub(address: str) -> Path:
         raise ModelError("extra.missing", f"local:hf:{address} needs a package: pip install huggingface_hub") from error
     try:
         return Path(hf_hub_download(repository, file, revision=revision, etag_timeout=10))
-    # The hub passes on whatever its transport, the disk and its own checks raise; the advice is the same for all.
+    # The hub's package raises exceptions of any type, from its transport, the disk and its checks. The advice is the
+    # same.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
@@ -96,19 +98,20 @@ def _from_hub(address: str) -> Path:
 
 
 class LocalServer:
-    """Serves one model until close() is called or this process ends, however it ends.
+    """Server of one model. It runs until close() is called or this process ends in any way.
 
-    It works on `slots` requests at once, each with a window of `window` tokens for prompt and answer together. An
-    answer to a request without a limit of its own has at most `output_tokens` tokens. The output of llama.cpp is
-    appended to `log`. Raises ModelError if the model cannot be loaded.
+    It processes `slots` requests concurrently, each with a window of `window` tokens for prompt and answer together.
+    Answers to requests without a limit have at most `output_tokens` tokens. The output of llama.cpp is appended to
+    `log`. Raises ModelError if the model cannot be loaded.
     """
 
     url: str
     """Address of the OpenAI protocol; ends in /v1."""
     window: int
-    """Tokens of one slot: as requested, or the window that the model was trained with if that is smaller."""
+    """Window of one slot (tokens): the requested window, or the window that the model was trained with if it is
+    smaller."""
     key: str
-    """What a request must send as its key: other users of this machine reach the port, too."""
+    """API key that requests must send, because other users of this machine can reach the port, too."""
 
     def __init__(self, path: Path, *, slots: int = 4, window: int = 4096, output_tokens: int = 1024, log: Path) -> None:
         _require_xllamacpp()
@@ -118,7 +121,7 @@ class LocalServer:
         }  # fmt: skip
         self.key = secrets.token_urlsafe(32)
         child = _start(settings, log)
-        # A finalizer also runs when the process ends without a call of close(), and after an exception.
+        # The finalizer also runs when the process ends without a call of close(), and after an exception.
         self._close = weakref.finalize(self, _stop, child)
         try:
             _send_key(child, self.key)
@@ -128,7 +131,7 @@ class LocalServer:
             raise
 
     def close(self) -> None:
-        """End the server at once; requests in flight fail. Further calls have no effect."""
+        """Stop the server immediately; requests in flight fail. Repeated calls have no effect."""
         self._close()
 
     def __enter__(self) -> LocalServer:
@@ -147,35 +150,35 @@ def _require_xllamacpp() -> None:
 
 def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
     make_folder(log.parent)
-    # What llama.cpp reads of the environment: where its libraries are, and how it uses processors.
+    # Environment variables of llama.cpp: the paths of its libraries, and the use of processors.
     compute = ("OMP_", "GOMP_", "KMP_", "GGML_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "VK_")
-    settings_of = environment(*compute, "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    variables = environment(*compute, "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     if "OMP_WAIT_POLICY" not in os.environ:
-        # Threads that spin while they wait stall each other as soon as another process uses a core: 2 tokens a second
-        # instead of 40 on two cores. Threads that sleep at once halve the speed of an idle machine. So they spin for a
-        # moment, and then sleep.
-        settings_of.setdefault("GOMP_SPINCOUNT", "100000")
+        # Waiting threads that spin stall each other when another process uses a core: 2 tokens per second instead of
+        # 40 on two cores. Threads that sleep immediately halve the speed on an idle machine. So they spin briefly, and
+        # then sleep.
+        variables.setdefault("GOMP_SPINCOUNT", "100000")
     with append_private(log) as stderr:
         return subprocess.Popen(
             python_command(__name__, json.dumps(settings)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=settings_of,
+            env=variables,
             # The first Ctrl-C lets requests in flight finish, so it must not reach the server.
             start_new_session=True,
         )
 
 
 def _send_key(child: subprocess.Popen[bytes], key: str) -> None:
-    """Through its input, because everybody sees the arguments of a process."""
+    """Send the key through standard input, because all users can see the arguments of a process."""
     assert child.stdin
-    with suppress(BrokenPipeError):  # it has ended, and its log says why
+    with suppress(BrokenPipeError):  # the server has ended; its log has the reason
         os.write(child.stdin.fileno(), f"{key}\n".encode())
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    # The server has nothing to save, and a polite request would let it finish its answers first.
+    # The server has nothing to save, and after a termination signal it would finish its answers first.
     child.kill()
     child.wait()
     for pipe in (child.stdin, child.stdout):
@@ -201,7 +204,8 @@ def _wait_until_loaded(child: subprocess.Popen[bytes], path: Path, log: Path) ->
 
 
 def _cores() -> int:
-    """Physical cores that this process may use: a second thread on a core makes llama.cpp slower."""
+    """Return the number of physical cores that this process may use. A second thread on a core makes llama.cpp
+    slower."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
 
@@ -221,35 +225,36 @@ def _grammar(schema: str) -> str:
     _require_xllamacpp()
     import xllamacpp
 
-    # Builds of llama.cpp with llguidance read this key of the schema; the others have a rule named `space`.
+    # Builds of llama.cpp with llguidance read this key of the schema; other builds have a rule named `space`.
     compact = {"x-guidance": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}}
     try:
         grammar = str(xllamacpp.json_schema_to_grammar(json.loads(schema) | compact))
     except RuntimeError as error:
         raise ModelError(
-            "output.unsupported_schema", f"llama.cpp cannot make a grammar of the schema {schema[:200]}: {error}"
+            "output.unsupported_schema", f"llama.cpp cannot convert the schema {schema[:200]} to a grammar: {error}"
         ) from error
     return re.sub(r"^space ::= .*$", 'space ::= ""', grammar, flags=re.MULTILINE)
 
 
 def choice_grammar(choices: Sequence[str]) -> str:
-    """Return a grammar for one of these texts, as it is."""
+    """Return a grammar that accepts exactly one of these texts."""
     return "root ::= " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
 
 
 def compact_grammar(schema: dict[str, Any]) -> str:
     """Return a grammar for the JSON of `schema` without white space between tokens, for the request's field `grammar`.
 
-    Otherwise small models spend up to half of their output on indentation. A schema that llama.cpp does not support
-    raises ModelError here or gets status 400 from the server, depending on the build.
+    With white space, small models spend up to half of their output on indentation. A schema that llama.cpp does not
+    support raises ModelError here or gets status 400 from the server, depending on the build.
     """
     return _grammar(json.dumps(schema))
 
 
 def _serve(settings: dict[str, Any]) -> None:
-    """The child process: serve until the parent closes our stdin, which also happens when it is killed."""
+    """Run the child process: serve until the parent closes standard input, which also happens when the parent is
+    killed."""
     parent = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the library's own output belongs in the log too
+    os.dup2(2, 1)  # the library's output goes to the log too
     from urllib.request import Request, urlopen
 
     import xllamacpp
@@ -266,8 +271,8 @@ def _serve(settings: dict[str, Any]) -> None:
     params.port = 0
     params.api_keys = [key]
     params.ui = False
-    params.cors_origins = "http://localhost"  # web pages in the user's browser must not reach it
-    params.n_threads_http = _HTTP_THREADS  # every connection that is kept alive holds one
+    params.cors_origins = "http://localhost"  # web pages in the user's browser must not access it
+    params.n_threads_http = _HTTP_THREADS  # each open connection occupies one thread
     params.cache_ram_mib = _CACHE_RAM_MIB
     server = xllamacpp.Server(params)
     url = server.listening_address.rstrip("/")
@@ -276,7 +281,7 @@ def _serve(settings: dict[str, Any]) -> None:
         window = int(json.load(response)["default_generation_settings"]["n_ctx"])
     print(json.dumps({"url": f"{url}/v1", "window": window}), file=parent, flush=True)
     sys.stdin.read()
-    os._exit(0)  # the library's own shutdown may wait for ever
+    os._exit(0)  # the library's shutdown may wait forever
 
 
 if __name__ == "__main__":

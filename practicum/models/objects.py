@@ -1,9 +1,9 @@
-"""Reads the object in a model's answer, and repairs what models often write in place of JSON.
+"""Parser of the JSON object in a model's answer, with repair of common mistakes.
 
-An answer that is as it should be is read as it is. Otherwise these are tried in turn, until one fits the schema: the
-object inside another one (`{"Changes": {…}}`, a tool call), fields or a whole answer that are encoded twice, and what
-the library json-repair makes of single quotes, trailing commas, comments, unquoted names and Python's literals. An
-answer that was cut off is not completed: what is missing of it would be lost silently.
+A valid answer is parsed directly. Otherwise these repairs are tried in turn, until the result fits the schema: an
+object nested in another object (`{"Changes": {…}}`, a tool call), fields or a whole answer that are encoded twice, and
+the library json-repair, which fixes single quotes, trailing commas, comments, unquoted names and Python literals. A
+truncated answer is not completed, because the missing part would be lost silently.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from practicum.models.prompting import extract_json
 M = TypeVar("M", bound=BaseModel)
 
 MOST_REPAIRED, MOST_BRACES = 20_000, 500
-"""Characters and opening braces of an answer that is repaired, at most: the time grows with their square."""
+"""Maximum number of characters and opening braces of an answer that is repaired, because the time is quadratic."""
 
-STARTS = 8
-"""Opening braces from which a repair is tried: prose before the object may have some."""
+MAX_STARTS = 8
+"""Maximum number of opening braces at which a repair is tried, because prose before the object may contain braces."""
 
 _FENCE = re.compile(r"\A\s*(?:```\w*\n)?(.*?)(?:\n?```)?\s*\Z", re.DOTALL)
 
@@ -35,8 +35,8 @@ _OPENING = re.compile(r"""[\[{"]|(?<!\w)'""")
 
 
 def read_object(schema: type[M], text: str, cut: bool = False) -> tuple[M, bool]:
-    """The object in an answer, and whether the answer had to be mended; `cut` if it reached the output limit. Raises
-    ValidationError if nothing in it fits, even repaired."""
+    """Parse the object in an answer. Return it, and whether the answer was repaired. `cut`: the answer reached the
+    output limit. Raises ValidationError if no object fits the schema, even after repair."""
     mended = mend_backslashes(text)
     whole, plain = extract_json(mended), None
     try:
@@ -57,7 +57,7 @@ def read_object(schema: type[M], text: str, cut: bool = False) -> tuple[M, bool]
 
 
 def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iterator[dict[str, Any]]:
-    """What may be the object, the most likely first."""
+    """Yield candidates for the object, the most likely first."""
     value = _loaded(whole)
     yield from _objects_in(schema, value)
     if isinstance(inner := _loaded(_FENCE.sub(r"\1", text)), str):
@@ -65,7 +65,7 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
     if not cut and len(text) <= MOST_REPAIRED and text.count("{") <= MOST_BRACES and _ended(text):
         from json_repair import loads
 
-        for start in islice(re.finditer("{", text), STARTS):
+        for start in islice(re.finditer("{", text), MAX_STARTS):
             try:
                 repaired = loads(text[start.start() :], skip_json_loads=True)
             except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
 
 
 def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, Any]]:
-    """A value, if it has a field of the schema; otherwise the objects in it that have one."""
+    """Yield the value if it has a field of the schema; otherwise the objects in it that have such a field."""
     value = _decoded(value)
     if not isinstance(value, dict):
         return
@@ -89,8 +89,8 @@ def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, An
 
 
 def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
-    """The object as the schema has it, None if it does not fit. Fields that were encoded twice are decoded, and those
-    that are null are left out."""
+    """Validate the object against the schema; None if it does not fit. Fields that were encoded twice are decoded, and
+    null fields are omitted."""
     for _ in range(2):
         try:
             return schema.model_validate_json(json.dumps(value))
@@ -100,29 +100,28 @@ def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
 
 
 def _with_fields_mended(value: dict[str, Any], error: ValidationError) -> dict[str, Any]:
-    """The object without its null fields where these are faults, and with those texts decoded that stand in place of
-    lists or objects."""
+    """Repair the fields that `error` reports: remove null fields, and decode strings in place of lists or objects."""
     value = deepcopy(value)
     for fault in error.errors():
-        *way, last = fault["loc"] or ("",)
+        *path, last = fault["loc"] or ("",)
         if not fault["type"].endswith("_type") or not isinstance(fault["input"], str | None):
             continue
         at: Any = value
         try:
-            for name in way:
+            for name in path:
                 at = at[name]
             if at[last] is None and isinstance(at, dict):
                 del at[last]
             else:
                 at[last] = _decoded(at[last])
         except (KeyError, IndexError, TypeError):
-            # The place of a fault in a union is not that of its value.
+            # For unions, the location of a fault is not the location of the value.
             continue
     return value
 
 
 def _decoded(value: object) -> object:
-    """A value; if it is the JSON of an object or a list, that."""
+    """Decode a string that holds the JSON of an object or a list. Return other values unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
         return value
     inner = _loaded(mend_backslashes(value))
@@ -130,7 +129,7 @@ def _decoded(value: object) -> object:
 
 
 def _loaded(text: str) -> Any:
-    """The JSON value of a text, None if it is not JSON."""
+    """Return the JSON value of a text, or None if it is not JSON."""
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError):
@@ -138,6 +137,6 @@ def _loaded(text: str) -> Any:
 
 
 def _ended(text: str) -> bool:
-    """Whether an answer seems to be whole: after its last closing brace no quote or bracket opens."""
+    """Return whether an answer seems to be complete: no quote or bracket opens after its last closing brace."""
     last = text.rfind("}")
     return last >= 0 and not _OPENING.search(text, last)

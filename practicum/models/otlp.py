@@ -1,5 +1,5 @@
-"""What everything that is sent over OTLP has in common: whose it is, by which protocol, why it did not arrive, and the
-words of the semantic conventions for models. https://github.com/open-telemetry/semantic-conventions-genai
+"""Shared code for exports over OTLP: the resource, checks of the protocol, reports of failures, and attributes of the
+semantic conventions for models. https://github.com/open-telemetry/semantic-conventions-genai
 """
 
 from __future__ import annotations
@@ -22,46 +22,47 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 NANO = 1_000_000_000
-"""Nanoseconds in a second: the unit of all times."""
+"""Nanoseconds per second. All times are in nanoseconds."""
 
 PROVIDERS = {
     "openai-chat": "openai", "openai-responses": "openai", "local": "llama_cpp", "google": "gcp.gemini",
     "google-gla": "gcp.gemini", "google-vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock", "mistral": "mistral_ai",
     "azure": "azure.ai.openai", "grok": "x_ai",
 }  # fmt: skip
-"""Names of the conventions for the prefixes of models; other prefixes are taken as they are."""
+"""Prefix of a model name → provider name of the conventions; other prefixes are used unchanged."""
 
 
 def require_spans(exporter: SpanExporter | None = None) -> None:
-    """Raises UsageError if spans cannot be sent: a package is missing, or the environment asks for another protocol
-    than that of the exporter that is used where none is given."""
+    """Raise UsageError if spans cannot be sent: a package is missing, or, without `exporter`, the environment asks for
+    a protocol that the default exporter does not support."""
     packages = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     if any(find_spec(package) is None for package in packages):
         raise UsageError(
-            "extra.missing", f"spans of OpenTelemetry need packages that are not installed: {pip_install('otel')}"
+            "extra.missing", f"OpenTelemetry spans need packages that are not installed: {pip_install('otel')}"
         )
     if exporter is None and (wrong := wrong_protocol("spans", "TRACES")):
         raise UsageError("telemetry.unavailable", wrong)
 
 
 def first_set(*names: str) -> str | None:
-    """The value of the first of these variables of the environment that is not empty."""
+    """Return the value of the first of these environment variables that is not empty, or None."""
     return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
 
 
-def wrong_protocol(what: str, signal: str) -> str | None:
-    """Why `what` cannot be sent: the environment asks for another protocol for this signal. None if it does not."""
+def wrong_protocol(data: str, signal: str) -> str | None:
+    """Return a message if the environment asks for an unsupported protocol for this signal, else None. `data` is the
+    name of the data in the message."""
     general = "OTEL_EXPORTER_OTLP_PROTOCOL"
     protocol = first_set(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", general) or "http/protobuf"
     return (
         None
         if protocol == "http/protobuf"
-        else f"{what} are sent as http/protobuf only, but {general} asks for {protocol}"
+        else f"{data} are only sent as http/protobuf, but {general} asks for {protocol}"
     )
 
 
 def resource() -> Resource:
-    """The service that sends. A name from the environment takes precedence over ours."""
+    """Return the resource with the service name. A name from the environment takes precedence over "practicum"."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     return Resource({"service.name": "practicum"}).merge(OTELResourceDetector().detect())
@@ -69,7 +70,8 @@ def resource() -> Resource:
 
 @contextmanager
 def exporter_log(exporter: str) -> Iterator[list[str]]:
-    """What an exporter for HTTP logs in this thread, which is all it says about a failure, kept off the terminal."""
+    """Collect the log messages of an HTTP exporter in this thread, and hide them from the terminal. They are its only
+    report of failures."""
     thread, messages = threading.get_ident(), list[str]()
     logger = logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{exporter}")
 
@@ -86,31 +88,31 @@ def exporter_log(exporter: str) -> Iterator[list[str]]:
 
 
 def model_attributes(model: str) -> dict[str, Any]:
-    """Which model is asked, and where, in the words of the conventions; `model` is a name as commands take it."""
+    """Return the convention's attributes for a model and its server; `model` is a model name as in commands."""
     kind, _, name = model.partition(":")
-    found: dict[str, Any] = {"gen_ai.operation.name": "chat"}
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"}
     if kind in ("http", "https"):
         address, _, name = model.partition("#")
         kind, url = "openai", urlsplit(address)
-        found |= {"server.address": url.hostname or "", **({"server.port": url.port} if url.port else {})}
-    return found | {"gen_ai.provider.name": PROVIDERS.get(kind, kind), "gen_ai.request.model": name or model}
+        attributes |= {"server.address": url.hostname or "", **({"server.port": url.port} if url.port else {})}
+    return attributes | {"gen_ai.provider.name": PROVIDERS.get(kind, kind), "gen_ai.request.model": name or model}
 
 
 def usage_attributes(read: int, cached: int, written: int) -> dict[str, int]:
-    """The tokens of a call in the words of the conventions: read, of them from the cache, and written."""
+    """Return the convention's attributes for the tokens of a call: input, cached input, and output."""
     return {
         "gen_ai.usage.input_tokens": read, "gen_ai.usage.output_tokens": written,
         "gen_ai.usage.cache_read.input_tokens": cached,
     }  # fmt: skip
 
 
-def counting_exporter(given: SpanExporter | None, log: logging.Logger, loss: str) -> Any:
-    """The exporter, or that of OTLP. It says its first failure, and what follows from it (`loss`), and counts the
-    spans that it lost."""
+def counting_exporter(wrapped: SpanExporter | None, log: logging.Logger, loss: str) -> Any:
+    """Wrap an exporter (None: the OTLP exporter). It logs the first failure with its consequence (`loss`), and counts
+    lost spans."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    exporter = given or OTLPSpanExporter()
+    exporter = wrapped or OTLPSpanExporter()
 
     class Counting(SpanExporter):
         lost = 0

@@ -1,4 +1,4 @@
-"""What calls cost, by the price list of genai-prices or by prices that the user gives; and the windows on that list."""
+"""Prices of calls, from the list of genai-prices or from the user; and context windows from that list."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Usage
 
 UNLISTED = "*"
-"""Stands, in a mapping of prices, for every model whose price is not listed."""
+"""Key in a mapping of prices for all models without a listed price."""
 
 _NAMES = {"in": "input", "cached": "cached", "out": "output"}
-_FORM = "in=0.4,cached=0.1,out=1.6 (US dollars per million tokens; cached may be left out)"
+_FORM = "in=0.4,cached=0.1,out=1.6 (US dollars per million tokens; cached is optional)"
 
 Pricing = Callable[[Usage], float | None]
-"""US dollars for a usage; None if no price is known."""
+"""Function from usage to US dollars; None if the price is unknown."""
 
 
 class Price(BaseModel):
-    """US dollars per million tokens. `cached` is the price of input that the provider had in its cache; if None, it
-    costs as much as other input."""
+    """Price in US dollars per million tokens. `cached` is the price of cached input; None: the price of other input."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,75 +30,75 @@ class Price(BaseModel):
     output: float = Field(ge=0, allow_inf_nan=False)
 
     def of(self, usage: Usage) -> float:
-        """US dollars for a usage."""
+        """Return the US dollars for a usage."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
 
 
 GivenPrices = str | Sequence[str] | Mapping[str, str | Mapping[str, float] | Price]
-"""Prices as a caller may give them; see `read_prices`."""
+"""Prices as accepted from callers; see `read_prices`."""
 
 
 def read_prices(value: Any) -> Any:
-    """Prices by the names of models, from a mapping or from texts: "in=0.4,out=1.6" is that of all models whose price
-    is not listed, "NAME in=0.4,out=1.6" that of one model. Raises UsageError for a text of another form."""
+    """Parse prices by model name, from a mapping or from texts. "in=0.4,out=1.6" is the price of all models without a
+    listed price, "NAME in=0.4,out=1.6" the price of one model. Raises UsageError for other text."""
     if isinstance(value, Mapping):
         return {name: _read_price(price) if isinstance(price, str) else price for name, price in value.items()}
     texts: Sequence[str] = [value] if isinstance(value, str) else value
-    found: dict[str, dict[str, float]] = {}
+    prices_by_name: dict[str, dict[str, float]] = {}
     for text in texts:
         first, _, rest = text.strip().partition(" ")
         name, price = (UNLISTED, text) if first.partition("=")[0] in _NAMES else (first, rest)
-        if name in found:
+        if name in prices_by_name:
             raise UsageError(
-                "price.invalid", f"two prices are given for {'models without one' if name == UNLISTED else name}"
+                "price.invalid", f"two prices for {'models without a listed price' if name == UNLISTED else name}"
             )
-        found[name] = _read_price(price, text)
-    return found
+        prices_by_name[name] = _read_price(price, text)
+    return prices_by_name
 
 
-def _read_price(text: str, given: str | None = None) -> dict[str, float]:
-    """The prices in a text, which is a part of what was `given`. Raises UsageError for another form."""
-    found: dict[str, float] = {}
+def _read_price(text: str, argument: str | None = None) -> dict[str, float]:
+    """Parse a price. `argument` is the whole text, for messages. Raises UsageError for other text."""
+    values: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.partition("=")
         try:
-            found[_NAMES[name.strip()]] = float(number)
+            values[_NAMES[name.strip()]] = float(number)
         except (KeyError, ValueError) as error:
-            raise UsageError("price.invalid", f"price {given or text!r} must read {_FORM}") from error
-    if not {"input", "output"} <= found.keys() or min(found.values()) < 0:
-        raise UsageError("price.invalid", f"price {given or text!r} must read {_FORM}")
-    return found
+            raise UsageError("price.invalid", f"price {argument or text!r} must have the form {_FORM}") from error
+    if not {"input", "output"} <= values.keys() or min(values.values()) < 0:
+        raise UsageError("price.invalid", f"price {argument or text!r} must have the form {_FORM}")
+    return values
 
 
 def pricing(name: str, listed: Pricing, prices: Mapping[str, Price]) -> Pricing:
-    """The price of the model with this name: one that the user gave for it, otherwise that of the list, otherwise one
-    that the user gave for all others."""
+    """Return the price of a model: the user's price for it, otherwise the listed price, otherwise the user's price for
+    unlisted models."""
     if name in prices:
         return prices[name].of
     if UNLISTED not in prices:
         return listed
 
     def price(usage: Usage) -> float | None:
-        known = listed(usage)
-        return prices[UNLISTED].of(usage) if known is None else known
+        usd = listed(usage)
+        return prices[UNLISTED].of(usage) if usd is None else usd
 
     return price
 
 
 def list_price(model: str, provider: str) -> Pricing:
-    """The price of a model by genai-prices."""
+    """Return the price of a model from genai-prices."""
     return _listed(model, provider_id=provider)
 
 
 def address_price(model: str, address: str) -> Pricing:
-    """The price by genai-prices of a model at the address of a provider."""
+    """Return the price from genai-prices of a model at the address of a provider."""
     return _listed(model, provider_api_url=address)
 
 
 def priced_models(address: str) -> list[str]:
-    """The models on the price list of genai-prices for the provider at an address; none if it has no such provider."""
+    """Return the models in genai-prices of the provider at an address; empty if the provider is unknown."""
     from genai_prices.data_snapshot import get_snapshot
 
     try:
@@ -127,17 +126,17 @@ def _listed(model: str, **where: Any) -> Pricing:
 
 
 def list_window(model: str, address: str) -> int | None:
-    """The context window in tokens by genai-prices, of a model at an address; None if none is known. A server of the
-    OpenAI protocol may pass on to OpenAI."""
+    """Return the context window (tokens) from genai-prices of a model at an address, or None. Models of OpenAI are
+    searched too, because a server of the OpenAI protocol may forward calls to OpenAI."""
     from genai_prices.data_snapshot import get_snapshot
 
     for reference in ({"provider_api_url": address}, {"provider_id": "openai"}):
         try:
-            _, found = get_snapshot().find_provider_model(
+            _, listed = get_snapshot().find_provider_model(
                 model, provider=None, **{"provider_id": None, "provider_api_url": None, **reference}
             )
         except LookupError:
             continue
-        if found.context_window is not None:
-            return found.context_window
+        if listed.context_window is not None:
+            return listed.context_window
     return None

@@ -1,4 +1,4 @@
-"""Prompts around a call: their size, cuts to fit a window, their digest in the journal, and repairs of bad output."""
+"""Functions on prompts: size, cuts to fit a window, digest for the journal, and repair of invalid output."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from practicum.store.journal import digest
 
 TOKENS_PER_TURN = 8
 TOKENS_PER_PROMPT = 16
-"""Tokens that the frames of the messages take."""
+"""Estimated tokens of the message formatting, per turn and per prompt."""
 
 MARK_TOKENS = 16
-"""Tokens of the mark that replaces what was cut, approximately."""
+"""Approximate number of tokens of the mark that replaces cut text."""
 
 SHOWN_ANSWER = 2000
-"""Characters of a bad answer that the model is shown again, at most."""
+"""Maximum number of characters of an invalid answer in the repair prompt."""
 
 
 def prompt_tokens(prompt: Prompt) -> int:
-    """Estimate the tokens of a prompt, the frames of its messages included."""
+    """Estimate the tokens of a prompt, message formatting included."""
     turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + TOKENS_PER_TURN for t in prompt.turns)
     texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user, prompt.closing)))
     return texts + turns + TOKENS_PER_PROMPT
 
 
 def check_fits_window(client: Client, role: str, tokens: int) -> None:
-    """Raise WindowError if a prompt of this many tokens is larger than the window of its model."""
+    """Raise WindowError if a prompt of `tokens` tokens is larger than the window of its model."""
     if client.window is not None and tokens > client.window:
         raise WindowError(
             "window.exceeded",
@@ -51,8 +51,8 @@ def check_fits_window(client: Client, role: str, tokens: int) -> None:
 def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
     """Cut the last message of the prompt to about `tokens`.
 
-    The longest of its parts are cut to one size, in the middle, where a mark is left; so every part keeps its beginning
-    and its end.
+    The longest parts are cut to the same size. Each is cut in the middle, where a mark is inserted, so that it keeps
+    its beginning and its end.
     """
     parts = prompt.parts or (prompt.user,)
     sizes = [count_tokens(part) for part in parts]
@@ -65,7 +65,8 @@ def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
 
 
 def _largest_size(sizes: Sequence[int], room: int) -> int:
-    """The size to which longer parts are cut so that all have room; what short parts leave goes to the others."""
+    """Return the size to which longer parts are cut so that all fit. Room that short parts do not need goes to the
+    others."""
     ordered = sorted(sizes)
     for n, size in enumerate(ordered):
         share = room // (len(ordered) - n)
@@ -76,7 +77,7 @@ def _largest_size(sizes: Sequence[int], room: int) -> int:
 
 
 def prompt_digest(role: str, model: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> str:
-    """The digest by which the journal recognizes a call."""
+    """Return the digest that identifies a call in the journal."""
     turns = [part for turn in prompt.turns for part in (turn.user, turn.assistant)]
     settings = f"{options.temperature} {options.max_output_tokens} {options.seed}"
     text = "" if schema is None else _schema_text(schema)
@@ -90,28 +91,27 @@ def _schema_text(schema: JSON) -> str:
 
 @cache
 def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
-    """The JSON schema of an output class, strict in the profile full; always the same object for the same class and
-    profile."""
+    """Return the JSON schema of an output class, strict in the profile full. Equal arguments return the same object."""
     if profile == "small":
         return (short_form(schema) if issubclass(schema, Output) else schema).model_json_schema()
     return cast(JSON, strict_schema(schema.model_json_schema()))
 
 
 def extract_json(text: str) -> str:
-    """The JSON object in an answer, the longest if there are several: models without enforced schemas put it between
-    words or fences, and leave the line breaks inside its texts as they are. Text without one is returned stripped."""
+    """Return the longest JSON object in an answer; if it has none, the stripped text. Models without enforced schemas
+    write the object between prose or fences, and with raw line breaks in its strings."""
     return max(_objects(text), key=len, default=text.strip())
 
 
 def _objects(text: str) -> Iterator[str]:
-    """The JSON objects in a text that stand in no other."""
+    """Yield the outermost JSON objects in a text."""
     start = text.find("{")
     while start >= 0:
         try:
             value, end = _LENIENT.raw_decode(text, start)
             yield json.dumps(value)
         except json.JSONDecodeError as error:
-            # What was read until then belongs to an object that is broken.
+            # Skip the text up to the error, because it belongs to a broken object.
             end = max(error.pos, start + 1)
         except (RecursionError, ValueError):
             # It is nested too deeply, or has a number of thousands of digits.
@@ -123,14 +123,14 @@ _LENIENT = json.JSONDecoder(strict=False)
 
 
 def describe_validation_error(error: ValidationError, cut: bool) -> str:
-    """Describe to the model why its answer is invalid; `cut` if it reached the output limit."""
+    """Describe for the model why its answer is invalid. `cut`: the answer reached the output limit."""
     if cut:
         return "it was cut off at the output limit; answer more briefly"
     return fault(error)
 
 
 def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:
-    """The conversation continued with the bad answer and a request for a valid one."""
+    """Return the conversation, continued with the invalid answer and a request for a valid answer."""
     shown = answer if len(answer) <= SHOWN_ANSWER else answer[:SHOWN_ANSWER] + " …"
     return replace(
         prompt,

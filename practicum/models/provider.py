@@ -1,4 +1,4 @@
-"""Models of providers, by pydantic-ai, with retries whose backoff respects Retry-After."""
+"""Client of provider models through pydantic-ai, with retries whose backoff respects Retry-After."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from practicum.models.failures import Kind
 
 FIRST_TRIES = 3
-"""Tries for a server that has never answered: users should learn of a wrong address within seconds."""
+"""Number of tries for a server that has not answered before, so that a wrong address is reported within seconds."""
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 LONGEST_REQUESTED_PAUSE = 120.0
-"""Seconds between two tries: the backoff starts at the first and ends at the second; the third is the limit for a
-provider's Retry-After."""
+"""Pauses between two tries (s): the first and the longest pause of the backoff, and the maximum for a provider's
+Retry-After."""
 
 
 SAMPLES = 3
-"""How often an answer is requested that the provider could not make valid."""
+"""Maximum number of requests for an answer that the provider failed to generate in the requested format."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SentRequest:
-    """What is sent: `sent` are the names of its parameters, and "system" if it has such a message. `replaced` is what
-    the server had refused before."""
+    """Request to send. `sent` are the names of its parameters, plus "system" if it has a system message. `replaced` are
+    the parameters that the server had refused before."""
 
     form: Form
     prompt: Prompt
@@ -56,25 +56,27 @@ class _SentRequest:
 
 @dataclass(kw_only=True)
 class ProviderClient:
-    """A model behind pydantic-ai, or one that speaks OpenAI's chat completions, which its plain answers need not."""
+    """Client of a model through pydantic-ai, or of a server with OpenAI's chat completions, whose plain answers are
+    read without pydantic-ai."""
 
     name: str
     model: Model | ChatModel
     endpoint: str
     structure: Structure
     price: Callable[[Usage], float | None]
-    """US dollars for a usage; None if no price is known."""
+    """Function from usage to US dollars; None if no price is known."""
     attempts: int = 6
     slots: int | None = None
     window: int | None = None
     supports_seed: bool = False
     key: str | None = field(default=None, repr=False)
-    """The key that the server is sent; no message shows it, nor any of `secrets`, which are in the headers."""
+    """API key for the server. Messages never show it, nor the `secrets`, which are values of headers."""
     extra_body: JSON = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     fallback: Callable[[], Model] | None = None
-    """Makes the model to go on with if the server does not know the interface of `model`."""
+    """Function that creates the replacement for `model`, used if the server does not support the interface of
+    `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
     _left: list[Model | ChatModel] = field(default_factory=list, init=False)
@@ -98,15 +100,15 @@ class ProviderClient:
         for model in (self.model, *self._left):
             if not isinstance(model, ChatModel):
                 async with model:
-                    pass  # on exit pydantic-ai closes the connections that it opened itself
+                    pass  # on exit pydantic-ai closes the connections that it opened
         if self.on_close is not None:
             await self.on_close()
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         """Call the model and retry transient failures.
 
-        `options.timeout` is the most seconds of one try, from the connection to the last byte. Raises ProviderError if
-        it still fails after all attempts, and ModelError if no retry can help.
+        `options.timeout` is the maximum duration of one try (s), from the connection to the last byte. Raises
+        ProviderError if the call fails after all attempts, and ModelError if no retry can help.
         """
         settings = self._settings(options)
         tries = repeated = 0
@@ -115,34 +117,34 @@ class ProviderClient:
             model = self.model
             request = self._request(model, prompt, schema, settings, options.refused)
             try:
-                # The timeout of the request is one between two bytes, which a server that drips never exceeds.
+                # The request's own timeout is between two bytes; a server that sends slowly never exceeds it.
                 async with asyncio.timeout(options.timeout):
                     sent = await self._ask(model, request)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
-            # Whatever the libraries between here and the server raise, it is about what the server sent.
+            # Libraries raise exceptions of any type for the data that a server sends.
             except Exception as error:
                 if self._fell_back(model, error):
                     continue
                 from practicum.models import failures
 
                 refusal = failures.classify(error, request.sent)
-                said = self._said(failures.error_summary(error))
+                message = self._without_secrets(failures.error_summary(error))
                 if refusal.kind == "parameter":
-                    options.refused.refuse(refusal.parameter, request.form, said)
+                    options.refused.refuse(refusal.parameter, request.form, message)
                     if options.refused.replaced != request.replaced:
                         tries -= 1
                         continue
                 if refusal.kind == "sample" and repeated < SAMPLES - 1:
                     repeated, tries = repeated + 1, tries - 1
                     settings |= {"seed": (settings["seed"] + 1) % 2**31} if "seed" in settings else {}
-                    await options.wait(Wait(self.name, 0.0, repeated, SAMPLES, said))
+                    await options.wait(Wait(self.name, 0.0, repeated, SAMPLES, message))
                     continue
                 failure = self._failure(error, refusal.kind, tries)
                 if failure is not None:
-                    # A traceback shows the causes too.
-                    raise failure from None if self._quoted(error) else error
+                    # A traceback shows the causes too, so they must not quote a secret.
+                    raise failure from None if self._quotes_secret(error) else error
                 limited = failures.is_rate_limit(error)
-                wait = Wait(self.name, _pause(error, tries), tries, self.attempts, said, limited)
+                wait = Wait(self.name, _pause(error, tries), tries, self.attempts, message, limited)
             else:
                 self._reached = True
                 changed = (*reply.changed, *[Count.REPEATED_SAMPLES] * repeated)
@@ -150,7 +152,7 @@ class ProviderClient:
             await options.wait(wait)
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
-        """The parameters of a call, before any is left out."""
+        """Return the parameters of a call, including parameters that the server refused before."""
         settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
         if options.temperature is not None:
             settings["temperature"] = options.temperature
@@ -165,14 +167,14 @@ class ProviderClient:
     def _request(
         self, model: Model | ChatModel, prompt: Prompt, schema: JSON | None, settings: JSON, refused: RefusedParameters
     ) -> _SentRequest:
-        """The request, without what the server refused before."""
+        """Return the request, without parameters that the server refused before."""
         form = refused.form(self.structure)
         if schema is not None and form != "grammar" and schema.keys() == {"enum"}:
-            schema = None  # only a grammar holds a plain answer to its choices
+            schema = None  # only a grammar can restrict a plain answer to choices
         prompt, settings = refused.prompt(prompt, form, schema), refused.settings(settings)
         sent = {*settings, *settings.get("extra_body", ())}
         if "max_tokens" in settings and not isinstance(model, ChatModel):
-            sent.add("max_completion_tokens")  # pydantic-ai knows which name a provider's model takes
+            sent.add("max_completion_tokens")  # pydantic-ai may use this name for the limit
         if prompt.head or (schema is not None and form == "prompted"):
             sent.add("system")
         if schema is not None and form != "text":
@@ -194,7 +196,7 @@ class ProviderClient:
         return provided_reply(await model.request(_messages(request.prompt), settings, parameters))  # type: ignore[arg-type]
 
     def _fields(self, form: Form, schema: JSON) -> JSON:
-        """Fields of a request's body that ask for JSON."""
+        """Return the fields of a request's body that ask for JSON."""
         match form:
             case "json_object":
                 return {"response_format": {"type": "json_object"}}
@@ -203,7 +205,7 @@ class ProviderClient:
         return self._body_fields(schema)
 
     def _failure(self, error: Exception, kind: Kind, tries: int) -> ModelError | ProviderError | None:
-        """What to raise after so many tries; None if the call is sent again."""
+        """Return the exception to raise after `tries` tries, or None if the call is sent again."""
         from practicum.models import failures
 
         failure: ModelError | ProviderError | None = None
@@ -216,22 +218,22 @@ class ProviderClient:
         elif tries >= self.attempts:
             failure = ProviderError("provider.failed", failures.unanswered(self.name, error, tries))
         if failure is not None:
-            failure.args = (self._said(str(failure)),)
+            failure.args = (self._without_secrets(str(failure)),)
         return failure
 
-    def _said(self, text: str) -> str:
-        """What is said of a failure, without the key, which the server may have quoted."""
+    def _without_secrets(self, text: str) -> str:
+        """Remove the key and the secrets from a message, because the server may have quoted them."""
         for secret in (self.key, *self.secrets):
             text = without_keys(text, secret)
         return text
 
-    def _quoted(self, error: Exception) -> bool:
-        return any(self._said(str(cause)) != str(cause) for cause in causes(error))
+    def _quotes_secret(self, error: Exception) -> bool:
+        return any(self._without_secrets(str(cause)) != str(cause) for cause in causes(error))
 
     def _fell_back(self, used: Model | ChatModel, error: BaseException) -> bool:
-        """Whether the call should be sent again, because another model is used from now on."""
+        """Return whether the call should be sent again, because the client has switched to the fallback model."""
         if used is not self.model:
-            return True  # another call has fallen back meanwhile
+            return True  # a concurrent call has switched already
         from practicum.models import failures
 
         if self.fallback is None or self._reached or not failures.is_unknown_interface(error):
@@ -241,7 +243,7 @@ class ProviderClient:
         return True
 
     def _make_body_fields(self, schema: JSON) -> JSON:
-        """Fields of the request's body that ask a server of the OpenAI protocol for JSON of this schema."""
+        """Return the body fields that ask a server of the OpenAI protocol for JSON of this schema."""
         assert isinstance(self.model, ChatModel)
         if self.structure == "grammar":
             grammar = choice_grammar(schema["enum"]) if schema.keys() == {"enum"} else compact_grammar(schema)
@@ -255,7 +257,7 @@ class ProviderClient:
         return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
 
     def _make_parameters(self, schema: JSON) -> ModelRequestParameters:
-        """The parameters that ask pydantic-ai for JSON of this schema."""
+        """Return the parameters that ask pydantic-ai for JSON of this schema."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
         from pydantic_ai.tools import ToolDefinition
@@ -297,7 +299,8 @@ def _openai_messages(prompt: Prompt) -> list[JSON]:
 
 
 def _pause(error: BaseException, tries: int) -> float:
-    """Seconds until the next try: what the provider asks for, otherwise a random part of an exponential backoff."""
+    """Return the seconds until the next try: the provider's Retry-After, otherwise a random part of an exponential
+    backoff."""
     requested = getattr(error, "retry_after", None)
     if requested is not None and requested >= 0:
         return min(float(requested), LONGEST_REQUESTED_PAUSE)
@@ -305,5 +308,5 @@ def _pause(error: BaseException, tries: int) -> float:
 
 
 def backoff(tries: int) -> float:
-    """Seconds until a call is sent again that has failed so many times: a random part of what doubles each time."""
+    """Return the seconds until the next try after `tries` failures: a random part of a pause that doubles each time."""
     return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))

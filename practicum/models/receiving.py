@@ -1,7 +1,7 @@
-"""What a model sent, as far as it is believed: a text that can be stored, of a length and at a cost that can be.
+"""Validation of received replies: storable text, limited length, plausible token counts.
 
-A budget must hold with a server that counts wrongly or ignores the limit of a call. So its counts are compared with
-estimates of what was sent and received, and an overlong text is cut.
+Budgets must hold even with a server that counts wrongly or ignores the output limit of a call. So the counts are
+compared with estimates of the sent and received tokens, and an overlong text is cut.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from practicum.core.types import Usage
 from practicum.core.views import count_tokens
 from practicum.models.client import Reply
 
-FAR = 10
-"""A count that differs from its estimate by a larger factor is not believed. Tokenizers differ by a factor of two or
-three, and reasoning, which is not in the text, may take several times its limit."""
+MAX_DEVIATION = 10
+"""Maximum factor between a reported count and its estimate; other counts are replaced by the estimate. Tokenizers
+differ by a factor of two or three, and reasoning, which is not in the text, may take several times the output limit."""
 
-FEW = 1000
-"""Tokens below which the factor says nothing."""
+MIN_CHECKED = 1000
+"""Number of tokens below which the factor is not checked."""
 
-SLACK = 2
-"""A text is overlong if its estimate is more than so many times the limit, or if the server counted more than that."""
+LENGTH_SLACK = 2
+"""Maximum factor between a text's estimated tokens and the output limit. A text is also overlong if both its estimate
+and the server's count exceed the limit."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
-    """The reply of a server that was sent a limit of output tokens. One that ignored it is cut, after what it cost was
-    estimated where it does not say so. `prompt_tokens` is the estimate of the prompt.
+    """Cut a reply that ignored the output limit of `most` tokens. Its usage is estimated before the cut where the
+    server's counts are implausible. `prompt_tokens` is the estimate for the prompt.
     """
     written = count_tokens(reply.text)
-    if written <= SLACK * most and min(written, reply.usage.output_tokens) <= most:
+    if written <= LENGTH_SLACK * most and min(written, reply.usage.output_tokens) <= most:
         return reply
-    usage = believed(reply.usage, prompt_tokens, written, most)
+    usage = plausible_usage(reply.usage, prompt_tokens, written, most)
     changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
-    # The longest beginning of so many tokens.
+    # The longest prefix of `most` tokens.
     end = bisect_right(range(1, len(reply.text) + 1), most, key=lambda end: count_tokens(reply.text[:end]))
     return replace(reply, text=reply.text[:end], usage=usage, cut=True, changed=changed)
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
-    """The reply of any client with a usage that can be believed, and a text that can be stored: the answer without the
-    model's thoughts. It is empty if the model gave no answer, and `Reply.silence` then says why."""
+    """Return the reply of any client with plausible usage and storable text, which is the answer without the model's
+    thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
     text, usage, changed = storable(reply.text), reply.usage, reply.changed
     if text != reply.text:
         changed = (*changed, Count.MENDED_TEXTS)
     if Count.OVERLONG_ANSWERS not in changed:
-        usage = believed(usage, prompt_tokens, count_tokens(text), most)
+        usage = plausible_usage(usage, prompt_tokens, count_tokens(text), most)
         if usage != reply.usage:
             changed = (*changed, Count.ESTIMATED_USAGE)
     if usage != reply.usage or not _is_price(usage.usd):
@@ -63,7 +64,7 @@ def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage
 
 
 def storable(text: str) -> str:
-    """The text with a replacement for what UTF-8 or a database cannot hold: lone surrogates and NUL."""
+    """Replace characters that UTF-8 or a database cannot store: lone surrogates and NUL."""
     if not text.isascii():
         try:
             text.encode()
@@ -72,8 +73,9 @@ def storable(text: str) -> str:
     return text.replace("\0", REPLACEMENT)
 
 
-def believed(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
-    """The usage with the estimate in place of each count that is missing or cannot be right."""
+def plausible_usage(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
+    """Replace missing and implausible counts of a usage by estimates. `written` is the estimate for the output, `most`
+    its limit (tokens)."""
     read, cached, output = usage.input_tokens, usage.cached_tokens, usage.output_tokens
     if not _is_count(read) or read == 0 or _is_far(read, prompt_tokens, prompt_tokens):
         read = prompt_tokens
@@ -90,8 +92,8 @@ def _is_count(value: object) -> bool:
 
 
 def _is_far(count: int, least: int, most: int) -> bool:
-    """Whether a count is far below or above what was estimated."""
-    return count * FAR < least - FEW or count > FAR * max(most, FEW)
+    """Return whether a count is far below or above its estimates."""
+    return count * MAX_DEVIATION < least - MIN_CHECKED or count > MAX_DEVIATION * max(most, MIN_CHECKED)
 
 
 def _is_price(usd: object) -> bool:

@@ -1,4 +1,4 @@
-"""Clients by model name: a provider's model, an OpenAI-compatible server's, a local one, or a script."""
+"""Creation of clients by model name: a provider's model, an OpenAI-compatible server, a local model, or a script."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ ROLES: Mapping[str, str] = {
     "judge": "judge",
     "state": "state",
 }
-"""Role names that users may write, and the role that each means."""
+"""Role name in settings → role."""
 
 LOCAL_WINDOW = 8192
-"""Default window of a local model, in tokens."""
+"""Default window of a local model (tokens)."""
 
 LOCAL_OUTPUT = 1024
-"""Default limit of tokens for an answer of a local model to a request that gives none."""
+"""Default output limit of a local model for requests without a limit (tokens)."""
 
 LOCAL_SLOTS = 4
-"""Calls that a local model works on at once, at most."""
+"""Maximum number of concurrent calls of a local model."""
 
 SPARE_SLOTS = 3
-"""Further slots of a local model. A slot keeps one prefix, so with spare slots roles do not evict each other's."""
+"""Additional slots of a local model. A slot caches one prefix, so that with spare slots roles do not evict each other's
+prefixes."""
 
 NAME_FORMS = (
     "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, "
@@ -64,13 +65,13 @@ NAME_FORMS = (
 class ClientSettings:
     """Settings that all clients of a run share.
 
-    `concurrency` is the number of calls in flight, `attempts` the number of tries per call, and `window` the context
-    window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
-    that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
-    the bytes downloaded so far and their total. `api_key_env` names the variable with the key of the one address that
-    is asked, and `max_reply_mb` is the most megabytes of a reply. `options` is what every request also has.
-    `output_tokens` limits the answers of local models to requests without a limit of their own. `host` opens local
-    models on other machines.
+    `concurrency` is the maximum number of calls in flight, `attempts` the maximum number of tries per call, and
+    `window` the context window (tokens; None: LOCAL_WINDOW for local models, otherwise the model's window if it is
+    known). `prices` are the user's prices (see `models.prices`). llama.cpp writes its log to the folder `log`.
+    `progress` is called with the downloaded and the total bytes. `api_key_env` names the environment variable with the
+    key, for models at one address. `max_reply_mb` is the maximum size of a reply (MB). `options` are added to every
+    request. `output_tokens` limits the answers of local models to requests without a limit. `host` opens local models
+    on other machines.
     """
 
     concurrency: int = 16
@@ -89,7 +90,7 @@ class ClientSettings:
 
 @dataclass
 class Models:
-    """Opens each model once, however many roles use it."""
+    """Registry of opened models. A model is opened once, even if several roles use it."""
 
     settings: ClientSettings = field(default_factory=ClientSettings)
     _clients: dict[str, Client] = field(default_factory=dict)
@@ -100,8 +101,8 @@ class Models:
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
 
-        Raises UsageError if the name, the API key or the version of openai is wrong, and ModelError if a local model
-        does not start.
+        Raises UsageError if the name or the version of openai is wrong, or the API key is missing or unsafe, and
+        ModelError if a local model does not start.
         """
         if name not in self._clients:
             if not name.startswith("scripted:"):
@@ -133,18 +134,18 @@ class Models:
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
         if _is_at_addresses(name):
             _require_addresses(name)
-            model, at = name.partition("#")[2], addresses(name)
-            if len(at) > 1:
-                return self._spread(name, at, model)
-            return self._openai_compatible(name, at[0], model, self._key(at[0]))
+            model, urls = name.partition("#")[2], addresses(name)
+            if len(urls) > 1:
+                return self._spread(name, urls, model)
+            return self._openai_compatible(name, urls[0], model, self._key(urls[0]))
         return self._hosted(name)
 
-    def _spread(self, name: str, at: Sequence[str], model: str) -> Client:
+    def _spread(self, name: str, urls: Sequence[str], model: str) -> Client:
         from practicum.models.spread import Server, Spread
 
         price = price_of(name, self.settings.prices)
         clients: dict[Server, Client] = {}
-        for address, key in [(address.rstrip("/"), self._key(address)) for address in at]:
+        for address, key in [(address.rstrip("/"), self._key(address)) for address in urls]:
             server = self._servers.setdefault(address, Server(address, self.settings.concurrency))
             clients[server] = self._openai_compatible(f"{address}#{model}", address, model, key, price=price)
         return Spread(name=client_name(name), clients=clients, attempts=self.settings.attempts)
@@ -154,22 +155,23 @@ class Models:
         if variable is not None and self._keyed not in (None, host):
             raise UsageError(
                 "model.unsafe_key",
-                f"`api_key_env={variable}` is the key of one server, and the models are at {self._keyed} and {host}: "
-                f"give each its own key in {keys_file()}",
+                f"`api_key_env={variable}` is the key of one server, but the models are at {self._keyed} and {host}: "
+                f"set a key for each server in {keys_file()}",
             )
         self._keyed = host
         self._check_headers(host, address)
         return key_for(address, variable)
 
     def _check_headers(self, server: str, address: str) -> None:
-        """Raise UsageError if headers with secrets would go to two servers, or over plain HTTP to another machine."""
+        """Raise UsageError if headers with secrets would be sent to two servers, or over plain HTTP to another
+        machine."""
         if not self.settings.options.secrets:
             return
         if self._trusted not in (None, server):
             raise UsageError(
                 "model.unsafe_key",
-                f"the headers in `model_options` hold secrets of one server, and the models are at {self._trusted} and "
-                f"{server}: leave them out, and give each server its own key in {keys_file()}",
+                f"the headers in `model_options` hold secrets of one server, but the models are at {self._trusted} and "
+                f"{server}: remove the headers, and set a key for each server in {keys_file()}",
             )
         self._trusted = server
         require_private(address, "`model_options`")
@@ -198,7 +200,7 @@ class Models:
         stop: Callable[[], None] = lambda: None,
         **special: Any,
     ) -> Client:
-        """A client for this address; `special` are fields of ProviderClient that differ from the settings."""
+        """Create a client for this address. `special` are fields of ProviderClient that differ from the settings."""
         from practicum.models.chat import ChatModel
         from practicum.models.provider import ProviderClient
 
@@ -221,12 +223,12 @@ class Models:
             supports_seed=True,
             key=key,
             on_close=close,
-            **self._more(),
+            **self._request_fields(),
             **(options | special),
         )
 
-    def _more(self) -> dict[str, Any]:
-        """Fields of ProviderClient for what every request also has."""
+    def _request_fields(self) -> dict[str, Any]:
+        """Return the fields of ProviderClient for additions to every request."""
         options = self.settings.options
         headers = options.resolved()
         secrets = tuple(headers[name] for name in options.secrets)
@@ -248,7 +250,7 @@ class Models:
                 return infer_provider(kind)
             from pydantic_ai.providers.openai import OpenAIProvider
 
-            # The environment may name any other server.
+            # OPENAI_BASE_URL may name any other server.
             http = http_client(os.environ.get("OPENAI_BASE_URL", "https://"), self.settings.max_reply_mb)
             opened.append(http)
             return OpenAIProvider(http_client=http)
@@ -266,7 +268,7 @@ class Models:
             if str(error).startswith("Unknown"):
                 raise UsageError("model.unknown", f"unknown model {name!r}. {NAME_FORMS}", model=name) from error
             raise UsageError(
-                "model.no_key", f"model {name!r} cannot be used: {_what_is_missing(str(error))}"
+                "model.no_key", f"model {name!r} cannot be used: {_missing_setting(str(error))}"
             ) from error
         except ImportError as error:
             if unmet_requirements():
@@ -286,29 +288,29 @@ class Models:
             attempts=self.settings.attempts,
             window=self.settings.window or inferred.profile.get("context_window"),
             supports_seed=provider.startswith("openai"),
-            # Gateways often have chat completions alone, which `openai:` does not use.
+            # Gateways often support only chat completions, which `openai:` does not use.
             fallback=partial(infer, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
             key=key if isinstance(key, str) else None,
             on_close=close,
-            **self._more(),
+            **self._request_fields(),
         )
 
 
-def _what_is_missing(advice: str) -> str:
-    """What pydantic-ai misses, usually a key, in words for users who do not know it."""
+def _missing_setting(advice: str) -> str:
+    """Rephrase pydantic-ai's advice about a missing setting, usually a key."""
     if variable := re.search(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", advice):
         return f"the environment variable {variable[0]} is not set (export {variable[0]}=...)"
     return advice.partition(". ")[0]
 
 
 def _at_gateway() -> bool:
-    """Whether the environment names another server than OpenAI's."""
+    """Return whether OPENAI_BASE_URL names a server other than OpenAI's."""
     host = urlsplit(os.environ.get("OPENAI_BASE_URL", "")).hostname
     return host is not None and not host.endswith("openai.com")
 
 
 def require_model_name(name: str) -> None:
-    """Raise UsageError if this is no model's name. Nothing is opened, so the model may be missing all the same."""
+    """Raise UsageError if this is not a valid model name. The model is not opened, so it may still be unavailable."""
     if is_local(name) or name.startswith("scripted:"):
         return
     if _is_at_addresses(name):
@@ -318,7 +320,7 @@ def require_model_name(name: str) -> None:
 
         provider, colon, model = name.partition(":")
         try:
-            with suppress(ImportError):  # it is known, and its package is not installed
+            with suppress(ImportError):  # the provider is known, but its package is not installed
                 infer_provider_class(provider)
         except ValueError:
             colon = ""
@@ -327,34 +329,34 @@ def require_model_name(name: str) -> None:
 
 
 def _require_addresses(name: str) -> None:
-    """Raise UsageError for addresses that are none, or that cannot be those of one model."""
-    at, model = addresses(name), name.partition("#")[2]
-    one = "http://host:port/v1#name-of-the-model"
-    if len(at) == 1 and (not model or location(at[0]) is None):
-        raise UsageError("model.invalid_name", f"model {name!r} must have the form {one}")
-    form = "servers of one model are named as http://a:8000/v1,http://b:8000/v1#NAME, each by its address"
+    """Raise UsageError for invalid addresses, or addresses that cannot belong to one model."""
+    urls, model = addresses(name), name.partition("#")[2]
+    form_of_one = "http://host:port/v1#name-of-the-model"
+    if len(urls) == 1 and (not model or location(urls[0]) is None):
+        raise UsageError("model.invalid_name", f"model {name!r} must have the form {form_of_one}")
+    form = "write several servers of one model as http://a:8000/v1,http://b:8000/v1#NAME"
     if any(address.strip().startswith(ADDRESSES) for address in model.split(",")):
         raise UsageError(
             "model.invalid_name",
-            f"model {name!r} has an address behind the model's name: {form}, and NAME stands at the end",
+            f"model {name!r} has an address after the model's name: {form}, with NAME at the end",
         )
-    places = [location(address) for address in at]
-    for n, address in enumerate(at):
+    places = [location(address) for address in urls]
+    for n, address in enumerate(urls):
         if not address:
-            raise UsageError("model.invalid_name", f"model {name!r} has a comma without an address beside it: {form}")
+            raise UsageError("model.invalid_name", f"model {name!r} has a comma without an address next to it: {form}")
         if places[n] is None:
             raise UsageError(
-                "model.invalid_name", f"model {name!r}: {address!r} is no address (http://host:port/v1): {form}"
+                "model.invalid_name", f"model {name!r}: {address!r} is not an address (http://host:port/v1): {form}"
             )
         if places[n] in places[:n]:
-            raise UsageError("model.invalid_name", f"model {name!r} names the server {address} twice: name each once")
+            raise UsageError("model.invalid_name", f"model {name!r} names the server {address} twice: name it once")
     if not model:
         raise UsageError("model.invalid_name", f"model {name!r} lacks the model's name: {form}")
 
 
 def client_name(name: str) -> str:
-    """The name by which a run keeps the answers of a model: of one at several servers it is the model's alone, so that
-    a run can be resumed on others."""
+    """Return the name under which a run stores the answers of a model. For a model at several servers it is the name
+    without the addresses, so that a run can be resumed on other servers."""
     return name.partition("#")[2] if _is_at_addresses(name) and len(addresses(name)) > 1 else name
 
 
@@ -363,12 +365,12 @@ def _is_at_addresses(name: str) -> bool:
 
 
 def is_local(name: str) -> bool:
-    """Whether the name means a model on this machine."""
+    """Return whether the name is that of a model on this machine."""
     return name == "local" or name.startswith("local:")
 
 
 def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
-    """The price of the model with this name, which need not be open. Those in this process, and scripts, are free."""
+    """Return the price of the model with this name, which need not be open. Local models and scripts are free."""
     if is_local(name) or name.startswith("scripted:"):
         return pricing(name, lambda usage: 0.0, prices)
     provider, _, model = name.partition(":")

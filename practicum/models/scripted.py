@@ -1,10 +1,10 @@
-"""A model that answers from a script or a function, for tests and dry runs.
+"""Model that answers from a script or a function, for tests and dry runs.
 
 A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The
-first rule with the role of the call and a pattern that is found in its messages gives the answer, in which \\1 and
-\\g<name> stand for the groups of the match. If the call wants text, an object gives its field "answer", below the other
-parts that the prompt asks for.
-{"error": "429"} instead of an answer makes the call fail with a provider's error; 401, 402, 403 and 404 stop the run.
+first rule with the role of the call and a pattern that matches its messages gives the answer. In the answer, \\1 and
+\\g<name> are replaced by the groups of the match. If the call asks for text, an object is written as the labelled parts
+that the prompt asks for, or as its field "answer" if the prompt asks for none. {"error": "429"} instead of an answer
+makes the call fail with a provider error; 401, 402, 403 and 404 stop the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from practicum.models.client import JSON, CallOptions, Reply
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that a scripted model received."""
+    """Call received by a scripted model."""
 
     role: str
     prompt: Prompt
@@ -37,13 +37,13 @@ class Call:
 
     @property
     def text(self) -> str:
-        """All messages, one after another."""
+        """All messages, joined."""
         turns = [part for turn in self.prompt.turns for part in (turn.user, turn.assistant)]
         return "\n".join([self.prompt.head, *turns, self.prompt.user])
 
 
 class ScriptRule(BaseModel):
-    """One line of a script."""
+    """Rule of a script, one line of its file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,10 +55,10 @@ class ScriptRule(BaseModel):
 
 @dataclass
 class ScriptedClient:
-    """A client that answers with `respond(call)`: text, or an exception to raise.
+    """Client that answers with `respond(call)`: a text, or an exception to raise.
 
-    Without a state of its own `respond` makes runs reproducible: equal prompts get equal answers. `calls` holds all
-    calls in order. `window` and `slots` are the limits that a real model would have; all calls cost 0 USD.
+    Runs are reproducible if `respond` has no state: equal prompts get equal answers. `calls` holds all calls in order.
+    `window` and `slots` are the limits of the simulated model; all calls cost 0 USD.
 
         ScriptedClient(lambda call: '{"answer": "4", "used": []}' if call.role == "agent" else "{}")
     """
@@ -73,7 +73,7 @@ class ScriptedClient:
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedClient:
-        """Read a script. Raises ModelError with the line that is malformed."""
+        """Load a script. Raises ModelError with the number of a malformed line."""
         rules = _rules(path)
         return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}")
 
@@ -85,7 +85,7 @@ class ScriptedClient:
         call = Call(role, prompt, schema, options)
         self.calls.append(call)
         answer = self.respond(call)
-        # Let other tasks run, as they would while a real model works.
+        # Yield to other tasks, as a real call would.
         await asyncio.sleep(0)
         if isinstance(answer, Exception):
             raise answer
@@ -101,7 +101,7 @@ class ScriptedClient:
 _STOPPING = {
     "401": "model.key_refused", "402": "model.no_credit", "403": "model.not_allowed", "404": "model.not_found",
 }  # fmt: skip
-"""Codes of the errors with which a server stops the run, by its status."""
+"""HTTP status that stops the run → error code."""
 
 
 def _rules(path: Path) -> list[ScriptRule]:
@@ -125,13 +125,13 @@ def _rule(line: str, where: str) -> ScriptRule:
     except (re.error, OverflowError, RecursionError) as error:
         raise ModelError("script.invalid", f"{where}: 'match' is not a regular expression: {error}") from error
     try:
-        # sub() checks the template's groups, also without a match.
+        # sub() validates the template's groups, even without a match.
         _map_texts(rule.answer, lambda text: pattern.sub(text, ""))
     except (re.error, IndexError) as error:
         raise ModelError(
             "script.invalid",
-            f"{where}: 'answer' does not fit the groups of 'match': {error}; write a literal backslash as four "
-            "backslashes in JSON",
+            f"{where}: 'answer' refers to a group that 'match' does not have: {error}; write a literal backslash as "
+            "four backslashes in JSON",
         ) from error
     return rule
 
@@ -154,14 +154,14 @@ def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
 
 
 def parts_asked(prompt: Prompt) -> list[str]:
-    """The labels of the parts in which an agent is asked to answer; none if the answer is all that it writes."""
+    """Return the labels of the parts that the prompt asks an agent to write; empty if it asks only for the answer."""
     return re.findall(r"^(\w+): <", prompt.system, re.MULTILINE)
 
 
-def in_parts(prompt: Prompt, said: Mapping[str, Any]) -> str:
-    """The fields of an answer as text, in the parts that a prompt asks for."""
-    lines = (f"{label}: {_line(said.get(label.lower())) or 'none'}" for label in parts_asked(prompt))
-    return "\n".join(lines) or str(said["answer"])
+def in_parts(prompt: Prompt, fields: Mapping[str, Any]) -> str:
+    """Format the fields of an answer as the labelled parts that a prompt asks for."""
+    lines = (f"{label}: {_line(fields.get(label.lower())) or 'none'}" for label in parts_asked(prompt))
+    return "\n".join(lines) or str(fields["answer"])
 
 
 def _line(value: Any) -> str:
@@ -176,7 +176,7 @@ def _fill(answer: Any, match: re.Match[str]) -> str:
 
 
 def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:
-    """The value with each of its strings converted; field names stay."""
+    """Convert each string in a JSON value; field names are unchanged."""
     if isinstance(value, str):
         return convert(value)
     if isinstance(value, list):

@@ -1,10 +1,10 @@
-"""One model on several servers: calls whose prompts begin alike go to one server, which has the beginning cached.
+"""Client of one model on several servers. Prompts with the same beginning go to the same server, which has it cached.
 
-Each beginning has an order of the servers (rendezvous hashing), so a server that comes or goes moves its own calls
-alone. A call goes to the first server of its order that is up and has room: at most `MORE_THAN_MEAN` times the mean
-number of calls in flight, so that one busy role does not leave the other servers idle (consistent hashing with bounded
-loads, Mirrokni et al., arXiv:1608.01350). A conversation stays on the server that has its turns. A server that fails is
-left out for a while, and its calls go to the next one.
+Each beginning has an order of the servers (rendezvous hashing), so adding or removing a server only moves the calls of
+this server. A call goes to the first server of its order that is up and has room: at most `MORE_THAN_MEAN` times the
+mean number of calls in flight, so that one busy role does not leave the other servers idle (consistent hashing with
+bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation stays on the server that has its turns. A failed
+server is skipped for a pause, and its calls go to the next server.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from practicum.core.errors import ProviderError, RequestError
 from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 
-BEGINNING = 256
-"""Characters of the playbook, with all instructions before it, that decide where a prompt goes. They are the same in
-most versions of one playbook, and all that follows a change must be computed anew anyway."""
+PREFIX_CHARACTERS = 256
+"""Number of characters of the playbook that, with the instructions before it, determine a prompt's server. They are
+equal in most versions of a playbook, and a prefix cache ends at the first change anyway."""
 
 MORE_THAN_MEAN = 1.25
-"""A server's calls in flight over the mean of all, at most."""
+"""Maximum ratio of a server's calls in flight to the mean of all servers."""
 
 SIDE_BY_SIDE = 8
-"""Calls that one server may have in flight whatever the mean is: it answers a few nearly as fast as one."""
+"""Number of calls that a server may always have in flight, because it answers a few nearly as fast as one."""
 
 PAUSE = 5.0
-"""Seconds before a server that failed is tried again, by one call."""
+"""Pause before a failed server is tried again, by one call (s)."""
 
 CONVERSATIONS = 10_000
-"""Conversations whose server is remembered."""
+"""Maximum number of conversations whose server is stored."""
 
 
 @dataclass(eq=False)
 class Server:
-    """What is in flight at one server, of at most `slots` calls, and until when it is left out. Models on one server
-    share it."""
+    """State of a server: the number of calls in flight (at most `slots`), and the time until which it is skipped.
+    Models on the same server share it."""
 
     name: str
     slots: int
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def usable(self) -> bool:
-        """Whether it is up, or it is time to try it again."""
+        """Whether the server is up, or its pause after a failure is over."""
         return self.down_until is None or time.monotonic() >= self.down_until
 
     @property
@@ -64,7 +64,7 @@ class Server:
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """A slot; who waits for one counts as in flight, too."""
+        """Hold a slot. Calls that wait for a slot count as in flight, too."""
         self.in_flight += 1
         try:
             async with self._gate:
@@ -75,9 +75,9 @@ class Server:
 
 @dataclass(kw_only=True, eq=False)
 class Spread:
-    """A client of one model on several servers. `clients` holds that of each server, by the server. `name` is the
-    model's and not that of a server, so that a run can be resumed on other servers. A call changes its server at most
-    `attempts` times for each server, and `pause` is how long one that failed is left out, in seconds."""
+    """Client of one model on several servers. `clients` maps each server to its client. `name` is the model's name
+    without a server, so that a run can be resumed on other servers. A call changes its server at most `attempts` times
+    per server. A failed server is skipped for `pause` seconds."""
 
     name: str
     clients: Mapping[Server, Client]
@@ -116,10 +116,10 @@ class Spread:
             await client.close()
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Call the model on the server of this prompt, and on another one where that fails.
+        """Call the model on the server of this prompt, and on another server if it fails.
 
-        A call that failed on all servers stays with the last one, which tries again as one server alone would, until
-        another one is up. Raises ProviderError if that fails too, and ModelError if no retry can help.
+        A call that failed on all servers stays on the last server and is retried there, as on a single server, until
+        another server is up. Raises ProviderError if the retries fail too, and ModelError if no retry can help.
         """
         conversation = hash((prompt.system, prompt.pages, (prompt.turns or (prompt,))[0].user))
         call = _Call(self, self._order(prompt, conversation), options)
@@ -131,7 +131,7 @@ class Spread:
             except _Elsewhere:
                 continue
             except RequestError:
-                raise  # another server would refuse it, too
+                raise  # another server would refuse the request, too
             except ProviderError as error:
                 if not await call.moved(Wait(server.name, 0.0, 1, self.attempts, str(error))):
                     raise
@@ -144,8 +144,8 @@ class Spread:
                 return replace(reply, changed=(*reply.changed, Count.MOVED_CALLS)) if call.moves else reply
 
     def _order(self, prompt: Prompt, conversation: int) -> list[Server]:
-        """The servers in the order in which a prompt prefers them."""
-        beginning = f"{prompt.system}\0{''.join(prompt.pages[:1])[:BEGINNING]}".encode(errors="surrogatepass")
+        """Return the servers in the order of preference for a prompt."""
+        beginning = f"{prompt.system}\0{''.join(prompt.pages[:1])[:PREFIX_CHARACTERS]}".encode(errors="surrogatepass")
         key = blake2b(beginning, digest_size=16).digest()
         order = sorted(self.clients, key=lambda server: blake2b(server.name.encode(), key=key, digest_size=8).digest())
         if prompt.turns and (home := self._conversations.get(conversation)) is not None:
@@ -154,12 +154,13 @@ class Spread:
 
 
 class _Elsewhere(Exception):
-    """The call failed on its server, and another one shall answer it."""
+    """Exception that moves a call from a failed server to another server."""
 
 
 @dataclass
 class _Call:
-    """The way of one call from server to server: those in `failed` have had it, and `moves` counts the changes."""
+    """Routing of one call. `failed` are the servers that failed for this call, and `moves` counts the changes of
+    server."""
 
     spread: Spread
     order: Sequence[Server]
@@ -171,21 +172,21 @@ class _Call:
         self.server = self.order[0]
 
     async def choose(self) -> Server:
-        """The first server that is up and has room, otherwise the one with the fewest calls in flight."""
-        left = self._others() or [server for server in self.order if server not in self.failed] or self.order
-        mean = (sum(server.in_flight for server in left) + 1) / len(left)
+        """Return the first server that is up and has room, otherwise the server with the fewest calls in flight."""
+        candidates = self._others() or [server for server in self.order if server not in self.failed] or self.order
+        mean = (sum(server.in_flight for server in candidates) + 1) / len(candidates)
         most = max(SIDE_BY_SIDE, ceil(MORE_THAN_MEAN * mean))
-        free = (server for server in left if server.in_flight < min(most, server.slots))
-        self.server = next(free, None) or min(left, key=lambda server: server.in_flight)
+        free = (server for server in candidates if server.in_flight < min(most, server.slots))
+        self.server = next(free, None) or min(candidates, key=lambda server: server.in_flight)
         if self.server.down_until is not None:
-            self.server.down_until = time.monotonic() + self.spread.pause  # no other call tries it meanwhile
+            self.server.down_until = time.monotonic() + self.spread.pause  # only this call tries the server now
         if self.server.full:
-            # It has not been sent, so a stop may give it up.
-            await self.options.wait(Wait(self.server.name, 0.0, 1, self.spread.attempts, "all its slots are taken"))
+            # The call has not been sent, so a stop may cancel it.
+            await self.options.wait(Wait(self.server.name, 0.0, 1, self.spread.attempts, "all its slots are in use"))
         return self.server
 
     async def wait(self, wait: Wait) -> None:
-        """What a server's client awaits before it sends the call again."""
+        """Wait before a server's client sends the call again, or move the call to another server."""
         if await self.moved(wait):
             raise _Elsewhere
         await self.options.wait(wait)
@@ -195,15 +196,15 @@ class _Call:
             raise _Elsewhere
 
     async def moved(self, wait: Wait) -> bool:
-        """Leave a server that failed, and say so; False if the call stays, because no other one is left."""
+        """Move the call away from a failed server and report it. Return False if no other server is left."""
         self.failed.add(self.server)
-        news = self.server.down_until is None and not wait.limited
+        is_new = self.server.down_until is None and not wait.limited
         if not wait.limited:
             self.server.down_until = time.monotonic() + self.spread.pause
         if self.moves >= self._most_moves or not self._others():
             return False
         self.moves += 1
-        await self.options.wait(replace(wait, seconds=0.0, moved=news))
+        await self.options.wait(replace(wait, seconds=0.0, moved=is_new))
         return True
 
     @property
@@ -211,5 +212,5 @@ class _Call:
         return self.spread.attempts * len(self.order)
 
     def _others(self) -> list[Server]:
-        """The servers that are up, or due, and that have not had this call."""
+        """Return the usable servers that have not failed for this call."""
         return [server for server in self.order if server.usable and server not in self.failed]

@@ -1,8 +1,9 @@
-"""The way to a server of the OpenAI protocol, which is not trusted: what it sends is bounded and made plain here.
+"""HTTP transport to servers of the OpenAI protocol. Servers are untrusted: replies are limited and reduced to the used
+fields.
 
-A reply is read up to a number of bytes. It must not be compressed, since a small compressed reply may be of any size.
-A redirect is not followed: it would take the key and the prompts to another address. Of a completion, the first choice
-and the counts of its usage are kept, and everything else is dropped, because the libraries behind would trip over it.
+A reply is read up to a number of bytes. It must not be compressed, because a small compressed reply may unpack to any
+size. Redirects are not followed, because they would send the key and the prompts to another address. Of a completion,
+only the first choice and the token counts are kept, because other fields may break the libraries that parse it.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
 MAX_REPLY_MB = 16.0
-"""Megabytes of a reply at most, unless a run says otherwise."""
+"""Default maximum size of a reply (MB)."""
 
 _COMPLETIONS = "/chat/completions"
 
 
 class RefusedReply(ProviderError):
-    """A reply that is not read; the same call would get the same again."""
+    """Error for a rejected reply. Retrying the call would not help."""
 
 
 def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, retries: int = 0) -> AsyncOpenAI:
-    """A connection to the server at an address, which sends a call that failed again so many times."""
+    """Return a client for the server at an address. `retries` is the number of retries of a failed call."""
     from openai import AsyncOpenAI
 
     return AsyncOpenAI(
@@ -40,7 +41,7 @@ def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, r
 
 
 def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
-    """An HTTP client for a server that is not trusted."""
+    """Return an HTTP client for an untrusted server."""
     if not address.startswith("http://"):
         require_certificates()
     make: type[Any] = _bounded_client()
@@ -53,7 +54,8 @@ def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
 
 @cache
 def _certificates(none: bool) -> SSLContext:
-    """The certificates to trust. Reading them takes 40 ms, and plain HTTP does not need them."""
+    """Return the SSL context with the trusted certificates. With `none` it has no certificates, because loading them
+    takes 40 ms and plain HTTP does not need them."""
     import ssl
 
     from httpx2 import create_ssl_context
@@ -63,7 +65,7 @@ def _certificates(none: bool) -> SSLContext:
 
 @cache
 def _bounded_client() -> Any:
-    """The class of the client; the import of its base takes a while."""
+    """Return the class of the client. It is defined lazily, because the import of its base class is slow."""
     from openai import DefaultAioHttpClient
 
     class BoundedClient(DefaultAioHttpClient):
@@ -71,9 +73,9 @@ def _bounded_client() -> Any:
             super().__init__(**settings)
             self._most = most
 
-        async def send(self, request: Any, **how: Any) -> Any:
-            """Send a request and read its reply up to the limit. Raises RefusedReply."""
-            response = await super().send(request, **{**how, "stream": True})
+        async def send(self, request: Any, **options: Any) -> Any:
+            """Send a request and read the reply up to the limit. Raises RefusedReply."""
+            response = await super().send(request, **{**options, "stream": True})
             try:
                 if response.is_redirect:
                     where = response.headers.get("location", "nowhere")
@@ -110,8 +112,9 @@ _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 
 
 def error_status(body: bytes) -> int:
-    """The status that a body sent with status 200 should have: gateways send errors so, with no answer or in place of
-    its only choice. An error that names no status is one of the server, unless it says that the request is invalid."""
+    """Return the right status of a body that was sent with status 200. Some gateways send errors with status 200,
+    without choices or in place of the only choice. An error without a status counts as a server error (502), unless its
+    type says that the request is invalid (400)."""
     if b'"error"' not in body:
         return 200
     try:
@@ -135,8 +138,8 @@ def error_status(body: bytes) -> int:
 
 
 def plain_completion(body: bytes) -> bytes:
-    """The fields of a chat completion that are used. A body that is no completion stays as it is: what is wrong with it
-    is said where it is read. Raises RefusedReply for JSON that is nested too deeply to be read.
+    """Reduce a chat completion to the fields that are used. A body that is not a completion is returned unchanged; the
+    code that parses it reports the error. Raises RefusedReply for JSON that is nested too deeply.
     """
     try:
         reply = json.loads(body)
@@ -151,9 +154,9 @@ def plain_completion(body: bytes) -> bytes:
     if not isinstance(message, dict):
         return body
     finish, model, id_ = choices[0].get("finish_reason"), reply.get("model"), reply.get("id")
-    kept = {name: message[name] for name in ("content", "refusal", "tool_calls") if message.get(name) is not None}
+    fields = {name: message[name] for name in ("content", "refusal", "tool_calls") if message.get(name) is not None}
     choice = {
-        "index": 0, "message": {"role": "assistant", "content": None, **kept},
+        "index": 0, "message": {"role": "assistant", "content": None, **fields},
         "finish_reason": finish if finish in _FINISHES else "stop",
     }  # fmt: skip
     plain = {
@@ -167,7 +170,7 @@ _FINISHES = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
 
 def _plain_usage(reply: dict[str, Any]) -> dict[str, Any]:
-    """The counts of tokens of a reply; 0 stands for one that is missing or no count."""
+    """Return the token counts of a reply; missing and invalid counts are 0."""
     usage = reply.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     details = usage.get("prompt_tokens_details")
@@ -180,5 +183,5 @@ def _plain_usage(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int:
-    """A count of tokens; 0 for one that is none."""
+    """Return a token count, or 0 if the value is not a valid count."""
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0

@@ -1,8 +1,8 @@
-"""Formats of data sets: files that others publish, recognised by their fields and converted to tasks.
+"""Formats of public data sets: their files are detected by their fields and converted to tasks.
 
-A format is a model of one record that can turn it into a task, with the scorer, choices and instructions that suit the
-data set. What would give an answer away goes to `target` and `meta`, which no model sees. Formats are plug-ins (entry
-point group `practicum.formats`).
+A format is a pydantic model of one record. It converts the record to a task, and names a scorer, choices and
+instructions for the data set. Text that would reveal the answer goes to `target` and `meta`, which no model sees.
+Formats are plug-ins (entry point group `practicum.formats`).
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from practicum.core.plugins import Group
 from practicum.core.types import Task
 from practicum.core.words import quantity
 from practicum.tasks.load import unique_tasks
-from practicum.tasks.records import FIRST, LETTERS, field_names, read_records, type_name
+from practicum.tasks.records import LETTERS, SAMPLED_RECORDS, field_names, read_records, type_name
 from practicum.tasks.stored import TASK
 
 Record = Mapping[str, Any]
 
 
 class Format(BaseModel):
-    """One record of a file."""
+    """Base class of formats: one record of a file."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
     about: ClassVar[str]
     scorer: ClassVar[str]
     instructions: ClassVar[str]
-    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # the choices
-    marks: ClassVar[Mapping[str, str]] = {}  # patterns of fields, where formats have fields of the same names
-    names: ClassVar[Mapping[str, str]] = {}  # other names that files have for a field, and the field
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # source of the choices
+    marks: ClassVar[Mapping[str, str]] = {}  # field → pattern of its value; distinguishes formats with equal fields
+    names: ClassVar[Mapping[str, str]] = {}  # alias in files → field
 
     def task(self, id: str) -> Task | None:
-        """The task of this record, or None if it cannot be one. `id` is for records without an id of their own."""
+        """Return the record as a task, or None if it cannot be converted. `id` is used if the record has no id."""
         raise NotImplementedError
 
     @classmethod
     def plain(cls, record: Record) -> Record:
-        """The record with the names of this format's fields."""
-        others = {name: field for name, field in cls.names.items() if field not in record}
-        return {others.get(name, name): value for name, value in record.items()}
+        """Return the record with aliases replaced by this format's field names."""
+        fields_by_alias = {name: field for name, field in cls.names.items() if field not in record}
+        return {fields_by_alias.get(name, name): value for name, value in record.items()}
 
     @classmethod
     def fits(cls, record: Record) -> bool:
-        """Whether the fields of a record match this format."""
+        """Return whether the fields of a record match this format."""
         record = cls.plain(record)
         required = {name for name, field in cls.model_fields.items() if field.is_required()}
         marks = (re.search(pattern, str(record[name])) for name, pattern in cls.marks.items())
@@ -62,7 +62,7 @@ class Format(BaseModel):
 
 @dataclass(frozen=True)
 class ServedFormat:
-    """Tasks that a server knows by their ids: `read` gets a file with the ids, and the address of the server."""
+    """Format of tasks that are stored on a server. `read` takes a file with task ids and the server's URL."""
 
     about: str
     read: Callable[[Path, str], Coroutine[Any, Any, Dataset]]
@@ -73,8 +73,8 @@ def _reads_records(plugin: object) -> bool:
 
 
 def _lacks(plugin: object) -> Sequence[str]:
-    known = _reads_records(plugin) or isinstance(plugin, ServedFormat)
-    return [] if known else ["records: it is neither a subclass of Format nor a ServedFormat"]
+    is_format = _reads_records(plugin) or isinstance(plugin, ServedFormat)
+    return [] if is_format else ["records: it is neither a subclass of Format nor a ServedFormat"]
 
 
 FORMATS: Group[Any] = Group("practicum.formats", "format", _lacks, unknown="tasks.unknown_format")
@@ -82,35 +82,34 @@ FORMATS: Group[Any] = Group("practicum.formats", "format", _lacks, unknown="task
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A file as tasks, with the scorer, choices and instructions that suit them."""
+    """Tasks of a file, with the scorer, choices and instructions that suit them."""
 
     format: str
     tasks: tuple[Task, ...]
     scorer: str
     choices: tuple[str, ...]
     instructions: str
-    left_out: int = 0  # records that cannot be tasks
+    left_out: int = 0  # number of records that cannot be converted to tasks
     about: str = ""
-    options: tuple[str, ...] = ()  # further options of `practicum learn`
+    options: tuple[str, ...] = ()  # additional options for `practicum learn`
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
-    """The tasks of a public data set's file. Without `format`, the fields of the first records tell it. Raises
-    UsageError for an unknown format, and TaskFileError, with file, line or record, and field, for a malformed file."""
+    """Convert the file of a public data set to tasks. If `format` is None, it is detected from the fields of the first
+    records. Raises UsageError for an unknown format, and TaskFileError for a malformed file, with the file, the line or
+    record, and the field."""
     if format is not None and not _reads_records(FORMATS.load(format)):
-        raise UsageError(
-            "settings.conflict", f"the format {format} is for the ids of tasks that a server knows: give --server URL"
-        )
+        raise UsageError("settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL")
     records = list(read_records(Path(path)))
     if not records:
         raise TaskFileError("tasks.empty", f"{path}: the file holds no records")
     name = format or _detect_format(_fields_of(records), path)
     kind: type[Format] = FORMATS.load(name)
-    made = ((place, _parse_task(kind, record, path, place)) for place, record in records)
-    tasks = unique_tasks(((place, task) for place, task in made if task is not None), path)
+    parsed = ((place, _parse_task(kind, record, path, place)) for place, record in records)
+    tasks = unique_tasks(((place, task) for place, task in parsed if task is not None), path)
     if not tasks:
         raise TaskFileError(
-            "tasks.unknown_format", f"{path}: of {quantity(len(records), 'record')}, none is a task of format {name!r}"
+            "tasks.unknown_format", f"{path}: none of {quantity(len(records), 'record')} is a task of format {name!r}"
         )
     left_out = len(records) - len(tasks)
     tasks, instructions = _move_preamble(tasks, kind.instructions)
@@ -125,27 +124,29 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
 
 
 def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
-    """The tasks whose ids a file lists, from the server that knows them. Without `format` it is the one that asks a
-    server. Raises UsageError for an unknown format, or where several ask a server."""
+    """Read the tasks whose ids are in a file from a server. If `format` is None, the only installed ServedFormat is
+    used. Raises UsageError for an unknown format, and if `format` is None and several are installed."""
     served = [name for name in FORMATS.names() if isinstance(FORMATS.load(name), ServedFormat)]
     names = served if format is None else [name for name in served if name == format]
     if len(names) != 1:
         raise UsageError(
-            "settings.conflict", f"--server is for the formats {', '.join(served)}: name one of them with --format"
+            "settings.conflict", f"--server needs one of the formats {', '.join(served)}: name it with --format"
         )
     served_format: ServedFormat = FORMATS.load(names[0])
     return asyncio.run(served_format.read(path, server))
 
 
 def as_json_lines(tasks: Sequence[Task], attempts: bool = False) -> str:
-    """Tasks as the JSON lines that `load_tasks` reads; with recorded `attempts` those that `load_traces` reads."""
+    """Return tasks as JSON lines for `load_tasks`. With `attempts`, include the recorded attempts, for
+    `load_traces`."""
     leave_out = None if attempts else {"recorded"}
     values = (TASK.dump_python(task, mode="json", exclude=leave_out, exclude_defaults=True) for task in tasks)
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
 
 
 def matching_formats(path: Path) -> list[str]:
-    """The formats that match the first records of a file; none if it is malformed, or holds tasks already."""
+    """Return the formats that match the first records of a file. Empty if the file is malformed or holds tasks
+    already."""
     try:
         record = _fields_of(read_records(path))
     except TaskFileError:
@@ -154,11 +155,11 @@ def matching_formats(path: Path) -> list[str]:
 
 
 def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
-    """The fields of the first records, each with its first value: one record may have empty cells."""
-    found: dict[str, Any] = {}
-    for _, record in islice(records, FIRST):
-        found = {**record, **found}
-    return found
+    """Return the fields of the first records, each with its first value, because one record may have empty cells."""
+    fields: dict[str, Any] = {}
+    for _, record in islice(records, SAMPLED_RECORDS):
+        fields = {**record, **fields}
+    return fields
 
 
 def _matches(record: Record) -> list[str]:
@@ -171,15 +172,13 @@ def _detect_format(record: Record, path: Path | str) -> str:
     if len(matches) == 1:
         return matches[0]
     if "input" in record:
-        raise UsageError(
-            "tasks.unknown_format", f"{path}: the file already holds tasks, so there is nothing to convert"
-        )
+        raise UsageError("tasks.unknown_format", f"{path}: the file already holds tasks and needs no conversion")
     fields = field_names(record)
     if not matches:
         raise TaskFileError(
             "tasks.unknown_format",
-            f"{path}: the fields of its first records ({fields}) match no known format; name one with `format` "
-            f"({', '.join(FORMATS.names())}), or read the file as it is with `fields=input=NAME,target=NAME`",
+            f"{path}: the fields of the first records ({fields}) match no format; name one with `format` "
+            f"({', '.join(FORMATS.names())}), or read the file unconverted with `fields=input=NAME,target=NAME`",
         )
     raise TaskFileError(
         "tasks.ambiguous_format", f"{path}: its fields ({fields}) match {' and '.join(matches)}; name one with `format`"
@@ -193,20 +192,21 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
-        # Of what is inside the field, the places in lists; pydantic's names of types say nothing to a user.
+        # Keep the field and list positions. The names of pydantic's types, which `loc` also holds, mean nothing to a
+        # user.
         field, *inner = (str(part) for part in first["loc"] if part == first["loc"][0] or isinstance(part, int))
-        known = [field, *(other for other, name in kind.names.items() if name == field)]
+        aliases = [field, *(alias for alias, name in kind.names.items() if name == field)]
         if first["type"] == "missing" and not inner:
-            named = " or ".join(map(repr, known))
+            named = " or ".join(map(repr, aliases))
             raise TaskFileError(
                 "tasks.missing_field", f"{where}: field {named} is missing; the record has {field_names(record)}"
             ) from None
-        field = next((name for name in known if name in record), field)
+        field = next((name for name in aliases if name in record), field)
         value = type_name(record.get(field))
-        said = (
+        reason = (
             f"field {'.'.join((field, *inner))!r}: {first['msg'].removeprefix('Value error, ')} (the field is {value})"
         )
-        raise TaskFileError("tasks.invalid_field", f"{where}: {said}") from None
+        raise TaskFileError("tasks.invalid_field", f"{where}: {reason}") from None
     except ValueError as error:
         raise TaskFileError("tasks.invalid_field", f"{where}: {error}") from None
     if task is not None and not task.input.strip():
@@ -215,7 +215,8 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
 
 
 def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
-    """Move a preamble that all tasks share to the instructions; different ones go before each task's input."""
+    """Move a preamble that all tasks share to the instructions. If preambles differ, prepend each to its task's
+    input."""
     preambles = [task.meta.get("preamble", "") for task in tasks]
     bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
     if len(set(preambles)) == 1:

@@ -1,7 +1,7 @@
-"""Reads files of tasks: a record, of any kind of file that `records` reads, is a task.
+"""Loader of task files. Each record of a file is one task.
 
-A file comes from outside, so every error names file, line or record, and field. No task is returned before the last
-record is read, so that nothing is paid for a file that is bad halfway.
+A task file is untrusted input, so every error names the file, the line or record, and the field. The whole file is read
+before any task is returned, so that no model call is paid for a file with an error halfway.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from practicum.tasks.scoring.rules import normalise, target_fault
 BY_POSITION = re.compile(
     r"(?:(?:line|record)-\d+|asked-\d+'*|.+\.(?:json|jsonl|ndjson|traj|parquet)(?:\.gz)?:[\d.]+)(?:#\d+)?"
 )
-"""Ids by position: of a record or a trace in its file, or of a query in its run. The next file, or run, gives them to
-others."""
+"""Pattern of ids that are positions: of a record or trace in its file, or of a query in its run. Another file or run
+assigns the same ids to other tasks."""
 
 MAX_CHOICES = 1000
-"""More distinct targets than this are open answers rather than choices."""
+"""Maximum number of choices. More distinct targets are treated as open answers."""
 
 MAX_CHOICE = 80
-"""A target of more characters is an open answer rather than a choice."""
+"""Maximum length of a choice (characters). A longer target is treated as an open answer."""
 
 
 class _Fields(BaseModel):
-    """A record with the names of our fields. Strict, so that no number is silently taken for a text."""
+    """Record with practicum's field names. Strict, so that a number is never silently read as a string."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -47,14 +47,13 @@ class _Fields(BaseModel):
 
 
 def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> list[Task]:
-    """The tasks of a file, in order; a record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`, and the kinds of
-    files are those of `practicum.tasks.records`.
+    """Load the tasks of a file, in order. A record is `{"id"?, "input", "target"?, "meta"?, "trust"?}`. For the
+    supported file formats see `practicum.tasks.records`.
 
-    `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. Other keys of a
-    record are kept in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in JSON.
-    A record without an id is named by its place ("line-7" or "record-7"; the first is 1, blank lines count). `trust`
-    says where the tasks come from, unless a record says that it is less trusted: what is learned from others than one's
-    own waits for review.
+    `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. The other keys of a
+    record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in
+    JSON. The id of a record without one is its place ("line-7" or "record-7"; counted from 1, blank lines included).
+    `trust` is the trust level of the tasks; a record can only lower it. Lessons from tasks below "own" wait for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
@@ -67,12 +66,12 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
     keys |= fields or {}
     names: set[str] = set()
 
-    def placed() -> Iterator[tuple[str, Task]]:
+    def tasks_by_place() -> Iterator[tuple[str, Task]]:
         for place, record in read_records(Path(path)):
             names.update(record)
             yield place, _parse_task(record, keys, path, place, trust)
 
-    tasks = unique_tasks(placed(), path)
+    tasks = unique_tasks(tasks_by_place(), path)
     if not tasks:
         raise TaskFileError(
             "tasks.empty",
@@ -83,7 +82,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
         if key not in names:
             raise TaskFileError(
                 "tasks.missing_field",
-                f"{path}: no record has a field {key!r}, which `fields` reads as {name!r}",
+                f"{path}: no record has the field {key!r} that `fields` uses as {name!r}",
                 file=str(path),
                 field=key,
             )
@@ -91,14 +90,14 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
 
 
 def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[Task]:
-    """The tasks of records at their places. Raises TaskFileError for an id that two records have."""
+    """Return the tasks of (place, task) pairs. Raises TaskFileError if two tasks have the same id."""
     places: dict[str, str] = {}
     tasks = []
     for place, task in placed:
         if (first := places.setdefault(task.id, place)) != place:
             raise TaskFileError(
                 "tasks.duplicate_id",
-                f"{path} {place}: id {task.id!r} was already used in {first}; ids must differ",
+                f"{path} {place}: id {task.id!r} is already used in {first}; ids must be unique",
                 file=str(path),
                 place=place,
                 id=task.id,
@@ -110,15 +109,15 @@ def unique_tasks(placed: Iterable[tuple[str, Task]], path: Path | str) -> list[T
 def require_targets(
     tasks: Sequence[Task], scorer_name: str, path: Path | str, choices: Sequence[str] | None = None
 ) -> None:
-    """Check that the scorer can use the target of every task, before anything is paid for. Raises TaskFileError, naming
-    the first task whose target is missing, cannot be used (a broken pattern, no number) or is not among `choices`."""
-    known = {normalise(choice) for choice in choices or ()}
+    """Check that the scorer can use the target of every task, before any call is paid. Raises TaskFileError for the
+    first task whose target is missing, unusable (an invalid pattern, text without a number) or not among `choices`."""
+    allowed = {normalise(choice) for choice in choices or ()}
     for task in tasks:
         if task.target is None:
             raise TaskFileError(
                 "tasks.no_target",
                 f'{path}: task {task.id!r} has no target, which scorer {scorer_name!r} needs; add "target", '
-                "name its field with `fields=target=NAME`, or choose a scorer that needs none",
+                "name its field with `fields=target=NAME`, or choose a scorer that needs no target",
                 file=str(path),
                 task=task.id,
                 scorer=scorer_name,
@@ -131,7 +130,7 @@ def require_targets(
                 task=task.id,
                 scorer=scorer_name,
             )
-        if known and normalise(task.target) not in known:
+        if allowed and normalise(task.target) not in allowed:
             raise TaskFileError(
                 "tasks.invalid_target",
                 f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
@@ -143,15 +142,15 @@ def require_targets(
 
 
 def require_meta(tasks: Sequence[Task], scorer_name: str, path: Path | str) -> None:
-    """Check that the `meta` of every task holds what the scorer needs, before anything is paid for. Raises
-    TaskFileError, naming the first task that lacks it."""
+    """Check that the `meta` of every task holds the data that the scorer needs, before any call is paid. Raises
+    TaskFileError for the first task that lacks it."""
     for task in tasks:
         if fault := meta_fault(scorer_name, task.meta):
             raise TaskFileError("tasks.missing_field", f"{path}: task {task.id!r} {fault}")
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """`"input=context,target=answer"` as a mapping for `load_tasks`. Raises UsageError for text of another form."""
+    """Parse `"input=context,target=answer"` into a mapping for `load_tasks`. Raises UsageError for other text."""
     fields: dict[str, str] = {}
     for part in text.split(","):
         name, _, key = (piece.strip() for piece in part.partition("="))
@@ -162,31 +161,31 @@ def parse_fields(text: str) -> dict[str, str]:
                 setting="fields",
             )
         if name in fields:
-            raise UsageError("settings.invalid", f"`fields={text}`: {name!r} is given twice", setting="fields")
+            raise UsageError("settings.invalid", f"`fields={text}`: {name!r} is set twice", setting="fields")
         fields[name] = key
     return fields
 
 
 def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
-    """The distinct targets of tasks to learn from, sorted, for `--choices auto`.
+    """Return the sorted distinct targets of the training tasks, for `--choices auto`.
 
-    Raises UsageError if there are fewer than two, or if they are open answers: more than MAX_CHOICES, one longer than
-    MAX_CHOICE or of several lines, or each found in fewer than two tasks on average.
+    Raises UsageError if there are fewer than two, or if the targets are open answers: more than MAX_CHOICES, one longer
+    than MAX_CHOICE or with several lines, or fewer than two tasks per target on average.
     """
     targets = Counter(task.target for task in tasks if task.target is not None)
     choices = sorted(targets)
-    advice = "; leave out `choices` if answers are open, else list them (`choices=a,b,c`)"
+    advice = "; omit `choices` if answers are open, or list the choices (`choices=a,b,c`)"
     if len(choices) < 2:
-        found = f"only {choices[0]!r}" if choices else "no target"
-        raise UsageError("choices.unsuitable", f"`choices=auto`: the tasks to learn from have {found}{advice}")
+        targets_text = f"only the target {choices[0]!r}" if choices else "no target"
+        raise UsageError("choices.unsuitable", f"`choices=auto`: the training tasks have {targets_text}{advice}")
     if long := next((text for text in choices if len(text) > MAX_CHOICE or "\n" in text), None):
         raise UsageError(
-            "choices.unsuitable", f"`choices=auto`: the target {long[:40]!r}… is too long for a choice{advice}"
+            "choices.unsuitable", f"`choices=auto`: target {long[:40]!r}… is too long for a choice{advice}"
         )
     if len(choices) > min(MAX_CHOICES, targets.total() / 2):
         raise UsageError(
             "choices.unsuitable",
-            f"`choices=auto`: {len(choices)} different targets in {targets.total()} tasks are too many for "
+            f"`choices=auto`: {len(choices)} distinct targets in {targets.total()} tasks are too many for "
             f"choices{advice}",
         )
     return tuple(choices)
@@ -195,7 +194,7 @@ def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
 def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, place: str, trust: Trust) -> Task:
     where = f"{path} {place}"
     if keys["input"] not in record:
-        hint = "name the field to read with `fields=input=NAME`"
+        hint = "name the input field with `fields=input=NAME`"
         raise TaskFileError(
             "tasks.missing_field",
             f"{where}: field {keys['input']!r} is missing; the record has {field_names(record)}: {hint}",
@@ -207,11 +206,11 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         values = _Fields.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        wanted, found = _Fields.model_fields[name].description, type_name(record[keys[name]])
-        found = f"{record[keys[name]]!r:.40}" if name == "trust" else found
+        expected, actual = _Fields.model_fields[name].description, type_name(record[keys[name]])
+        actual = f"{record[keys[name]]!r:.40}" if name == "trust" else actual
         raise TaskFileError(
             "tasks.invalid_field",
-            f"{where}: field {keys[name]!r} must be {wanted}, not {found}",
+            f"{where}: field {keys[name]!r} must be {expected}, not {actual}",
             file=str(path),
             place=place,
             field=keys[name],
@@ -225,7 +224,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         trust=least(trust, values.trust or "own"),
     )
     if not task.input.strip():
-        hint = f"the record has {field_names(record)}: fill it, or name another field with `fields=input=NAME`"
+        hint = f"the record has {field_names(record)}: add a text, or name another field with `fields=input=NAME`"
         raise TaskFileError(
             "tasks.missing_field",
             f"{where}: field {keys['input']!r} is empty; {hint}",
@@ -236,14 +235,14 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
     if not task.id.strip():
         raise TaskFileError(
             "tasks.missing_field",
-            f"{where}: field {keys['id']!r} is empty; give an id or omit the field",
+            f"{where}: field {keys['id']!r} is empty; set an id or omit the field",
             file=str(path),
             place=place,
             field=keys["id"],
         )
     tags = task.meta.get("tags", "")
     if not isinstance(tags, str) and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
-        # Tags become sources ("tag:..."), by which a user can have things forgotten.
+        # Tags become sources ("tag:..."), which `forget` accepts.
         raise TaskFileError(
             "tasks.invalid_field",
             f"{where}: field 'tags' must be a string or a list of strings, not {type_name(tags)}",

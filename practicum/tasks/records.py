@@ -1,8 +1,8 @@
-"""From a file to its records, as data sets are published: bytes, unpacked; what they hold; its records.
+"""Reader of the records of a data file.
 
-What a file holds is told from its content, never from its name: JSON lines, JSON values one after another, a JSON
-array, an object around one, CSV, parquet or arrow, each as it is or in gzip. A file comes from outside: what it unpacks
-to is bounded, and every error says where in it something is wrong.
+The file format is detected from the content, never from the file name: JSON lines, consecutive JSON values, a JSON
+array, an object with one list of objects, CSV, parquet or arrow, each plain or gzipped. A file is untrusted input: its
+unpacked size is limited, and every error names the position in the file.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ from practicum.core.requirements import pip_install
 from practicum.core.words import one_line, quantity
 
 MOST_RECORDS = 1_000_000
-"""More records than this are not read: a small file may unpack to any number of them."""
+"""Maximum number of records of a file, because a small file may unpack to any number."""
 
-FIRST = 20
-"""Records that tell what a file holds."""
+SAMPLED_RECORDS = 20
+"""Number of records from which the format of a file is detected."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""The names of lettered choices."""
+"""Letters of choices."""
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 
 _BATCH = 1000
-"""Rows of a table that are unpacked at once."""
+"""Rows of a table that are unpacked in one batch."""
 
-_TOO_LARGE = f"{{}}: it unpacks to more than {MOST_BYTES // 2**20:,} MB; write those records to use to a file"
+_TOO_LARGE = f"{{}}: unpacks to more than {MOST_BYTES // 2**20:,} MB; write the records that you need to a smaller file"
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and fields of each record of a file, or of a folder that `datasets.save_to_disk` wrote. The place is
-    "line 7" in JSON lines and CSV, where a record begins, else "record 7"; both count from 1.
+    """Yield the place and the fields of each record of a file, or of a folder that `datasets.save_to_disk` wrote. The
+    place is "line 7" in JSON lines and CSV (the first line of the record), and "record 7" in other formats. Both count
+    from 1.
 
-    A cell of a table that is empty, null or no number is a field that the record does not have. Raises TaskFileError
-    where something cannot be read, after the records before it.
+    A table cell that is empty, null or not a number (NaN) is omitted from its record. Raises TaskFileError for
+    unreadable content, after yielding the records before it.
     """
     for number, (place, record) in enumerate(_values(path)):
         if number == MOST_RECORDS:
             raise TaskFileError(
                 "tasks.too_large",
-                f"{path}: it has more than {MOST_RECORDS:,} records; write those to use to a file",
+                f"{path}: more than {MOST_RECORDS:,} records; write the records that you need to a smaller file",
                 file=str(path),
                 limit=MOST_RECORDS,
             )
@@ -73,7 +74,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
+    """Return the text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
     return _utf8(_content(path), path).decode()
 
 
@@ -93,23 +94,23 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file, unpacked if they are gzip. Raises TaskFileError."""
+    """Return the bytes of a file, unpacked if gzipped. Raises TaskFileError."""
     try:
         raw = read_bytes(path)
     except IsADirectoryError:
         parts = sorted(state.parent for state in path.glob("*/state.json"))
-        advice = f"give one of its parts, such as {parts[0]}" if parts else "give the path of a file of tasks"
+        advice = f"pass one of its splits, such as {parts[0]}" if parts else "pass the path of a task file"
         raise TaskFileError("tasks.not_found", f"{path}: is a folder; {advice}", file=str(path)) from None
     except FileNotFoundError:
         raise TaskFileError(
-            "tasks.not_found", f"{path}: no such file; give the path of a file of tasks", file=str(path)
+            "tasks.not_found", f"{path}: no such file; pass the path of a task file", file=str(path)
         ) from None
     except OSError as error:
         raise TaskFileError("tasks.unreadable", f"{path}: cannot be read ({error.strerror})", file=str(path)) from None
     if archive := next((kind for magic, kind in _ARCHIVES.items() if raw.startswith(magic)), None):
         raise TaskFileError(
             "tasks.unknown_format",
-            f"{path}: is packed as {archive}, which is not read; unpack it and give the file itself",
+            f"{path}: {archive} files are not supported; unpack it and pass the unpacked file",
             file=str(path),
         )
     if not raw.startswith(b"\x1f\x8b"):
@@ -119,7 +120,7 @@ def _content(path: Path) -> bytes:
             content = packed.read(MOST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise TaskFileError(
-            "tasks.damaged", f"{path}: the gzip is damaged ({error}); download or copy the file again", file=str(path)
+            "tasks.damaged", f"{path}: damaged gzip file ({error}); download or copy the file again", file=str(path)
         ) from None
     if len(content) > MOST_BYTES:
         raise TaskFileError("tasks.too_large", _TOO_LARGE.format(path))
@@ -127,7 +128,7 @@ def _content(path: Path) -> bytes:
 
 
 def _utf8(content: bytes, path: Path) -> bytes:
-    """The bytes of a UTF-8 text without a byte order mark. Raises TaskFileError for others."""
+    """Remove the byte order mark of a UTF-8 text. Raises TaskFileError for other text."""
     try:
         content.decode()
     except UnicodeDecodeError as error:
@@ -147,7 +148,7 @@ def _json(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
             if len(head) == 1 or not _is_object(head[1][1]):
                 yield from _one_after_another(content.rstrip().decode(), path)
                 return
-            # These are JSON lines, the first of which is broken.
+            # The content is JSON lines, and the first line is malformed.
         else:
             yield from _members(document, f"line {head[0][0]}", path)
             return
@@ -163,45 +164,45 @@ def _is_object(line: bytes) -> bool:
 
 
 def _parsed(text: str | bytes, number: int, path: Path) -> Any:
-    """The JSON value that begins on line `number`."""
+    """Parse a JSON value that begins on line `number`."""
     try:
-        # Unlike `json`, this refuses NaN and halves of surrogate pairs, which neither a store nor a server accepts.
+        # Unlike `json`, this rejects NaN and unpaired surrogates, which neither a store nor a server accepts.
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         reason, _, place = str(error).partition(" at line ")
         line, _, column = place.partition(" column ")
         where = f"{path} line {number + int(line or 1) - 1}"
-        known = "known are JSON lines, a JSON array of objects, CSV with a header, parquet and arrow"
+        supported = "supported are JSON lines, a JSON array of objects, CSV with a header, parquet and arrow"
         raise TaskFileError(
-            "tasks.malformed", f"{where}: not JSON ({reason} at column {column or 1}); {known}"
+            "tasks.malformed", f"{where}: not JSON ({reason} at column {column or 1}); {supported}"
         ) from None
 
 
 def _one_after_another(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """JSON values that may take several lines, with nothing but white space between them."""
+    """Yield consecutive JSON values, each on one or more lines, separated by white space only."""
     decoder, begin = json.JSONDecoder(), re.compile(r"[^ \t\r\n]")
     end, line = 0, 1
     for number in count(1):
-        found = begin.search(text, end)
-        if found is None:
+        match = begin.search(text, end)
+        if match is None:
             return
-        line, start = line + text.count("\n", end, found.start()), found.start()
+        line, start = line + text.count("\n", end, match.start()), match.start()
         try:
             _, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            end = len(text)  # the stricter parser says what is wrong
+            end = len(text)  # `_parsed` reports the error
         yield f"record {number}", _parsed(text[start:end], line, path)
         line += text.count("\n", start, end)
 
 
 def _members(document: Any, place: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """The records of one JSON document: an array, an object around one list of objects, or a record."""
+    """Yield the records of a JSON document: an array, an object with one list of objects, or a single record."""
     if isinstance(document, dict) and "input" not in document:
         lists = [name for name, value in document.items() if isinstance(value, list) and _are_objects(value)]
         if len(lists) > 1:
             names = field_names(dict.fromkeys(lists))
             raise TaskFileError(
-                "tasks.ambiguous_format", f"{path}: it has lists of records in {names}; write the one to use to a file"
+                "tasks.ambiguous_format", f"{path}: several fields hold records ({names}); write one of them to a file"
             )
         document = document[lists[0]] if lists else document
     if isinstance(document, list):
@@ -215,17 +216,17 @@ def _are_objects(values: list[Any]) -> bool:
 
 
 def _delimiter(content: bytes) -> str | None:
-    """The sign that divides each of the first records of CSV into the same columns, else the one that divides the first
-    into most; None if none divides it."""
+    """Detect the delimiter of CSV: the character that splits all of the first records into the same number of columns,
+    else the character that splits the first record into most columns. None if no character splits it."""
 
     line = content.lstrip().partition(b"\n")[0].decode()
 
     def columns(delimiter: str) -> tuple[bool, int]:
-        found = []
-        with suppress(csv.Error):  # the record is named when it is read
-            for row in filter(None, islice(_reader(content, delimiter), FIRST)):
-                found.append(len(row))
-        return len({*found}) == 1 and found[0] > 1, found[0] if found else line.count(delimiter) + 1
+        counts = []
+        with suppress(csv.Error):  # reading the record raises an error that names it
+            for row in filter(None, islice(_reader(content, delimiter), SAMPLED_RECORDS)):
+                counts.append(len(row))
+        return len({*counts}) == 1 and counts[0] > 1, counts[0] if counts else line.count(delimiter) + 1
 
     best = max(",\t;", key=columns)
     return best if columns(best)[1] > 1 else None
@@ -236,7 +237,7 @@ def _reader(content: bytes, delimiter: str) -> Any:
 
 
 def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The records of CSV, with the names of its header."""
+    """Yield the records of CSV, with the header's names as fields."""
     reader = _reader(content, delimiter)
     names: list[str] = []
     ended = 0
@@ -247,14 +248,14 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
                 continue
             lettered = len(row) > 3 and row[-1].strip() in tuple(LETTERS[: len(row) - 2])
             if not names and lettered and "question" not in map(str.lower, row):
-                # MMLU's own files have no header: a question, its choices, the letter of one.
+                # MMLU's files have no header. Their columns: the question, its choices, the letter of the right choice.
                 names = ["question", *LETTERS[: len(row) - 2], "answer"]
             elif not names:
                 names = row
                 if twice := next((name for name in names if name and names.count(name) > 1), None):
                     raise TaskFileError(
                         "tasks.malformed",
-                        f"{path} {place}: two columns have the name {twice[:40]!r}; names must differ",
+                        f"{path} {place}: two columns are named {twice[:40]!r}; names must be unique",
                         file=str(path),
                         place=place,
                     )
@@ -263,29 +264,29 @@ def _rows(content: bytes, delimiter: str, path: Path) -> Iterator[tuple[str, dic
                 header = field_names(dict.fromkeys(names))
                 raise TaskFileError(
                     "tasks.malformed",
-                    f"{path} {place}: {quantity(len(row), 'column')}, not the {len(names)} of {header}",
+                    f"{path} {place}: {quantity(len(row), 'column')}, expected {len(names)} ({header})",
                     file=str(path),
                     place=place,
                 )
-            # A column without a name is an index, as pandas writes it.
+            # A column without a name is an index column of pandas.
             yield place, {name: cell for name, cell in zip(names, row, strict=True) if name and cell}
     except csv.Error as error:
         raise TaskFileError(
             "tasks.malformed",
-            f"{path} line {ended + 1}: not CSV ({error}); check the quotes from there on",
+            f"{path} line {ended + 1}: not CSV ({error}); check the quotes in this line and after it",
             file=str(path),
             place=f"line {ended + 1}",
         ) from None
 
 
 def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of parquet and arrow."""
+    """Yield the rows of parquet and arrow files."""
     try:
         import pyarrow
         from pyarrow import ipc, parquet
     except ImportError:
         raise TaskFileError(
-            "extra.missing", f"{path}: parquet and arrow need a package: {pip_install('parquet')}"
+            "extra.missing", f"{path}: reading parquet and arrow needs a package: {pip_install('parquet')}"
         ) from None
     size = number = 0
     for part in parts:
@@ -301,13 +302,13 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
                 schema = batches.schema
             if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
                 raise TaskFileError(
-                    "tasks.malformed", f"{path}: two columns have the name {twice[:40]!r}; names must differ"
+                    "tasks.malformed", f"{path}: two columns are named {twice[:40]!r}; names must be unique"
                 )
             classes = _class_names(schema.metadata)
             for batch in batches:
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, _BATCH):
-                    # Through JSON, because a row holds dates, decimals and numbers that are none.
+                    # Convert to JSON and back, because a row may hold dates, decimals and NaN.
                     rows = as_json(batch.slice(start, _BATCH).to_pylist())
                     if (size := size + len(rows)) > MOST_BYTES:
                         raise TaskFileError("tasks.too_large", _TOO_LARGE.format(path))
@@ -318,21 +319,21 @@ def _table(parts: Iterable[bytes], path: Path) -> Iterator[tuple[str, dict[str, 
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             reason = one_line(error, 200)
             raise TaskFileError(
-                "tasks.damaged", f"{path} after record {number}: damaged or of an unknown kind ({reason})"
+                "tasks.damaged", f"{path} after record {number}: damaged or unsupported table ({reason})"
             ) from None
 
 
 def as_json(rows: list[dict[str, Any]]) -> bytes:
-    """The rows of a table as a JSON list: times and decimals as text, numbers that are none as null, bytes that are no
-    text in base64."""
+    """Return the rows of a table as a JSON list: times and decimals as text, NaN and infinity as null, bytes as text.
+    If any bytes are not UTF-8, all bytes are in base64."""
     try:
         return to_json(rows, inf_nan_mode="null", fallback=str)
-    except PydanticSerializationError:  # bytes that are no text, such as a picture
+    except PydanticSerializationError:  # bytes that are not text, such as a picture
         return to_json(rows, inf_nan_mode="null", fallback=str, bytes_mode="base64")
 
 
 def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """By column, the names of the classes that its numbers stand for, which `datasets` writes into a table's schema."""
+    """Return the class names of each column with class labels, from the schema metadata that `datasets` writes."""
     try:
         columns = json.loads((metadata or {})[b"huggingface"])["info"]["features"].items()
         return {name: column["names"] for name, column in columns if "names" in column}
@@ -341,14 +342,14 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]
 
 
 def _named(value: Any, classes: list[str] | None) -> Any:
-    """The name of a class by its number; None for -1, which stands for an unknown one. Other values as they are."""
+    """Return the class name of a label, or None for an unknown class (-1). Return values of other columns unchanged."""
     if classes is None or type(value) is not int:
         return value
     return classes[value] if 0 <= value < len(classes) else None
 
 
 def field_names(record: Mapping[str, Any], most: int = 10) -> str:
-    """The names of a record's fields, for error messages."""
+    """Return the names of a record's fields, for error messages."""
     more = f" and {len(record) - most} more" if len(record) > most else ""
     return (", ".join(repr(key[:40]) for key in list(record)[:most]) or "no fields") + more
 
@@ -357,7 +358,7 @@ _TYPE_NAMES = {dict: "an object", str: "a string", type(None): "null", bool: "tr
 
 
 def type_name(value: Any) -> str:
-    """The type of a JSON value, for error messages."""
+    """Return the type of a JSON value, for error messages."""
     if isinstance(value, list):
         others = [type_name(item) for item in value if not isinstance(item, str)]
         return f"a list with {others[0]}" if others else "a list"

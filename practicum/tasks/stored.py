@@ -1,6 +1,6 @@
-"""The tasks of a run as a sequence that is not held: they are read from the run's table where they are needed.
+"""Sequences of a run's tasks, read from the run's table on demand.
 
-A slice, a shuffled order and a choice are again such a sequence. It holds eight bytes a task at most.
+Slices, shuffles and selections are such sequences too. A sequence holds at most eight bytes per task.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from practicum.tasks.survey import Survey
 
 TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
-READ = 256
-"""Tasks that are read at once."""
+TASKS_PER_QUERY = 256
+"""Tasks per query."""
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
 
 
 class StoredTasks(Sequence[Task]):
-    """The tasks of a split of the run in an open store: all of them, or those at these `positions` of its table, in
-    this order. Reading raises StoreError for a task that is damaged, or gone."""
+    """Tasks of one split of a run in an open store: all, or the tasks at `positions` of the table, in this order.
+    Reading raises StoreError for a damaged or deleted task."""
 
     def __init__(self, store: Store, split: str, positions: Sequence[int] | None = None) -> None:
         self._store, self._split = store, split
@@ -60,34 +60,34 @@ class StoredTasks(Sequence[Task]):
         return map(self._parsed, self.data())
 
     def picked(self, indices: Sequence[int]) -> StoredTasks:
-        """The tasks at these indices, in this order."""
+        """Return the tasks at these indices, in this order."""
         return StoredTasks(self._store, self._split, array("q", (self._positions[i] for i in indices)))
 
     def data(self) -> Iterator[str]:
-        """Each task as JSON."""
+        """Yield each task as JSON."""
         return self._column("data")
 
     def ids(self) -> Iterator[str]:
-        """The id of each task."""
+        """Yield the id of each task."""
         return self._column("task_id")
 
     @cached_property
     def survey(self) -> Survey:
-        """What is known of all these tasks, found in one pass."""
+        """Survey of all tasks, computed in one pass."""
         return Survey.of(self)
 
     @property
     def levels(self) -> set[Trust]:
-        """Whose the tasks of the split are. Unless they were surveyed, the database finds it, without reading each."""
+        """Trust levels of the tasks. Without a survey, they are queried from the database for the whole split."""
         if "survey" in vars(self):
             return self.survey.levels
         data = schema.tasks.c.data
-        # The trust is the last field of a task.
-        ends = {level: data.endswith(f'"trust":"{level}"}}', autoescape=True) for level in LEVELS}
+        # `trust` is the last field of a task's JSON.
+        patterns = {level: data.endswith(f'"trust":"{level}"}}', autoescape=True) for level in LEVELS}
         return {
             level
-            for level, ends_so in ends.items()
-            if self._store.rows(select(data).where(self._mine, ends_so).limit(1))
+            for level, pattern in patterns.items()
+            if self._store.rows(select(data).where(self._mine, pattern).limit(1))
         }
 
     def _parsed(self, data: str) -> Task:
@@ -95,18 +95,21 @@ class StoredTasks(Sequence[Task]):
             return TASK.validate_json(data)
 
     def _all(self) -> Sequence[int]:
-        """The positions of the split, which has gaps where tasks were forgotten."""
+        """Return the positions of the split. Forgotten tasks leave gaps."""
         position = schema.tasks.c.position
-        ends = select(*(function(position) for function in (func.min, func.max, func.count)))
-        ((first, last, count),) = self._store.rows(ends.where(self._mine))
+        bounds = select(*(function(position) for function in (func.min, func.max, func.count)))
+        ((first, last, count),) = self._store.rows(bounds.where(self._mine))
         if not count:
             return range(0)
         if count == last - first + 1:
             return range(first, last + 1)
-        found, block = array("q"), select(position).where(self._mine).order_by(position).limit(READ * READ)
-        while rows := self._store.rows(block.where(position > found[-1]) if found else block):
-            found.extend(row.position for row in rows)
-        return found
+        stored, block = (
+            array("q"),
+            select(position).where(self._mine).order_by(position).limit(TASKS_PER_QUERY * TASKS_PER_QUERY),
+        )
+        while rows := self._store.rows(block.where(position > stored[-1]) if stored else block):
+            stored.extend(row.position for row in rows)
+        return stored
 
     @property
     def _mine(self) -> ColumnElement[bool]:
@@ -114,37 +117,37 @@ class StoredTasks(Sequence[Task]):
         return self._store.mine(table, table.c.split == self._split)
 
     def _column(self, name: str) -> Iterator[str]:
-        for start in range(0, len(self), READ):
-            yield from self._values(name, self._positions[start : start + READ])
+        for start in range(0, len(self), TASKS_PER_QUERY):
+            yield from self._values(name, self._positions[start : start + TASKS_PER_QUERY])
 
     def _values(self, name: str, positions: Sequence[int]) -> list[str]:
-        """The values of a column at these positions, in their order."""
+        """Return the values of a column at these positions, in this order."""
         table = schema.tasks
         query = select(table.c.position, table.c[name]).where(self._mine, table.c.position.in_([*positions]))
-        found: dict[int, str] = {row[0]: row[1] for row in self._store.rows(query)}
-        if missing := [position for position in positions if position not in found]:
+        by_position: dict[int, str] = {row[0]: row[1] for row in self._store.rows(query)}
+        if missing := [position for position in positions if position not in by_position]:
             raise StoreError(
                 "store.changed",
-                f"{self._store.folder}: task {missing[0]} of {self._split} was removed while it was used",
+                f"{self._store.folder}: task {missing[0]} of the split {self._split!r} was deleted while in use",
             )
-        return [found[position] for position in positions]
+        return [by_position[position] for position in positions]
 
 
 def picked(tasks: Sequence[Task], indices: Sequence[int]) -> Sequence[Task]:
-    """The tasks at these indices, in this order; those of a store are read when they are used."""
+    """Return the tasks at these indices, in this order. Stored tasks are read on access."""
     return tasks.picked(indices) if isinstance(tasks, StoredTasks) else [tasks[i] for i in indices]
 
 
 def ids(tasks: Sequence[Task]) -> Iterator[str]:
-    """The id of each task."""
+    """Yield the id of each task."""
     return tasks.ids() if isinstance(tasks, StoredTasks) else (task.id for task in tasks)
 
 
 def levels(tasks: Sequence[Task]) -> set[Trust]:
-    """Whose the tasks are."""
+    """Return the trust levels of the tasks."""
     return tasks.levels if isinstance(tasks, StoredTasks) else {task.trust for task in tasks}
 
 
 def survey(tasks: Sequence[Task]) -> Survey:
-    """What is known of all the tasks; of stored ones it is found once."""
+    """Return the survey of the tasks. It is cached for stored tasks."""
     return tasks.survey if isinstance(tasks, StoredTasks) else Survey.of(tasks)

@@ -1,4 +1,4 @@
-"""What a run has to know of all its tasks before it starts, found in one pass that holds none of them."""
+"""Summary of all tasks of a run, computed before the run starts, in one pass that holds no task."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from practicum.core.views import count_tokens
 
 
 def digest(text: str) -> int:
-    """A number for a text: 63 bits. The odds that two of a million texts share one are 1 to 18 million."""
+    """Return a 63-bit hash of a text. For a million texts, the probability of a collision is 1 in 18 million."""
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") >> 1
 
 
 @dataclass
 class Survey:
-    """What is known of so many (`count`) tasks: whose they are (`levels`), the tokens of the largest input
-    (`longest`), and whether each has a recorded attempt. Ids and inputs are kept as digests: 16 bytes a task."""
+    """Summary of `count` tasks: their trust levels, the tokens of the longest input (`longest`), and whether all have a
+    recorded attempt (`recorded`). Ids and inputs are stored as digests, 16 bytes per task."""
 
     count: int = 0
     levels: set[Trust] = field(default_factory=set)
@@ -52,18 +52,18 @@ class Survey:
 
     @property
     def content(self) -> str:
-        """A digest of the ids and inputs of the tasks, in their order."""
+        """Digest of the ids and inputs of the tasks, in order."""
         return str(self._content.hexdigest())
 
     @property
     def repeated(self) -> int | None:
-        """The position of a task whose id an earlier one has; None if all ids differ."""
+        """Position of the first task whose id occurs before; None if all ids differ."""
         ids = np.frombuffer(self._ids, dtype=np.int64) if self._ids else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
         same = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         return int(order[same + 1].min()) if len(same) else None
 
     def shared(self, inputs: Iterable[str]) -> int:
-        """How many of these inputs are those of tasks."""
-        wanted = np.array([digest(text) for text in inputs], dtype=np.int64)
-        return int(np.isin(wanted, np.frombuffer(self._inputs, dtype=np.int64)).sum()) if self._inputs else 0
+        """Return the number of these inputs that are also inputs of tasks."""
+        digests = np.array([digest(text) for text in inputs], dtype=np.int64)
+        return int(np.isin(digests, np.frombuffer(self._inputs, dtype=np.int64)).sum()) if self._inputs else 0

@@ -92,7 +92,7 @@ def test_a_file_that_is_not_its_authors_is_told_in_one_line(tmp_path: Path, chan
 def test_two_turns_of_one_id_are_refused(tmp_path: Path) -> None:
     (tmp_path / "l.json").write_text(json.dumps([LOCOMO | {"conversation": {"session_1": [ONE], "session_2": [ONE]}}]))
     done = run_command(["bench", "retrieval", "l.json"], tmp_path)
-    assert done.line.startswith("l.json record 1, turn 2: id 'conv-1/D1:1' was already used in record 1, turn 1")
+    assert done.line.startswith("l.json record 1, turn 2: id 'conv-1/D1:1' is already used in record 1, turn 1")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_two_turns_of_one_id_are_refused(tmp_path: Path) -> None:
         ({}, {"meta": {"conv": "a", "evidence": "a2"}}, "'q1' needs the ids of turns as a list in meta.evidence"),
         ({}, {"meta": {"conv": "a", "evidence": ["b1"]}}, "the evidence of 'q1' names 'b1', which is no turn of its"),
         ({}, {"meta": {"conv": "a"}}, "questions.jsonl: no question has evidence to find"),
-        ({"id": "a2"}, {}, "turns.jsonl line 2: id 'a2' was already used in line 1"),
+        ({"id": "a2"}, {}, "turns.jsonl line 2: id 'a2' is already used in line 1"),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(

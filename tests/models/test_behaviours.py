@@ -262,8 +262,8 @@ BAD_OPTIONS: dict[str, tuple[str, str]] = {
     "unknown": ('{"body": {}}', "Extra inputs are not permitted"),
     "a secret": ('{"headers": {"Authorization": "Bearer abcdef"}}', "looks like a secret"),
     "a key of known form": ('{"extra_body": {"x": "AKIAIOSFODNN7EXAMPLE"}}', "holds a secret"),
-    "its own": ('{"extra_body": {"temperature": 1}}', "practicum sets by itself"),
-    "no header": ('{"headers": {"a b": "c"}}', "is no header"),
+    "its own": ('{"extra_body": {"temperature": 1}}', "which practicum sets"),
+    "no header": ('{"headers": {"a b": "c"}}', "is not a valid header"),
     "not set": ('{"headers": {"X-Key": "env:NOT_SET_HERE"}}', "NOT_SET_HERE, which is not set"),
 }
 

@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_errors_in_the_mapping_of_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
-    assert "no record has a field 'anwser', which `fields` reads as 'target'" in fault(path, {"target": "anwser"})
+    assert "no record has the field 'anwser' that `fields` uses as 'target'" in fault(path, {"target": "anwser"})
 
 
 json_values = st.recursive(
@@ -87,7 +87,7 @@ def test_any_bytes_raise_only_task_file_errors(tmp_path_factory: pytest.TempPath
     ("scorer", "target", "choices", "text"),
     [
         ("exact", None, None, "task 'b' has no target, which scorer 'exact' needs"),
-        ("regex", "a(", None, "target of task 'b' is not a pattern of Python's re"),
+        ("regex", "a(", None, "target of task 'b' is not a valid pattern for Python's re"),
         ("numeric", "many", None, "target of task 'b' ('many') holds no number"),
         ("contains", "  ", None, "target of task 'b' is empty"),
         ("choice", "Drft", ["Drift", "1"], "target 'Drft' of task 'b' is not among the choices"),

@@ -53,16 +53,16 @@ def memory() -> Iterator[Any]:
 
 def test_a_run_in_a_store_is_named_as_something_to_copy(memory: Any) -> None:
     memory.pipe({"/bucket/run/practicum.sqlite": b"x", "/bucket/a.jsonl": lines("a")})
-    assert "copy it there" in str(load_traces("memory://bucket").problems[0])
+    assert "copy the run to this machine" in str(load_traces("memory://bucket").problems[0])
 
 
 def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refusal("memory://bucket/none").startswith("memory://bucket/none: there is no such object")
-    assert "there is no such object" in refusal("memory://bucket/*.jsonl")
+    assert refusal("memory://bucket/none").startswith("memory://bucket/none: no such object")
+    assert "no such object" in refusal("memory://bucket/*.jsonl")
     assert "Protocol not known: nowhere" in refusal("nowhere://password@x/y")
-    assert refusal("s3://user:password@bucket/x") == "s3://bucket/x: s3:// needs a package: pip install s3fs"
+    assert refusal("s3://user:password@bucket/x") == "s3://bucket/x: reading s3:// needs a package: pip install s3fs"
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    assert "reading from a store needs a package: pip install " in refusal("s3://bucket/x")
+    assert "reading from an object store needs a package: pip install " in refusal("s3://bucket/x")
 
 
 def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_bucket_is_read_by_name_by_folder_and_by_pattern(store: Any) -> None:
 
 @pytest.mark.parametrize("place", ["nowhere/logs", "bucket/none/", "bucket/none/*.jsonl", "bucket/none.jsonl"])
 def test_a_place_with_nothing_is_named(store: Any, place: str) -> None:
-    assert refusal(f"s3://{place}") == (f"s3://{place}: there is no such object; give the address of stored traces")
+    assert refusal(f"s3://{place}") == f"s3://{place}: no such object; pass the address of stored traces"
 
 
 def test_a_wrong_key_says_where_the_right_one_goes(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_server_that_is_not_there_is_named(store: Any, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("deleted", "it was deleted while it was read"), ("written anew", "it changed while it was read")],
+    [("deleted", "deleted during the read"), ("written anew", "changed during the read")],
 )
 def test_an_object_that_is_changed_while_it_is_read(store: Any, change: str, said: str) -> None:
     raw = lines(*(f"t{n}" for n in range(26)), note="x" * 2**22)

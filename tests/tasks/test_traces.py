@@ -175,7 +175,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / DATABASE_FILE).write_bytes(b"hello\n")
     text = refusal(tmp_path)
-    assert f"{tmp_path.name}/empty: a run without an attempt" in text
+    assert f"{tmp_path.name}/empty: a run without attempts" in text
     assert f"{tmp_path.name}/odd: the run cannot be read: " in text
     assert f"{tmp_path.name}/torn: the run cannot be read" in refusal(tmp_path / "torn").replace(
         "torn: no trace could be read: torn", f"{tmp_path.name}/torn"
@@ -337,7 +337,7 @@ def test_results_that_are_broken_or_have_no_trace_are_reported(write: Write) -> 
     root = path.parents[2]
     write(harbor({"reward": 1}), "b/result.json")
     texts = [str(problem).replace(f"{root}/", "") for problem in load_traces(root).problems]
-    assert texts[0].startswith("a/result.json line 1: JSON that ends too early (EOF")
+    assert texts[0].startswith("a/result.json line 1: truncated JSON (EOF")
     assert texts[1].startswith("a/agent/trajectory.json: the result.json of the trial cannot be read (EOF")
     assert texts[2] == "b/result.json: a Harbor result without an ATIF trajectory below it"
 
@@ -387,7 +387,7 @@ def test_spans_of_several_traces_and_spans_without_messages(write: Write) -> Non
     traces = load_traces(path)
     assert [task.id for task in traces.tasks] == ["a", "b"]
     assert said(traces, path) == [
-        "spans.jsonl line 1: a span without a time keeps its place in the file; 2 times, also on line 2",
+        "spans.jsonl line 1: a span without a time keeps its position in the file; 2 times, also on line 2",
         "spans.jsonl line 4: a span without a trace id is left out",
         "spans.jsonl line 4: 'spans' contains something that is not an object",
         "spans.jsonl line 3: a trace without any text",
@@ -405,7 +405,7 @@ GOOD = json.dumps(chat(ASKED, ANSWERED))
         (b"", "x.json: the file is empty"),
         (b"\n \n", "x.json: the file is empty"),
         (GOOD.encode("utf-16"), "x.json line 1: not UTF-8 text"),
-        (json.dumps(chat(ASKED, ANSWERED), indent=1)[:-8], "x.json line 10: JSON that ends too early (EOF"),
+        (json.dumps(chat(ASKED, ANSWERED), indent=1)[:-8], "x.json line 10: truncated JSON (EOF"),
         (json.dumps(chat(ASKED, ANSWERED), indent=1).encode("latin-1")[:-3] + b"\xff\n", "line 11: not UTF-8 text"),
         ('{\n"a": 1,\n}', "x.json line 3: not JSON (trailing comma at column 1)"),
         ("hello\nworld\n", "x.json line 1: not JSON (expected value at column 1)"),

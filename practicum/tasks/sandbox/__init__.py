@@ -1,1 +1,1 @@
-"""Runs generated code in a process that can reach neither the user's files nor the network."""
+"""Sandbox for generated code: a process without access to the user's files and the network."""

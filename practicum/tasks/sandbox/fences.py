@@ -1,9 +1,9 @@
-"""The script inside the sandbox: raises the fences around its own process, then becomes the generated program.
+"""Script inside the sandbox: sets up the fences around its process, then runs the generated program.
 
-`runner.py` starts it with the standard library and nothing else. The fences are the kernel's, need neither root nor a
-package, and cannot be lowered again: resource limits; a seccomp filter with the system calls that a computing program
-may make; Landlock for the files it may read and write; and, where this user may create them, empty namespaces for
-network and messages. The first three are the minimum: if one is missing nothing is run, unless the job allows it.
+`runner.py` starts it with only the standard library. The fences are kernel features, need neither root nor a package,
+and cannot be removed by the program: resource limits; a seccomp filter of the allowed system calls; Landlock for the
+files that the program may read and write; and, if this user may create them, empty namespaces for network and messages.
+The first three are the minimum: if one is missing nothing is run, unless the job allows it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 
 Job = dict[str, Any]
 MISSING = 120
-"""The exit code when a fence of the minimum could not be raised and nothing was run."""
+"""Exit code if a fence of the minimum is missing and nothing was run."""
 
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The column in the tables below, and the kernel's number for the machine (AUDIT_ARCH)."""
+"""Machine → (its column in the tables below, the kernel's number for the machine (AUDIT_ARCH))."""
 
-# Each is name:x86_64:aarch64. These calls compute, read and write files, and use threads. Not listed: calls that refer
+# Format: name:x86_64:aarch64. These calls compute, read and write files, and use threads. Not listed: calls that refer
 # to other processes, mounts, keys, clocks, modules, or memory that outlives the process.
 ALLOWED = """
 read:0:63 write:1:64 readv:19:65 writev:20:66 pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70
@@ -54,23 +54,24 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not restrict these, so they do nothing and report success: copying a file also copies its mode.
+# Landlock does not restrict these, so they do nothing. They report success, because copying a file also copies its
+# mode.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
 # Landlock does not restrict file attributes either, and fallocate takes disk space faster than the watcher checks.
-# These fail as on a file system that does not support them (the C library then writes the space instead).
+# These calls fail as on a file system that does not support them (for fallocate, the C library then writes zeros).
 ABSENT = """
 fallocate:285:47
 setxattr:188:5 lsetxattr:189:6 fsetxattr:190:7 getxattr:191:8 lgetxattr:192:9 fgetxattr:193:10 listxattr:194:11
 llistxattr:195:12 flistxattr:196:13 removexattr:197:14 lremovexattr:198:15 fremovexattr:199:16
 """
-# These stop the program: they are what the sandbox has to prevent.
+# These stop the program, because the sandbox must prevent them.
 STOPPED = """
 socket:41:198 connect:42:203 bind:49:200 listen:50:201 accept:43:202 accept4:288:242 fork:57: vfork:58: execve:59:221
 execveat:322:281 ptrace:101:117 tkill:200:130
 """
-# These depend on their arguments, see `_argument_filter`.
+# These are allowed for some arguments, see `_argument_filter`.
 BY_ARGUMENTS = """
 open:2: openat:257:56 clone:56:220 kill:62:129 tgkill:234:131 socketpair:53:199 prlimit64:302:261 fcntl:72:25
 ioctl:16:29
@@ -83,13 +84,13 @@ LOAD, JUMP_EQUAL, JUMP_AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 
 READ_FILE, READ_DIR, WRITE_FILE, TRUNCATE, IOCTL_DEV = 1 << 2, 1 << 3, 1 << 1, 1 << 14, 1 << 15
 OWN_FOLDER = sum(1 << bit for bit in (1, 2, 3, 4, 5, 7, 8, 10, 12))
-"""Rights in its own folder: write, read, list, remove and make files, folders, pipes and links, not devices."""
+"""Rights in the program's folder: write, read, list, remove and make files, folders, pipes and links, not devices."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(job: Job) -> None:
-    """Raise the fences, report missing ones on the status pipe, and run the program."""
+    """Set up the fences, report missing fences on the status pipe, and run the program."""
     os.chdir(job["folder"])
     status = job["status"]
     missing = raise_fences(job)
@@ -101,7 +102,7 @@ def main(job: Job) -> None:
 
 
 def raise_fences(job: Job) -> dict[str, str]:
-    """Raise all fences. Returns the missing ones of the minimum, each with the reason."""
+    """Set up all fences. Return the missing fences of the minimum, each with the reason."""
     missing: dict[str, str] = {}
     steps: dict[str, Callable[[], None]] = {
         "limits": lambda: set_limits(job),
@@ -113,16 +114,16 @@ def raise_fences(job: Job) -> dict[str, str]:
     for name, step in steps.items():
         try:
             if sys.platform != "linux" and name != "limits":
-                raise OSError("only Linux has it")
+                raise OSError("only available on Linux")
             step()
         except (OSError, ValueError, AttributeError) as error:
-            if name != "namespaces":  # which only repeat what the other fences do
+            if name != "namespaces":  # they only add to the protection of the other fences
                 missing[name] = str(error)
     return missing
 
 
 def set_limits(job: Job) -> None:
-    """Limit CPU time, memory, the size of files and the number of open ones; allow no core dumps."""
+    """Limit CPU time, memory, file size and the number of open files; disable core dumps."""
     cpu = int(job["cpu"])
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (job["folder_bytes"],) * 2)
@@ -132,13 +133,13 @@ def set_limits(job: Job) -> None:
 
 
 def enter_namespaces() -> None:
-    """Enter an empty network (without a loopback) and empty message queues; a user namespace makes that possible."""
+    """Enter empty namespaces for network (without loopback) and message queues. This needs a user namespace."""
     new_user, new_net, new_ipc = 0x10000000, 0x40000000, 0x08000000
     _checked(libc.unshare(new_user | new_net | new_ipc), "unshare")
 
 
 def drop_privileges(parent: int) -> None:
-    """Give up all capabilities for good, even as root; die with the parent."""
+    """Drop all capabilities permanently, even as root, and make the kernel kill this process if the parent dies."""
     set_death_signal, no_new_privileges = 1, 38
     _checked(libc.prctl(set_death_signal, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
@@ -149,17 +150,17 @@ def drop_privileges(parent: int) -> None:
 
 
 def restrict_files(folder: str) -> None:
-    """Allow to write in the own folder and to read Python's library, and nothing else (landlock(7))."""
+    """Allow only writing in the program's folder and reading Python's library (landlock(7))."""
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     _checked(version, "Landlock")
     supported = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
-    network = scopes = 3  # no binding or connecting; no signals or abstract sockets across the fence
+    network = scopes = 3  # forbid binding and connecting, and signals and abstract sockets to other processes
     sizes = {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}
     attributes = struct.pack("=QQQ", supported, network, scopes)[: sizes.get(version, 24)]
     rules = libc.syscall(create, attributes, ctypes.c_size_t(len(attributes)), 0)
     _checked(rules, "Landlock")
-    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # 13: move files between its own folders
+    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # 13: move files between its folders
     allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & supported}
     allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR)
     for path, rights in allowed.items():
@@ -173,17 +174,18 @@ def restrict_files(folder: str) -> None:
 
 
 def readable_paths() -> set[str]:
-    """What Python needs from the machine: its library, the system's, random numbers, time zones."""
+    """Return the paths that Python needs: its library, system libraries, random numbers, time zones."""
     system = "/lib /lib64 /usr/lib /usr/lib64 /usr/share/zoneinfo /etc/localtime /etc/ld.so.cache"
     devices = "/dev/urandom /dev/random /dev/zero"
     return {os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"), *system.split(), *devices.split()}
 
 
 def filter_system_calls() -> None:
-    """Allow only the system calls above (seccomp(2)); others do not exist, and those in STOPPED end the program."""
+    """Allow only the system calls above (seccomp(2)). Calls in STOPPED end the program; others fail as
+    unimplemented."""
     machine = os.uname().machine
     if machine not in ARCHES:
-        raise OSError(f"no list of system calls for {machine}")
+        raise OSError(f"no list of system calls for the machine type {machine}")
     column, arch = ARCHES[machine]
     code = _filter_program(column, arch, os.getpid())
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
@@ -211,7 +213,7 @@ def _filter_program(column: int, arch: int, pid: int) -> list[BpfInstruction]:
 
 
 def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
-    """Instructions that decide by the arguments of a call. They always end in a verdict."""
+    """Return instructions that decide by the arguments of a call. They always end in a verdict."""
     refused, a_thread, truncate, access = ERRNO | EPERM, 0x10000, 0x200, 3
     match name:
         case "clone":
@@ -226,15 +228,15 @@ def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
             return [*first, _argument(1), (AND, 0, 0, 0xF), *_only(stream, TRAP)]
         case "open" | "openat":  # opening to read and truncating, which the oldest Landlock overlooks
             flags = _argument(1 if name == "open" else 2)
-            return [flags, (AND, 0, 0, truncate | access), *_all_but((truncate,), refused)]
+            return [flags, (AND, 0, 0, truncate | access), *_all_except((truncate,), refused)]
         case "fcntl":  # signals through an open file
-            return [_argument(1), *_all_but((8, 10, 15), refused)]
+            return [_argument(1), *_all_except((8, 10, 15), refused)]
         case _:  # ioctl: the same, and input to a terminal
-            return [_argument(1), *_all_but((0x8901, 0x8902, 0x5412), refused)]
+            return [_argument(1), *_all_except((0x8901, 0x8902, 0x5412), refused)]
 
 
 def _argument(index: int) -> BpfInstruction:
-    """Load the lower half of an argument, which comes first on both machines."""
+    """Return an instruction that loads the lower half of an argument, which comes first on both machines."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 
@@ -242,7 +244,7 @@ def _only(value: int, otherwise: int) -> list[BpfInstruction]:
     return [(JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, otherwise)]
 
 
-def _all_but(values: tuple[int, ...], verdict: int) -> list[BpfInstruction]:
+def _all_except(values: tuple[int, ...], verdict: int) -> list[BpfInstruction]:
     refused = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, verdict))]
     return [*refused, (RETURN, 0, 0, ALLOW)]
 
@@ -252,15 +254,15 @@ def _numbers(table: str, column: int) -> dict[str, int]:
     return {name: int(numbers[column]) for name, *numbers in rows if numbers[column]}
 
 
-def _checked(result: int, what: str) -> None:
+def _checked(result: int, operation: str) -> None:
     if result < 0:
-        raise OSError(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise OSError(f"{operation}: {os.strerror(ctypes.get_errno())}")
 
 
 def run_program(job: Job) -> None:
-    """Run the entry file as `__main__`. A traceback shows only the program's own lines."""
-    faulthandler.register(signal.SIGSYS, chain=True)  # so that a stopped program shows its location
-    # exit() and quit() come from `site`, which is not imported.
+    """Run the entry file as `__main__`. Tracebacks show only the program's lines."""
+    faulthandler.register(signal.SIGSYS, chain=True)  # so that a stopped program prints its location
+    # `site`, which defines exit() and quit(), is not imported.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     entry = job["entry"]
     sys.path.insert(0, job["folder"])

@@ -1,6 +1,6 @@
-"""The script that inspects the files of a project, in the sandbox: hostile code may crash the parser.
+"""Script that inspects the files of a project. It runs in the sandbox, because hostile code may crash the parser.
 
-It uses the standard library alone. Standard input: an object of file names to texts. Standard output: an object with
+It uses only the standard library. Standard input: a JSON object (file name → text). Standard output: a JSON object with
 the faults, placeholders and measures of each Python file.
 """
 
@@ -15,14 +15,14 @@ import tokenize
 from typing import Any
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Each adds one path through the code (McCabe 1976).
+# Each of these adds one path through the code (McCabe 1976).
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
-# A comment that promises more code.
+# Pattern of comments that announce missing code.
 PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|implement .* here)\b", re.IGNORECASE)
 
 
 def inspect_file(name: str, source: str) -> dict[str, Any]:
-    """The `fault` of a file that does not parse, else its placeholders, size and code without comments."""
+    """Return the `fault` of a file that does not parse, else its placeholders, size and code without comments."""
     try:
         tree = ast.parse(source, name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -31,7 +31,7 @@ def inspect_file(name: str, source: str) -> dict[str, Any]:
         return {"fault": f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}"}
     comments, bare = strip_comments(source)
     return {
-        "placeholders": [f"{name} line {line}: {what}" for line, what in sorted({*empty_bodies(tree), *comments})],
+        "placeholders": [f"{name} line {line}: {gap}" for line, gap in sorted({*empty_bodies(tree), *comments})],
         "lines": sum(bool(line.strip()) for line in bare.split("\n")),
         "functions": sum(isinstance(node, FUNCTIONS) for node in ast.walk(tree)),
         "complexity": complexity(tree),
@@ -40,9 +40,9 @@ def inspect_file(name: str, source: str) -> dict[str, Any]:
 
 
 def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
-    """Functions and branches that contain only pass, `...`, a docstring, or NotImplementedError. Abstract methods and
-    those of a protocol may be empty."""
-    found = []
+    """Return functions and branches that contain only pass, `...`, a docstring, or NotImplementedError, each with its
+    line. Abstract methods and methods of a protocol may be empty."""
+    gaps = []
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     protocols = [node for node in classes if any("Protocol" in ast.unparse(base) for base in node.bases)]
     in_protocols = {part for node in protocols for part in ast.walk(node)}
@@ -50,10 +50,10 @@ def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
         if isinstance(node, FUNCTIONS) and all(map(_is_empty, node.body)):
             decorators = " ".join(map(ast.unparse, node.decorator_list))
             if node not in in_protocols and "abstract" not in decorators and "overload" not in decorators:
-                found.append((node.lineno, f"{node.name} does nothing"))
+                gaps.append((node.lineno, f"{node.name} does nothing"))
         elif isinstance(node, ast.If | ast.For | ast.While) and all(map(_is_empty, node.body)):
-            found.append((node.lineno, "a branch that does nothing"))
-    return found
+            gaps.append((node.lineno, "a branch that does nothing"))
+    return gaps
 
 
 def _is_empty(node: ast.stmt) -> bool:
@@ -65,8 +65,8 @@ def _is_empty(node: ast.stmt) -> bool:
 
 
 def strip_comments(source: str) -> tuple[list[tuple[int, str]], str]:
-    """Comments that promise more code, each with its line; and the source without any comment."""
-    found, lines = [], source.split("\n")
+    """Return the comments that announce missing code, each with its line, and the source without comments."""
+    gaps, lines = [], source.split("\n")
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (tokenize.TokenError, SyntaxError):
@@ -76,12 +76,12 @@ def strip_comments(source: str) -> tuple[list[tuple[int, str]], str]:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column].rstrip()
             if PROMISE.search(token.string):
-                found.append((row, f"left to do: {token.string.lstrip('# ')[:80]}"))
-    return found, "\n".join(lines)
+                gaps.append((row, f"left to do: {token.string.lstrip('# ')[:80]}"))
+    return gaps, "\n".join(lines)
 
 
 def complexity(tree: ast.AST) -> int:
-    """The sum of the cyclomatic complexities of all functions and of the code outside them; each starts at 1."""
+    """Return the sum of the cyclomatic complexities of all functions and of the code outside them; each starts at 1."""
     return 1 + sum(isinstance(node, FUNCTIONS) + _branches(node) for node in ast.walk(tree))
 
 

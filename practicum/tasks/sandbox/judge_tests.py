@@ -1,10 +1,10 @@
-"""The script that tests an answer: it runs the tests, checks every assert, and reports.
+"""Script that tests an answer: it runs the tests, checks every assert, and reports the results.
 
-It runs in the sandbox, in a process of its own. The code of the answer is in another (`run_answer.py`): here its names
-are `RemoteObject`s, whose calls send their arguments there and get plain data back. So what an assert compares was made
-here from text, and nothing of the answer can reach the tests, the asserts or what they expect. It uses the standard
-library alone. Standard input is the job as JSON: the prompt, the tests and the name of the entry point. The arguments
-are the numbers of the pipes from and to the answer. Standard output holds the report.
+It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process the answer's
+names are `RemoteObject`s, whose calls send their arguments there and receive plain data. So asserts compare values that
+this process built from text, and the answer cannot manipulate the tests, the asserts or the expected values. The script
+uses only the standard library. Standard input is the job as JSON: the prompt, the tests and the name of the entry
+point. The arguments are the file descriptors of the pipes from and to the answer. Standard output is the report.
 """
 
 from __future__ import annotations
@@ -42,15 +42,17 @@ from practicum.tasks.sandbox.plain import (
 MODULE = "tests"
 SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 LOOKUPS = SEARCHES | {"issubset", "issuperset", "isdisjoint"}
-"""Methods by which plain data is asked about a value. An object that a call returned might say yes to any value."""
+"""Methods that search plain data for a value. They are refused on objects that a call returned, because such an object
+could return true for any value."""
 
 T = TypeVar("T")
 
-TALK: Talk
+CONNECTION: AnswerConnection
 
 
 class AssertRewriter(ast.NodeTransformer):
-    """Turns every assert into a check that continues after a failure, and records which ones were reached or failed."""
+    """Transformer that makes every assert a check which continues after a failure, and records reached and failed
+    asserts."""
 
     def __init__(self) -> None:
         self.sources: list[str] = []
@@ -59,7 +61,8 @@ class AssertRewriter(ast.NodeTransformer):
         self.out = sys.stdout
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """`assert a == b` becomes `try: at(i); checked(i, (v := a) == b, v, True)`, `except ...: raised(i, error)`."""
+        """Rewrite `assert a == b` to `try: at(i); checked(i, (v := a) == b, v, True)`, `except ...: raised(i,
+        error)`."""
         index = len(self.sources)
         self.sources.append(_shortened(ast.unparse(node.test), 200))
         test: ast.expr = node.test
@@ -81,104 +84,104 @@ class AssertRewriter(ast.NodeTransformer):
         print(json.dumps(values), file=self.out, flush=True)
 
     def at(self, index: int) -> None:
-        """An assert is about to be checked."""
+        """Record that an assert is about to be checked."""
         if index not in self.reached:
             self.reached.add(index)
             self.report(at=self.sources[index])
 
     def checked(self, index: int, holds: object, value: object = None, compared: bool = False) -> None:
-        """An assert was evaluated. For a comparison, `value` is its left side."""
+        """Record the result of an assert. For a comparison, `value` is its left side."""
         if not holds:
             self.failed.setdefault(index, f"it gave {_short_repr(value)}" if compared else "it is not so")
 
     def raised(self, index: int, error: BaseException) -> None:
-        """Evaluating an assert raised an exception."""
+        """Record that evaluating an assert raised an exception."""
         self.failed.setdefault(index, _one_line(error))
 
 
 class RemoteObject:
-    """An object in the process of the answer. It can be called, and asked for attributes and text.
+    """Proxy of an object in the process of the answer. It supports calls, attributes and conversion to text.
 
-    No operator compares it or computes with it, since the answer would decide what comes out: an object equal to
-    everything would pass every test. Only an object that the tests made themselves, by calling a class of the answer
-    whose name begins with a capital letter, also has a length, items and, if its class is derived from a type of plain
-    data, that data as its value.
+    Operators are refused, because the answer would decide the result: an object that is equal to everything would pass
+    every test. Only objects that the tests created, by calling a class of the answer whose name begins with a capital
+    letter, also support `len`, items and iteration. If their class is derived from a plain type, operators use their
+    plain data.
     """
 
     __slots__ = ("practicum_remote",)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        mine = _about(self)
-        if not (mine.is_class and mine.made):
-            return TALK.ask("call", self, *args, **keywords)
-        made = TALK.ask("make", self, *args, **keywords)
-        if type(made) is RemoteObject:
-            _about(made).made = True
-        return made
+        info = _info(self)
+        if not (info.is_class and info.by_tests):
+            return CONNECTION.ask("call", self, *args, **keywords)
+        instance = CONNECTION.ask("make", self, *args, **keywords)
+        if type(instance) is RemoteObject:
+            _info(instance).by_tests = True
+        return instance
 
-    def __getattribute__(self, name: str) -> Any:  # a method with the name of an operator, too, if it is asked for so
+    def __getattribute__(self, name: str) -> Any:  # also for the name of an operator, such as `x.__eq__`
         if name == "__class__":
             return RemoteObject
-        if name in LOOKUPS and not _about(self).made:
+        if name in LOOKUPS and not _info(self).by_tests:
             refuse(self, f"{name}()")
-        return _named(name, TALK.ask("getattr", self, name))
+        return _named(name, CONNECTION.ask("getattr", self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        TALK.ask("setattr", self, name, value)
+        CONNECTION.ask("setattr", self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        TALK.ask("delattr", self, name)
+        CONNECTION.ask("delattr", self, name)
 
     def __str__(self) -> str:
-        return _exactly(str, TALK.ask("str", self))
+        return _exactly(str, CONNECTION.ask("str", self))
 
     def __repr__(self) -> str:
-        return _exactly(str, TALK.ask("repr", self))
+        return _exactly(str, CONNECTION.ask("repr", self))
 
     def __bool__(self) -> bool:
-        return _exactly(bool, TALK.ask("bool", self))
+        return _exactly(bool, CONNECTION.ask("bool", self))
 
     def __iter__(self) -> Any:
-        return self if _about(self).is_iterator else _made(self, "iteration over").ask("iter", self)
+        return self if _info(self).is_iterator else _require_by_tests(self, "iteration over").ask("iter", self)
 
     def __next__(self) -> Any:
-        mine = _about(self)
-        if mine.ended or not mine.is_iterator:
+        info = _info(self)
+        if info.ended or not info.is_iterator:
             raise StopIteration
         try:
-            return TALK.ask("next", self)
+            return CONNECTION.ask("next", self)
         except StopIteration:
-            mine.ended = True
+            info.ended = True
             raise
 
     def __len__(self) -> int:
-        return _exactly(int, _made(self, "the length of").ask("len", self))
+        return _exactly(int, _require_by_tests(self, "the length of").ask("len", self))
 
     def __getitem__(self, key: Any) -> Any:
-        return _made(self, "an item of").ask("getitem", self, key)
+        return _require_by_tests(self, "an item of").ask("getitem", self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _made(self, "an item of").ask("setitem", self, key, value)
+        _require_by_tests(self, "an item of").ask("setitem", self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        _made(self, "an item of").ask("delitem", self, key)
+        _require_by_tests(self, "an item of").ask("delitem", self, key)
 
     def __await__(self) -> Generator[None, None, Any]:
         yield from ()
-        return TALK.ask("await", self)
+        return CONNECTION.ask("await", self)
 
     def __enter__(self) -> Any:
-        return TALK.ask("enter", self)
+        return CONNECTION.ask("enter", self)
 
     def __exit__(self, kind: object, error: BaseException | None, frames: object) -> Any:
-        return TALK.ask("exit", self, error)
+        return CONNECTION.ask("exit", self, error)
 
     def __instancecheck__(self, value: object) -> bool:
-        return type(value) is RemoteObject and _exactly(bool, TALK.ask("isinstance", value, self))
+        return type(value) is RemoteObject and _exactly(bool, CONNECTION.ask("isinstance", value, self))
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """An operator of RemoteObject, which computes with plain data here or not at all."""
+    """Return an operator of RemoteObject. It computes with plain data in this process, and refuses other operands."""
     reflected = name not in operator.__dict__
     compute = getattr(operator, name.replace("__r", "__") if reflected else name)
 
@@ -199,39 +202,40 @@ RemoteObject.__hash__ = lambda self: hash(_plain(self))  # type: ignore[method-a
 RemoteObject.__name__ = "object of the answer"  # in the messages of TypeError
 
 
-class About:
-    """What is known here of an object of the answer."""
+class ObjectInfo:
+    """Description of an object of the answer."""
 
     def __init__(self, number: int, name: str, is_class: bool, base: str, is_iterator: bool) -> None:
         self.number, self.name, self.is_class, self.base, self.is_iterator = number, name, is_class, base, is_iterator
-        self.made = False  # by the tests, see RemoteObject
-        self.ended = False  # what is iterated once does not begin again
+        self.by_tests = False  # whether the tests created it, or may create objects with it; see RemoteObject
+        self.ended = False  # whether the iterator is exhausted; it must not restart
 
 
-def _about(remote: RemoteObject) -> About:
-    about: About = object.__getattribute__(remote, "practicum_remote")
-    return about
+def _info(remote: RemoteObject) -> ObjectInfo:
+    info: ObjectInfo = object.__getattribute__(remote, "practicum_remote")
+    return info
 
 
 def _named(name: str, value: Any) -> Any:
-    """The value that the tests found under a name: a class makes objects if it has the name of a class here."""
-    if type(value) is RemoteObject and _about(value).is_class and name.lstrip("_")[:1].isupper():
-        _about(value).made = True
+    """Return the value of a name that the tests read. If it is a class with a capitalized name, the tests may create
+    objects with it."""
+    if type(value) is RemoteObject and _info(value).is_class and name.lstrip("_")[:1].isupper():
+        _info(value).by_tests = True
     return value
 
 
 def _plain(value: Any) -> Any:
     if type(value) is not RemoteObject:
         return value
-    if not (_about(value).made and _about(value).base):
+    if not (_info(value).by_tests and _info(value).base):
         refuse(value, "an operator")
-    return TALK.ask("content", value)
+    return CONNECTION.ask("content", value)
 
 
-def _made(remote: RemoteObject, what: str) -> Talk:
-    if not _about(remote).made:
-        refuse(remote, what)
-    return TALK
+def _require_by_tests(remote: RemoteObject, operation: str) -> AnswerConnection:
+    if not _info(remote).by_tests:
+        refuse(remote, operation)
+    return CONNECTION
 
 
 def _exactly(kind: type[T], value: Any) -> T:
@@ -240,25 +244,27 @@ def _exactly(kind: type[T], value: Any) -> T:
     return value
 
 
-def refuse(remote: RemoteObject, what: str) -> NoReturn:
-    """Refuse what the answer would decide."""
-    name = _about(remote).name
-    raise TypeError(f"{what} of the answer's {name} object decides nothing: compare its attributes or results instead")
+def refuse(remote: RemoteObject, operation: str) -> NoReturn:
+    """Refuse an operation whose result the answer would decide."""
+    name = _info(remote).name
+    raise TypeError(
+        f"{operation} of the answer's {name} object decides nothing: compare its attributes or results instead"
+    )
 
 
-class Talk:
-    """The conversation with the process of the answer."""
+class AnswerConnection:
+    """Connection to the process of the answer."""
 
     def __init__(self, checks: AssertRewriter, replies: int, requests: int, shared: dict[str, type[Any]]) -> None:
         self.checks, self.shared = checks, shared
         self.replies, self.requests = os.fdopen(replies, "rb"), os.fdopen(requests, "wb")
         self.remotes: dict[int, RemoteObject] = {}
-        self.functions: list[Callable[..., Any]] = []  # of the tests, that the answer may call
-        self.errors: dict[int, type[BaseException]] = {}  # the exceptions that the answer defines, made again here
+        self.functions: list[Callable[..., Any]] = []  # functions of the tests that the answer may call
+        self.errors: dict[int, type[BaseException]] = {}  # copies of exception classes that the answer defines
         self.lock = RLock()
 
     def ask(self, do: str, *values: Any, **keywords: Any) -> Any:
-        """Have the answer do something, take over what it changed in the arguments, and return or raise its result."""
+        """Send a request to the answer, apply its changes to the arguments, and return or raise the result."""
         packer = Packer(self.special_node)
         packed = packer.pack([*values, *keywords.values()])
         with self.lock:
@@ -280,12 +286,12 @@ class Talk:
         if not raised:
             return result
         if isinstance(result, (StopIteration, StopAsyncIteration, GeneratorExit)) and do != "next":
-            # Some loops of the tests would take it for their own end, and test nothing.
+            # It would end some loops of the tests early, and nothing would be tested.
             raise RuntimeError(f"the code raised {type(result).__name__}")
         raise result
 
     def call_back(self, message: Message) -> None:
-        """Call a function of the tests that they passed to the answer."""
+        """Call a function that the tests passed to the answer, and reply with its result."""
         try:
             function, names = self.functions[message["call"]], message["keys"]
             values = Unpacker(self.special_value, self.shell).unpack(message)
@@ -306,7 +312,7 @@ class Talk:
             self.end()
 
     def read(self) -> Message:
-        """The answer's next message."""
+        """Read the answer's next message."""
         try:
             return read(self.replies)
         except EOFError:
@@ -315,23 +321,23 @@ class Talk:
             self.end(f"the code sent what is no plain data ({_one_line(error)})")
 
     def end(self, fault: str = "") -> NoReturn:
-        """End without a result, since the answer has."""
-        self.checks.report(**({"fault": fault} if fault else {"gone": True}))
+        """End this process without a result, because the answer's process has ended or sent invalid data."""
+        self.checks.report(**({"fault": fault} if fault else {"answer_ended": True}))
         os._exit(0)
 
     def special_node(self, value: Any, packer: Packer) -> Node:
-        """The node of what is not plain data. Raises TypeError for what cannot cross."""
+        """Return the node of a value that is not plain data. Raises TypeError if it cannot be sent."""
         kind: type[Any] = type(value)
         if kind is RemoteObject:
-            return ["theirs", _about(value).number]
+            return ["theirs", _info(value).number]
         if isinstance(value, type):
-            if theirs := [number for number, error in self.errors.items() if error is value]:
-                return ["theirs", theirs[0]]
+            if numbers := [number for number, error in self.errors.items() if error is value]:
+                return ["theirs", numbers[0]]
             if self.is_shared(value):
                 return ["shared", value.__name__]
         if isinstance(value, BaseException):
-            known = next(each for each in kind.__mro__ if each.__module__ != MODULE)
-            return ["error", *map(packer.ref, (known, *value.args))]
+            base = next(each for each in kind.__mro__ if each.__module__ != MODULE)
+            return ["error", *map(packer.ref, (base, *value.args))]
         if self.is_shared(kind):
             return packer.shared_node(value)
         if callable(value):
@@ -342,23 +348,23 @@ class Talk:
         raise TypeError(f"an argument of type {kind.__name__} cannot reach the answer: define its class in meta.prompt")
 
     def is_shared(self, kind: type[Any]) -> bool:
-        """Whether the prompt defines this class, so that the answer has it too."""
+        """Return whether the prompt defines this class, so that the answer has it too."""
         return self.shared.get(kind.__name__) is kind
 
     def number(self, function: Callable[..., Any]) -> int:
-        """The number by which the answer calls a function."""
+        """Store a function, and return the number by which the answer calls it."""
         self.functions.append(function)
         return len(self.functions) - 1
 
     def shell(self, name: str) -> Any:
-        """An object of a class that the prompt defines, before it has attributes."""
+        """Return an object without attributes, of a class that the prompt defines."""
         return object.__new__(self.shared[name])
 
     def special_value(self, node: Node, unpacker: Unpacker) -> Any:
-        """What a node stands for that is not plain data. Nothing of it does here what the answer wants."""
+        """Return the value of a node that is not plain data. It never runs code of the answer in this process."""
         match node:
             case ["object", int(number), str(name), bool(is_class), str(base), bool(is_iterator)]:
-                return self.remote(About(number, name, is_class, base, is_iterator))
+                return self.remote(ObjectInfo(number, name, is_class, base, is_iterator))
             case ["builtin", str(name)] if isinstance(kind := getattr(builtins, name), type):
                 return kind
             case ["shared", str(name)]:
@@ -379,36 +385,36 @@ class Talk:
                     return _error(kind, text, rest[:count], rest[count:])
         raise ValueError(f"no {node[0]}")
 
-    def remote(self, about: About) -> RemoteObject:
-        """The same RemoteObject for the same object."""
-        if about.number not in self.remotes:
-            remote = self.remotes[about.number] = RemoteObject()
-            object.__setattr__(remote, "practicum_remote", about)
-        return self.remotes[about.number]
+    def remote(self, info: ObjectInfo) -> RemoteObject:
+        """Return the RemoteObject of an object, the same one on each call."""
+        if info.number not in self.remotes:
+            remote = self.remotes[info.number] = RemoteObject()
+            object.__setattr__(remote, "practicum_remote", info)
+        return self.remotes[info.number]
 
     async def wait(self, number: int) -> Any:
-        """What a coroutine of the answer gives."""
-        return self.ask("await", self.remote(About(number, "coroutine", False, "", False)))
+        """Return the result of a coroutine of the answer."""
+        return self.ask("await", self.remote(ObjectInfo(number, "coroutine", False, "", False)))
 
     def error_class(self, kinds: list[Any]) -> type[BaseException]:
-        """The exception with these classes, for each its number and its name: those of Python and of the prompt are the
-        same here, others are made."""
-        found: type[BaseException] = BaseException
+        """Return the exception class for a list of base classes (number, name, number, name, ...). Classes of Python
+        and of the prompt are looked up by name, others are created."""
+        latest: type[BaseException] = BaseException
         for number, name in reversed([*zip(kinds[::2], kinds[1::2], strict=True)]):
             same = self.shared.get(name) or getattr(builtins, name, None)
             if isinstance(same, type) and issubclass(same, BaseException):
-                found = same
+                latest = same
             else:
-                made = self.errors.get(number) or type(str(name), (found,), {"__str__": _text, "__module__": "answer"})
-                found = self.errors[number] = made
-        return found
+                copy = self.errors.get(number) or type(str(name), (latest,), {"__str__": _text, "__module__": "answer"})
+                latest = self.errors[number] = copy
+        return latest
 
 
 def _error(kind: type[BaseException], text: str, args: list[Any], held: list[Any]) -> BaseException:
-    """An exception like the one that the answer raised, with its text and its attributes."""
+    """Return a copy of an exception that the answer raised, with its text and its attributes."""
     try:
         error = kind(*args)
-    except Exception:  # made with other arguments
+    except Exception:  # the class takes other arguments
         error = kind.__new__(kind, *args)
     for name, value in zip(held[::2], held[1::2], strict=True):
         if not name.startswith("__") and not callable(getattr(kind, name, None)):
@@ -423,7 +429,8 @@ def _text(error: BaseException) -> str:
 
 
 def _imported(value: Any) -> Node | None:
-    """The node of a function or class of the standard library, which the answer's process has too."""
+    """Return the node of a function or class of the standard library, which the answer's process has too. None for
+    other values."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module == "builtins" and getattr(builtins, name, None) is value:
         return ["import", module, name]
@@ -436,8 +443,8 @@ def _imported(value: Any) -> Node | None:
 
 
 def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]:
-    """The names that tests use and define nowhere: those of the answer or of the prompt, and modules of the standard
-    library. A name of Python's own is Python's, unless it is the entry point."""
+    """Return the names that tests use but do not define: names of the answer or of the prompt, and modules of the
+    standard library. Names of builtins are not included, except the entry point."""
     tree = ast.parse(tests)
     loads = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     owners = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
@@ -456,20 +463,20 @@ def names_used(tests: str, entry_point: str | None) -> tuple[set[str], set[str]]
 
 
 def run(job: dict[str, Any], checks: AssertRewriter) -> None:
-    global TALK
+    global CONNECTION
     tests, entry_point = job["tests"], job["entry_point"]
-    # Dataclasses look up their module by its name.
+    # Dataclasses look up their module by name.
     module = sys.modules[MODULE] = types.ModuleType(MODULE)
     names = module.__dict__
     prompt = next(filter(parses, (job["prompt"], job["prompt"] + "\n    pass\n")), "")
     exec(compiled(prompt, "prompt.py"), names)
     names.pop(entry_point or "", None)
     shared = {name: kind for name, kind in names.items() if isinstance(kind, type) and kind.__module__ == MODULE}
-    TALK = Talk(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
-    wanted, modules = names_used(tests, entry_point)
+    CONNECTION = AnswerConnection(checks, int(sys.argv[1]), int(sys.argv[2]), shared)
+    needed, modules = names_used(tests, entry_point)
     names.update({name: importlib.import_module(name) for name in modules - names.keys()})
-    found = TALK.ask("names", sorted(wanted - names.keys()), sorted(shared))
-    names.update({name: _named(name, found[name]) for name in found})
+    values = CONNECTION.ask("names", sorted(needed - names.keys()), sorted(shared))
+    names.update({name: _named(name, values[name]) for name in values})
     if entry_point is not None and entry_point not in names:
         return checks.report(fault=f"the answer defines no {entry_point}")
     checked = checks.visit(ast.parse(tests, "tests.py"))
@@ -505,5 +512,5 @@ def _shortened(text: str, size: int) -> str:
 
 if __name__ == "__main__":
     CHECKS = AssertRewriter()
-    sys.stdout = sys.stderr  # what the tests print is no report
+    sys.stdout = sys.stderr  # keeps the prints of the tests out of the report
     run(json.loads(sys.stdin.read()), CHECKS)

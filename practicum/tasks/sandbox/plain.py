@@ -1,9 +1,9 @@
-"""Plain data on its way between two processes: that of an answer, and that of the tests which judge it.
+"""Serialization of plain data between the process of an answer and the process of its tests.
 
-A message is a line of JSON. Values are a flat list of nodes that refer to each other by number, so that no depth, no
-repetition and no cycle is too much. The reader rebuilds exactly the types listed here, from text alone; whatever else
-there is, such as an object of a class that the answer defines, is left to `special`, and so to each side.
-It uses the standard library alone.
+A message is a line of JSON. Values are a flat list of nodes that refer to each other by number, so that deep, repeated
+and cyclic values are supported. The reader rebuilds exactly the types listed here, from text only. Other values, such
+as objects of a class that the answer defines, are handled by the `special` function of each side. This module uses only
+the standard library.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 MAX_MESSAGE = 2**26
-"""Bytes of the longest line that is read."""
+"""Maximum length of a line (bytes)."""
 
 Node = list[Any]
 Message = dict[str, Any]
 
 
 class Malformed(Exception):
-    """What arrived is no message."""
+    """Exception for received data that is not a valid message."""
 
 
 def write(pipe: BinaryIO, message: Message) -> None:
@@ -36,7 +36,7 @@ def write(pipe: BinaryIO, message: Message) -> None:
 
 
 def read(pipe: BinaryIO) -> Message:
-    """The next message. Raises EOFError when the other side has ended, and Malformed for what is no message."""
+    """Read the next message. Raises EOFError if the other side has ended, and Malformed for an invalid message."""
     line = pipe.readline(MAX_MESSAGE)
     if not line:
         raise EOFError
@@ -49,8 +49,8 @@ def read(pipe: BinaryIO) -> Message:
     return message
 
 
-# The fixed values, by module and name: their parts as JSON, and back. Numbers are in base 16, whose digits no limit
-# counts.
+# Immutable values without parts, by module and name: functions to JSON and back. Numbers are in base 16, because Python
+# limits the number of decimal digits.
 FIXED: dict[tuple[str, str], tuple[Callable[[Any], list[Any]], Callable[..., Any]]] = {
     ("builtins", "str"): (lambda v: [v], str),
     ("builtins", "float"): (lambda v: [v], float),
@@ -88,8 +88,8 @@ def _library(module: str, name: str) -> Any:
 
 
 def contents(value: Any) -> list[Any]:
-    """What a container, or an object of a class that both sides have, holds: a flat list, with each key before its
-    value."""
+    """Return the contents of a container, or of an object of a class that both sides have, as a flat list with each key
+    before its value."""
     if isinstance(value, dict):
         first = [value.default_factory] if isinstance(value, defaultdict) else []
         return [*first, *itertools.chain.from_iterable(value.items())]
@@ -99,7 +99,7 @@ def contents(value: Any) -> list[Any]:
 
 
 def attributes(value: object) -> list[Any]:
-    """The names and values of an object's attributes, in its `__dict__` and in its slots."""
+    """Return the names and values of an object's attributes, from its `__dict__` and its slots, as a flat list."""
     named = [slots for kind in type(value).__mro__ if (slots := kind.__dict__.get("__slots__", ()))]
     slots = [name for names in named for name in ((names,) if isinstance(names, str) else names)]
     held = {name: getattr(value, name) for name in slots if name[:2] != "__" and hasattr(value, name)}
@@ -107,7 +107,7 @@ def attributes(value: object) -> list[Any]:
 
 
 def fill(value: Any, held: list[Any]) -> None:
-    """Make a container, or an object of a class that both sides have, hold this and nothing else."""
+    """Replace the contents of a container, or of an object of a class that both sides have."""
     if isinstance(value, dict):
         value.clear()
         if isinstance(value, defaultdict):
@@ -121,23 +121,23 @@ def fill(value: Any, held: list[Any]) -> None:
         for name in attributes(value)[::2]:
             object.__delattr__(value, name)
         for name, attribute in zip(held[::2], held[1::2], strict=True):
-            if name[:2] == "__" or callable(getattr(type(value), name, None)):  # it would take a method's place
+            if name[:2] == "__" or callable(getattr(type(value), name, None)):  # it would replace a method
                 raise Malformed(f"no attribute: {name}")
             object.__setattr__(value, name, attribute)
 
 
 class Packer:
-    """Turns values into nodes. `special(value, packer)` gives the node of what is not plain; `known` are the values
-    that the other side has already, by their id."""
+    """Converter from values to nodes. `special(value, packer)` returns the node of a value that is not plain data.
+    `peer_numbers` are the node numbers of values that the other side already has, by id."""
 
-    def __init__(self, special: Callable[[Any, Packer], Node], known: Mapping[int, int] = {}) -> None:
-        self.special, self.known = special, known
+    def __init__(self, special: Callable[[Any, Packer], Node], peer_numbers: Mapping[int, int] = {}) -> None:
+        self.special, self.peer_numbers = special, peer_numbers
         self.values: list[Any] = []
         self.nodes: list[Node] = []
         self._numbers: dict[int, int] = {}
 
     def ref(self, value: Any) -> Any:
-        """The value itself if it is a scalar of JSON, else the number of its node, in a list."""
+        """Return the value itself if it is a JSON scalar, else a list with the number of its node."""
         kind = type(value)
         if value is None or kind in (bool, str, float) or (kind is int and -(2**63) < value < 2**63):
             return value
@@ -147,15 +147,15 @@ class Packer:
         return [number]
 
     def pack(self, roots: list[Any]) -> Message:
-        """The message of these values."""
+        """Return the message of these values."""
         refs = [self.ref(root) for root in roots]
         while len(self.nodes) < len(self.values):
             self.nodes.append(self.node(self.values[len(self.nodes)]))
         return {"roots": refs, "nodes": self.nodes}
 
     def node(self, value: Any) -> Node:
-        if id(value) in self.known:
-            return ["same", self.known[id(value)]]
+        if id(value) in self.peer_numbers:
+            return ["same", self.peer_numbers[id(value)]]
         kind = type(value)
         if kind in CONTAINERS:
             return [kind.__name__, *map(self.ref, contents(value))]
@@ -164,7 +164,7 @@ class Packer:
         return self.special(value, self)
 
     def shared_node(self, value: Any) -> Node:
-        """The node of an object of a class that both sides have."""
+        """Return the node of an object of a class that both sides have."""
         name = type(value).__name__
         if isinstance(value, enum.Enum):
             return ["member", name, value.name]
@@ -174,13 +174,17 @@ class Packer:
 
 
 class Unpacker:
-    """Rebuilds values from nodes. `special(node, unpacker)` gives the value of a node that is not plain, and `shell`
-    an empty object of a class that both sides have. Raises Malformed."""
+    """Converter from nodes to values. `special(node, unpacker)` returns the value of a node that is not plain data, and
+    `shell` an empty object of a class that both sides have. `peer_values` are the values that the other side refers to.
+    Raises Malformed."""
 
     def __init__(
-        self, special: Callable[[Node, Unpacker], Any], shell: Callable[[str], Any], known: list[Any] | None = None
+        self,
+        special: Callable[[Node, Unpacker], Any],
+        shell: Callable[[str], Any],
+        peer_values: list[Any] | None = None,
     ) -> None:
-        self.special, self.shell, self.known = special, shell, known or []
+        self.special, self.shell, self.peer_values = special, shell, peer_values or []
 
     def unpack(self, message: Message) -> list[Any]:
         try:
@@ -200,11 +204,11 @@ class Unpacker:
             raise Malformed(f"no plain data: {error}") from error
 
     def value(self, ref: Any) -> Any:
-        """The value of a reference whose node has been built."""
+        """Return the value of a reference whose node has been built."""
         return self.values[ref[0]] if isinstance(ref, list) else ref
 
     def _build(self, number: int) -> None:
-        """Build a node that never changes, after those that it holds."""
+        """Build the value of an immutable node, after the nodes that it refers to."""
         waiting, begun = [number], set()
         while waiting:
             top = waiting[-1]
@@ -217,7 +221,7 @@ class Unpacker:
             elif kind in BUILD:
                 self.values[top] = BUILD[kind](*rest)
             elif kind == "same":
-                self.values[top] = self.known[rest[0]]
+                self.values[top] = self.peer_values[rest[0]]
             elif kind in UNCHANGING:
                 self.values[top] = UNCHANGING[kind](self.value(ref) for ref in rest)
             else:
@@ -225,13 +229,13 @@ class Unpacker:
 
 
 def snapshot(unpacker: Unpacker) -> dict[int, list[Any]]:
-    """What the values of a message hold that can change, by the number of their node."""
+    """Return the contents of a message's mutable values, by node number."""
     changing = (number for number, node in enumerate(unpacker.nodes) if node[0] in MUTABLE or node[0] == "made")
     return {number: contents(unpacker.values[number]) for number in changing}
 
 
 def changed(unpacker: Unpacker, before: dict[int, list[Any]]) -> dict[int, list[Any]]:
-    """What those values hold now that no longer hold what they held."""
+    """Return the new contents of values that differ from `before`, by node number."""
     now = {number: contents(unpacker.values[number]) for number in before}
     return {
         number: held
@@ -241,7 +245,7 @@ def changed(unpacker: Unpacker, before: dict[int, list[Any]]) -> dict[int, list[
 
 
 def parses(code: str) -> bool:
-    """Whether the code is a whole module, rather than the body of a function, say."""
+    """Return whether the code parses as a module. The body of a function, for example, does not."""
     try:
         compiled(code, "answer.py")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -250,6 +254,6 @@ def parses(code: str) -> bool:
 
 
 def compiled(source: str | ast.Module, name: str) -> types.CodeType:
-    """Compile without the `__future__` imports of our own code."""
+    """Compile without the `__future__` imports of this module."""
     code: types.CodeType = compile(source, name, "exec", dont_inherit=True)
     return code

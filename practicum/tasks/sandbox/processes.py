@@ -1,4 +1,4 @@
-"""Watches and ends a program that was started in a session of its own, with every process it started."""
+"""Functions that watch and end a program in its own session, with every process that it started."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 
 
 def close_pipes(process: Process) -> None:
-    """Close the pipes to a process, although another process that it left behind may still hold them."""
-    # asyncio has no public way to do this; an open transport warns when it is garbage-collected.
+    """Close the pipes to a process, even if a leftover child process still holds them."""
+    # asyncio has no public API for this; an open transport warns when it is garbage-collected.
     process._transport.close()  # type: ignore[attr-defined]
 
 
 def kill_group(group: int) -> None:
-    """Kill all processes of a group, if any are left. On Windows, which has no groups, kill the program alone."""
+    """Kill all remaining processes of a group. On Windows, which has no process groups, kill only the program."""
     try:
         if sys.platform == "win32":
-            os.kill(group, signal.SIGTERM)  # which ends the process at once there
+            os.kill(group, signal.SIGTERM)  # on Windows this ends the process immediately
         else:
             os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # already gone; macOS raises PermissionError for that
+    except (ProcessLookupError, PermissionError):  # the group has ended; macOS raises PermissionError in this case
         return
 
 
 def count_threads(pid: int) -> int:
-    """The number of threads of a process; 0 when it cannot be read."""
+    """Return the number of threads of a process; 0 if it cannot be read."""
     try:
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     except OSError:
@@ -37,7 +37,8 @@ def count_threads(pid: int) -> int:
 
 
 def disk_usage(folder: Path, max_files: int) -> tuple[float, int]:
-    """Bytes on the disk and number of files and folders in a folder, counted up to `max_files` of them."""
+    """Return the disk usage (bytes) and the number of files and folders in a folder. Counting stops after
+    `max_files`."""
     size, count, waiting = 0.0, 0, [str(folder)]
     while waiting and count <= max_files:
         try:
@@ -50,14 +51,14 @@ def disk_usage(folder: Path, max_files: int) -> tuple[float, int]:
                         waiting.append(entry.path)
                     size += entry.stat(follow_symlinks=False).st_blocks * 512
         except (FileNotFoundError, NotADirectoryError):
-            continue  # the program has just removed it
+            continue  # removed by the program in the meantime
         except OSError:  # the path is too long, or the program made it unreadable
             return math.inf, count
     return size, count
 
 
 def deleted_file_bytes(pid: int, folder: Path) -> int:
-    """Bytes on the disk of files in the folder that a process has deleted but still holds open or mapped."""
+    """Return the disk usage (bytes) of files in the folder that a process deleted but still holds open or mapped."""
     sizes: dict[tuple[int, int], int] = {}
     try:
         device = folder.stat().st_dev
@@ -71,13 +72,13 @@ def deleted_file_bytes(pid: int, folder: Path) -> int:
             if name and name[0].startswith(f"{folder}/") and name[0].endswith(" (deleted)"):
                 key = device, int(inode)
                 sizes[key] = max(sizes.get(key, 0), _mapped_bytes(pid, addresses))
-    except OSError:  # the process has ended: what was read so far counts
+    except OSError:  # the process has ended: return the sizes read so far
         pass
     return sum(sizes.values())
 
 
 def _mapped_bytes(pid: int, addresses: str) -> int:
-    """Bytes on the disk of a mapped file; without the right to read that, the size of the mapping."""
+    """Return the disk usage (bytes) of a mapped file, or the size of the mapping if the disk usage is not readable."""
     try:
         return os.stat(f"/proc/{pid}/map_files/{addresses}").st_blocks * 512
     except OSError:

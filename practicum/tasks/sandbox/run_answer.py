@@ -1,8 +1,8 @@
-"""The script that runs the code of an answer in the sandbox, alone: it loads it and does what the tests ask of it.
+"""Script that runs the code of an answer in the sandbox: it loads the code and executes the calls of the tests.
 
-The tests run in another process (`judge_tests.py`), and nothing of them is here but the arguments of their calls. What
-this process sends may be a lie, since the answer can do here what it wants; so nothing but plain data leaves it.
-Standard input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the numbers
+The tests run in another process (`judge_tests.py`); this process receives only the arguments of their calls. The tests
+must not trust its replies, because the answer can do anything in this process; so it sends only plain data. Standard
+input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the file descriptors
 of the pipes from and to the tests.
 """
 
@@ -35,7 +35,7 @@ from practicum.tasks.sandbox.plain import (
     write,
 )
 
-# By what an object of a class derived from one of these is represented, when a call returns it.
+# Plain base type → function that converts a returned object of a derived class to plain data.
 DERIVED: dict[type[Any], Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
@@ -53,16 +53,16 @@ DERIVED: dict[type[Any], Callable[[Any], Any]] = {
 
 
 class LoadedAnswer:
-    """The loaded answer, and the conversation with its tests."""
+    """Loaded answer, with the connection to its tests."""
 
     def __init__(self, requests: int, replies: int) -> None:
         self.requests, self.replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
         self.names: dict[str, Any] = {}
-        self.shared: set[str] = set()  # the names of classes that the prompt defines, which the tests have too
-        self.objects: list[Any] = []  # what the tests know by its number here
+        self.shared: set[str] = set()  # names of classes that the prompt defines; the tests have them too
+        self.objects: list[Any] = []  # objects that the tests refer to by index
         self.numbers: dict[int, int] = {}
-        self.callbacks: dict[int, int] = {}  # the functions of the tests that came as arguments, by their id
-        self.lock = threading.RLock()  # the answer may call them from its own threads
+        self.callbacks: dict[int, int] = {}  # id of a wrapper → number of the function of the tests that it calls
+        self.lock = threading.RLock()  # the answer may call such functions from several threads
         self.operations: dict[str, Callable[..., Any]] = {
             **{one.__name__: one for one in (getattr, setattr, delattr, len, iter, next, str, repr, bool, isinstance)},
             **{one.__name__: one for one in (operator.call, operator.getitem, operator.setitem, operator.delitem)},
@@ -75,13 +75,13 @@ class LoadedAnswer:
         }
 
     def serve(self) -> None:
-        """Do what the tests ask, until they end."""
+        """Execute the requests of the tests until they end."""
         with suppress(EOFError, BrokenPipeError):
             while True:
                 self.do(read(self.requests))
 
     def do(self, message: Message) -> None:
-        """Do one thing that the tests ask for, and reply with its result and with what it changed in its arguments."""
+        """Execute one request of the tests. Reply with the result and with the changes to the arguments."""
         unpacker = Unpacker(self.special_value, self.shell)
         values = unpacker.unpack(message)
         before, names = snapshot(unpacker), message["keys"]
@@ -89,7 +89,7 @@ class LoadedAnswer:
         try:
             keywords = dict(zip(names, values[split:], strict=True))
             result, raised = self.operations[message["do"]](*values[:split], **keywords), False
-        except BaseException as error:  # SystemExit too: the tests decide what it means
+        except BaseException as error:  # SystemExit too: the tests handle it
             result, raised = error, True
         now = changed(unpacker, before)
         packer = Packer(self.special_node, {id(value): number for number, value in unpacker.values.items()})
@@ -98,26 +98,27 @@ class LoadedAnswer:
         write(self.replies, {"raised": raised, "changed": sizes, **reply})
 
     def make(self, kind: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        """Call a class. Its object stays here also if it is derived from a type of plain data."""
-        made = kind(*args, **keywords)
-        if type(made).__module__ != "builtins":
-            self.number(made)
-        return made
+        """Call a class. The object stays in this process, even if its class is derived from a plain type."""
+        instance = kind(*args, **keywords)
+        if type(instance).__module__ != "builtins":
+            self.number(instance)
+        return instance
 
     def find_names(self, names: list[str], shared: list[str]) -> dict[str, Any]:
-        """Those of the names that the answer defines."""
+        """Return the values of the names that the answer defines."""
         self.shared = set(shared)
         return {name: self.names[name] for name in names if name in self.names}
 
     def number(self, value: Any) -> int:
-        """The number by which the tests know an object."""
+        """Return the number by which the tests refer to an object."""
         number = self.numbers.setdefault(id(value), len(self.objects))
         if number == len(self.objects):
             self.objects.append(value)
         return number
 
     def special_node(self, value: Any, packer: Packer) -> Node:
-        """The node of what is not plain data: an exception, an object of a class of the prompt, else a number."""
+        """Return the node of a value that is not plain data: an exception, an object of a class of the prompt, or the
+        number of an object."""
         kind = type(value)
         if id(value) in self.callbacks:
             return ["yours", self.callbacks[id(value)]]
@@ -146,17 +147,17 @@ class LoadedAnswer:
         return ["object", self.number(value), name, is_class, _content(value)[0], is_iterator]
 
     def is_shared(self, kind: type[Any]) -> bool:
-        """Whether the prompt defines this class, so that the tests have it too."""
+        """Return whether the prompt defines this class, so that the tests have it too."""
         name = kind.__name__
         return name in self.shared and self.names.get(name) is kind
 
     def shell(self, name: str) -> Any:
-        """An object of a class that the prompt defines, before it has attributes."""
+        """Return an object without attributes, of a class that the prompt defines."""
         kind = self.names[name]
         return kind.__new__(kind)
 
     def special_value(self, node: Node, unpacker: Unpacker) -> Any:
-        """What a node stands for that is not plain data."""
+        """Return the value of a node that is not plain data."""
         match node:
             case ["theirs", number]:
                 return self.objects[number]
@@ -177,13 +178,13 @@ class LoadedAnswer:
         raise ValueError(f"no {node[0]}")
 
     def callback(self, number: int) -> Callable[..., Any]:
-        """The function that has the tests' process call one of its own."""
+        """Return a function that calls a function in the process of the tests."""
 
         def call(*args: Any, **keywords: Any) -> Any:
             with self.lock:
                 packed = Packer(self.special_node).pack([*args, *keywords.values()])
                 write(self.replies, {"call": number, "keys": list(keywords), **packed})
-                while "do" in (message := read(self.requests)):  # that function may call the answer again
+                while "do" in (message := read(self.requests)):  # the called function may call the answer again
                     self.do(message)
             (result,) = Unpacker(self.special_value, self.shell).unpack(message)
             if message["raised"]:
@@ -191,12 +192,13 @@ class LoadedAnswer:
             return result
 
         self.callbacks[id(call)] = number
-        self.objects.append(call)  # so that its id stays its own
+        self.objects.append(call)  # keeps the object alive, so that its id is not reused
         return call
 
 
 def _content(value: Any) -> tuple[str, Any]:
-    """The type of plain data that an object is derived from, if it is, and that data."""
+    """Return the name of the plain type that an object is derived from, and its data; ("", None) if it is not
+    derived."""
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
         return "", None
     kind = next((kind for kind in DERIVED if isinstance(value, kind)), None)
@@ -204,7 +206,7 @@ def _content(value: Any) -> tuple[str, Any]:
 
 
 def _await(value: Any) -> Any:
-    import asyncio  # which takes longer to import than most answers to run
+    import asyncio  # imported here, because the import takes longer than most answers
 
     async def wait() -> Any:
         return await value
@@ -213,8 +215,9 @@ def _await(value: Any) -> Any:
 
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
-    """Run the code: joined to the prompt if it continues it, else after the prompt, which may import modules for it."""
-    # The code from its first line that looks like Python, without prose before it.
+    """Run the code: joined to the prompt if it continues the prompt, else after the prompt, which may have imports for
+    it."""
+    # `bare` is the code from the first line that looks like Python, without prose before it.
     lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
     bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])
     whole = next((text for text in (code, bare) if parses(text)), code)
@@ -230,7 +233,7 @@ def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None)
 
 
 def main() -> None:
-    """Load the answer, then serve its tests."""
+    """Load the answer, then execute the requests of its tests."""
     job = json.loads(sys.stdin.read())
     answer = LoadedAnswer(int(sys.argv[1]), int(sys.argv[2]))
     # Dataclasses and pickle look up the module by its name.
@@ -238,7 +241,7 @@ def main() -> None:
     answer.names = module.__dict__
     load(answer.names, job["prompt"], job["code"], job["entry_point"])
     answer.serve()
-    os._exit(0)  # at once: what the answer left to be done at the end is for nobody
+    os._exit(0)  # immediately, without exit handlers of the answer
 
 
 if __name__ == "__main__":

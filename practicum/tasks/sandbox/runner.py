@@ -1,9 +1,9 @@
-"""Runs code that a model wrote, so that it can do no harm.
+"""Sandbox that runs model-generated code safely.
 
-A program is a few Python files. It runs in its own process and an empty folder that is removed afterwards, with the
-standard library, an empty environment, and the fences of `fences.py` around it. From here it is watched for time,
-output, disk space and threads; a program that exceeds a limit is killed with its process group. docs/tasks.md says
-which protection holds where. Without the minimum of fences nothing is run.
+A program is a few Python files. It runs in its own process and in an empty folder that is removed afterwards, with the
+standard library, an empty environment, and the fences of `fences.py`. This module watches its time, output, disk space
+and threads; a program that exceeds a limit is killed with its process group. docs/tasks.md lists the protections per
+platform. Without the minimum of fences nothing is run.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from practicum.tasks.sandbox.processes import close_pipes, count_threads, delete
 FENCES = Path(__file__).with_name("fences.py")
 
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
-"""The environment variable that allows, with the value `yes`, to run code where fences are missing."""
+"""Environment variable. The value `yes` allows running code without all fences."""
 
 UNFENCED_WARNING = (
-    f"{UNFENCED}=yes is set: where a fence of the sandbox is missing, code that models write runs all the same, and "
-    "can read, change and send what you can. Unset it, unless this machine may be damaged"
+    f"{UNFENCED}=yes is set: generated code runs even if fences of the sandbox are missing, and can then read, change "
+    "and send all data that you can access. Unset it, unless this machine may be damaged"
 )
 
 # All in seconds.
-WATCH_INTERVAL = 0.05  # between two checks of a running program
-PIPE_TIMEOUT = 2.0  # for the pipes of a killed program; only a process that an unfenced one left holds them longer
-START_TIMEOUT = 60.0  # for Python to start, which on a busy machine is not the program's fault
+WATCH_INTERVAL = 0.05  # interval of the checks of a running program
+PIPE_TIMEOUT = 2.0  # for the pipes of a killed program to close; only children of an unfenced program hold them longer
+START_TIMEOUT = 60.0  # for Python to start; separate from `wall`, because a busy machine starts slowly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a program may use."""
+    """Limits of a program."""
 
     cpu: int = 5  # whole seconds of CPU time
     wall: float = 20.0  # seconds of wall time
-    memory_mb: int = 512  # address space, of which Python itself takes about 30
+    memory_mb: int = 512  # address space; Python itself takes about 30 MB
     output_kb: int = 64  # standard output and standard error, each
-    # May be exceeded for a moment between two checks:
+    # These may be exceeded briefly between two checks:
     folder_mb: int = 32  # disk space, including deleted files that are still open
     files: int = 1000  # files and folders
     threads: int = 64
@@ -63,9 +63,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How a program ended. `reason` says why it did not end well, and is empty when it did."""
+    """Result of a program. `reason` says why it failed, and is empty if it succeeded."""
 
-    exit_code: int | None = None  # None when a signal ended it, or nothing was run
+    exit_code: int | None = None  # None if a signal ended it, or if nothing was run
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0  # wall time
@@ -76,7 +76,7 @@ class ProgramResult:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Runs programs, at most `at_once` at a time. With `unfenced` it runs them even where fences are missing."""
+    """Runner of programs, at most `at_once` at a time. With `unfenced`, programs run even if fences are missing."""
 
     limits: Limits = Limits()
     at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -94,18 +94,18 @@ class Sandbox:
         *,
         limits: Limits | None = None,
     ) -> ProgramResult:
-        """Write `files` (relative path to text) into an empty folder and run `entry` there. `limits` replace those of
-        the sandbox for this program. Faults of the program are in the result. Raises UsageError when this machine lacks
-        the fences, and for a path that is not inside the folder."""
+        """Write `files` (relative path → text) to an empty folder and run `entry` there. `limits` replace the sandbox's
+        limits for this program. Failures of the program are in the result. Raises UsageError if this machine lacks the
+        fences, and for a path outside the folder."""
         async with self._slot():
             return await self._run(files, entry, args, stdin, limits or self.limits)
 
     async def run_tested(
         self, program: Mapping[str, str], tester: Mapping[str, str], stdins: tuple[str, str], tester_limits: Limits
     ) -> tuple[ProgramResult, ProgramResult]:
-        """Run the `main.py` of a program and of its tester at once, each as `run` does, connected by two pipes. Each
-        gets the numbers of its ends as arguments: the one to read from, and the one to write to. When the tester has
-        ended, so must the program."""
+        """Run the `main.py` of a program and of its tester concurrently, each as `run` does, connected by two pipes.
+        Each gets the file descriptors of its pipe ends as arguments: first the read end, then the write end. The
+        program must end when the tester has ended."""
         (from_tester, to_program), (from_program, to_tester) = _new_pipe(), _new_pipe()
         sides = (program, self.limits, (from_tester, to_tester)), (tester, tester_limits, (from_program, to_program))
         async with self._slot():
@@ -137,7 +137,7 @@ class Sandbox:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError(
                 "sandbox.unavailable",
-                "generated code can be run on Linux only, which has the fences around it (docs/tasks.md)",
+                "generated code can only be run on Linux, which has the fences of the sandbox (docs/tasks.md)",
             )
         texts = {_relative_path(name): text for name, text in files.items()}
         if _relative_path(entry) not in texts:
@@ -155,8 +155,8 @@ class Sandbox:
             await asyncio.to_thread(_remove, folder)
 
     def require(self) -> None:
-        """Check that code can be run here, before anything is paid for. Raises UsageError if it cannot."""
-        with ThreadPoolExecutor(1) as thread:  # since this thread may have an event loop already
+        """Check that code can be run here, before any model call is paid. Raises UsageError if it cannot."""
+        with ThreadPoolExecutor(1) as thread:  # in a thread, because this thread may already run an event loop
             thread.submit(asyncio.run, self.run({"main.py": ""})).result()
 
     async def _run_in(
@@ -168,7 +168,7 @@ class Sandbox:
         limits: Limits,
         pipes: Sequence[IO[bytes]],
     ) -> ProgramResult:
-        status, child_status = os.pipe()  # on which the child reports its fences
+        status, child_status = os.pipe()  # the child reports its fences here
         os.set_blocking(status, False)
         job = {
             "folder": str(folder),
@@ -181,11 +181,11 @@ class Sandbox:
             "memory_bytes": limits.memory_mb * 2**20,
             "folder_bytes": limits.folder_mb * 2**20,
         }
-        # The hash seed makes the order of sets the same each time.
-        own = {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
+        # A fixed hash seed makes the order of sets reproducible.
+        env = {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
         command = (sys.executable, "-P", "-s", "-S", "-B", str(FENCES), json.dumps(job))
         handles = (child_status, *(pipe.fileno() for pipe in pipes))
-        settings: dict[str, Any] = {"cwd": folder, "env": own, "start_new_session": True, "pass_fds": handles}
+        settings: dict[str, Any] = {"cwd": folder, "env": env, "start_new_session": True, "pass_fds": handles}
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, **settings)
         except BaseException:
@@ -206,21 +206,21 @@ class Sandbox:
             close_pipes(process)
         if not watcher.fences:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            reason = reason or f"no answer within {START_TIMEOUT:g} s"
+            reason = reason or f"no status within {START_TIMEOUT:g} s"
             raise UsageError("sandbox.unavailable", f"the sandbox for generated code did not start: {reason}")
         missing = json.loads(watcher.fences)["missing"]
         if missing and not self.unfenced:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise UsageError(
                 "sandbox.unavailable",
-                f"generated code is not run here, because fences are missing ({reasons}): use Linux 5.13 or newer "
-                f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)",
+                f"generated code is not run, because fences are missing ({reasons}): use Linux 5.13 or newer "
+                f"with Landlock and seccomp, or set {UNFENCED}=yes on a machine that may be damaged (docs/tasks.md)",
             )
         return replace(watcher.result(), unfenced=bool(missing))
 
 
 class _Watcher:
-    """Watches a running program. Its time counts from when the fences stood, which `status` reports."""
+    """Watcher of a running program. Time is measured from the start of the fenced program, which `status` reports."""
 
     def __init__(self, process: Process, limits: Limits, folder: Path, status: int) -> None:
         self.process, self.limits, self.folder, self.status = process, limits, folder, status
@@ -230,14 +230,14 @@ class _Watcher:
         self.seconds = 0.0
 
     async def watch(self, stdin: bytes) -> None:
-        """Return when the program has ended, or was killed for exceeding a limit."""
+        """Wait until the program has ended, or was killed for exceeding a limit."""
         reads = self._read(self.process.stdout, self.stdout), self._read(self.process.stderr, self.stderr)
         readers = [asyncio.create_task(read) for read in reads]
         end, check = asyncio.create_task(self.process.wait()), asyncio.create_task(self._check_limits())
         tasks = [*readers, end, check, asyncio.create_task(self._feed(stdin))]
         try:
             await asyncio.wait((end, check), return_when=asyncio.FIRST_COMPLETED)
-            if not end.done():  # asyncio also waits for the pipes, which a process left behind may hold
+            if not end.done():  # asyncio also waits for the pipes, which a leftover child process may hold
                 kill_group(self.process.pid)
             self._read_status()
             self.seconds = time.monotonic() - self.started
@@ -248,12 +248,12 @@ class _Watcher:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def result(self) -> ProgramResult:
-        """How the program ended."""
-        shown = (bytes(raw[: self.limits.output_kb * 1024]) for raw in (self.stdout, self.stderr))
-        stdout, stderr = (raw.decode(errors="replace").replace(f"{self.folder}/", "") for raw in shown)
+        """Return the result of the program."""
+        outputs = (bytes(raw[: self.limits.output_kb * 1024]) for raw in (self.stdout, self.stderr))
+        stdout, stderr = (raw.decode(errors="replace").replace(f"{self.folder}/", "") for raw in outputs)
         code = -1 if self.process.returncode is None else self.process.returncode
         reason = self.reason or _failure(code, stderr, self.limits)
-        # The kernel ends a program that exceeds a limit or meets a fence with one of these signals.
+        # The kernel ends a program that exceeds a limit or violates a fence with one of these signals.
         stopping = (signal.SIGXCPU, signal.SIGKILL, signal.SIGSYS)
         stopped = bool(self.reason) or -code in stopping or (code > 0 and was_refused(_last_line(stderr)))
         return ProgramResult(code if code >= 0 else None, stdout, stderr, self.seconds, reason, stopped)
@@ -278,7 +278,7 @@ class _Watcher:
                 stdin.close()
 
     def _read_status(self) -> None:
-        """Read the status of the fences, if it has been written by now."""
+        """Read the status of the fences, if it has been written already."""
         with contextlib.suppress(BlockingIOError):
             self.fences = self.fences or os.read(self.status, 65536)
         if self.fences:
@@ -303,13 +303,13 @@ def _relative_path(name: str) -> str:
     path = PurePosixPath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or not path.parts:
         raise UsageError(
-            "sandbox.invalid_file", f"file {name!r} of a program to run must have a relative path within its own folder"
+            "sandbox.invalid_file", f"file {name!r} of a program must have a relative path inside the program's folder"
         )
     return str(path)
 
 
 def _new_pipe() -> tuple[IO[bytes], IO[bytes]]:
-    """The end to read from and the end to write to."""
+    """Return the read end and the write end."""
     read, write = os.pipe()
     return open(read, "rb", buffering=0), open(write, "wb", buffering=0)
 
@@ -319,7 +319,7 @@ def _new_folder() -> Path:
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> str | None:
-    """Write the files. Returns why that is not possible, if it is not."""
+    """Write the files. Return the reason if a file cannot be written, else None."""
     for name, text in files.items():
         path = folder / name
         try:
@@ -338,16 +338,16 @@ def _remove(folder: Path) -> None:
 
 
 def _kill(process: Process) -> None:
-    if process.returncode is None:  # otherwise its number may belong to another process by now
+    if process.returncode is None:  # otherwise its id may belong to another process already
         kill_group(process.pid)
 
 
 _REFUSALS = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]" for n in (EFBIG, ENOSYS, EXDEV)))
-"""How Python's message begins when a limit or a fence refused something."""
+"""First words of Python's error message when a limit or a fence refused an operation."""
 
 
 def was_refused(error: str) -> bool:
-    """Whether a program's error, as Python prints it, is a refusal by the sandbox, of memory or of files outside."""
+    """Return whether a program's error, as Python prints it, is a refusal of the sandbox (memory, or files outside)."""
     return error.startswith(_REFUSALS)
 
 
@@ -355,9 +355,9 @@ def _last_line(stderr: str) -> str:
     return stderr.strip().rpartition("\n")[2].strip()
 
 
-# Scores quote these reasons, and models read them: other words would change the prompts of stored runs.
+# Notes of scores quote these reasons and models read them. Do not reword them: that changes the prompts of stored runs.
 def _failure(code: int, stderr: str, limits: Limits) -> str:
-    """Why a program that was not stopped from here did not end well; empty if it did."""
+    """Return why a program that this module did not stop has failed; empty if it succeeded."""
     last = _last_line(stderr)
     if code == 0:
         return ""
@@ -371,7 +371,7 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
     if code < 0:
         try:
             return f"crashed with {signal.Signals(-code).name}"
-        except ValueError:  # signals for real time have no name
+        except ValueError:  # real-time signals have no name
             return f"crashed with signal {-code}"
     if "Traceback" in stderr or last.startswith(("SyntaxError", "IndentationError", "TabError")):
         return f"ended with {last[:300]}{_location(stderr, -1)}"
@@ -379,6 +379,6 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
 
 
 def _location(stderr: str, index: int) -> str:
-    """One of the lines of the program's own code in a traceback. The library's files have absolute paths."""
+    """Return the file and line of one traceback frame in the program's code. Library files have absolute paths."""
     lines: list[tuple[str, str]] = re.findall(r'File "([^/"<][^"]*)", line (\d+)', stderr)
     return f" ({lines[index][0]} line {lines[index][1]})" if lines else ""

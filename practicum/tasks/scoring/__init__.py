@@ -1,1 +1,1 @@
-"""Scorers: how good an answer is, by rules, tests, concepts or a function of the user."""
+"""Scorers: rate answers by rules, tests, concepts or a user's function."""

@@ -1,4 +1,4 @@
-"""The code in an answer: the content of its markdown fences, or the whole answer."""
+"""Extraction of the code in an answer: the content of its markdown fences, or the whole answer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from typing import NamedTuple
 
 PYTHON = ("", "python", "py", "python3")
-"""Languages of a fence that may hold Python."""
+"""Language tags of fences that may hold Python."""
 
 LINE_BEFORE = 500
-"""Characters before a fence in which the name of its file is looked for."""
+"""Number of characters before a fence that are searched for its file name."""
 
-# A fence that is never closed belongs to an answer that was cut off; its code still counts.
+# A fence without an end belongs to a truncated answer; its code counts, too.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"[\w./-]*\w\.\w{1,8}")
 
 
 class CodeBlock(NamedTuple):
-    """A fenced block: its language in lower case, the file it names, and its code."""
+    """Fenced block: its language in lower case, its file name or None, and its code."""
 
     language: str
     file_name: str | None
@@ -25,7 +25,7 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(answer: str) -> list[CodeBlock]:
-    """All fenced blocks, in order. The file name of a block is a relative one in the info string after its opening
+    """Return all fenced blocks, in order. The file name of a block is a relative path in the info string of its opening
     fence, in the line before, or in a comment on its first line."""
     text = answer.replace("\r\n", "\n")
     blocks = []
@@ -45,8 +45,8 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 
 def python_code(answer: str, name: str | None) -> str:
-    """The Python code of an answer: all blocks up to the last one that defines `name`; later ones only use it. Without
-    a block that defines it, all blocks; without any block, the answer itself."""
+    """Return the Python code of an answer: all blocks up to the last block that defines `name`, because later blocks
+    only use it. If no block defines it, return all blocks; if the answer has no block, return the answer."""
     codes = [block.code for block in code_blocks(answer) if block.language in PYTHON]
     if not codes:
         return answer
@@ -57,14 +57,14 @@ def python_code(answer: str, name: str | None) -> str:
 
 
 def defines_name(code: str, name: str) -> bool:
-    """Whether Python code defines this name at module level."""
+    """Return whether Python code defines this name at module level."""
     name = re.escape(name)
     return re.search(rf"^(?:async\s+)?(?:def|class)\s+{name}\b|^{name}\s*[:=]", code, re.MULTILINE) is not None
 
 
 def project_files(answer: str) -> dict[str, str]:
-    """The files of a small project by name, each in a fenced block that names it. Python without a name is main.py. If
-    a name occurs twice, the last block counts."""
+    """Return the files of a small project by name, each from a fenced block that names it. Python without a file name
+    is main.py. If a name occurs twice, the last block counts."""
     files: dict[str, str] = {}
     for block in code_blocks(answer):
         unnamed_python = block.language in PYTHON and block.language
@@ -76,7 +76,7 @@ def project_files(answer: str) -> dict[str, str]:
 
 
 def _without_markup(line: str) -> str:
-    """A line without the headings, list marks and emphasis around a file name: `### 1. **`main.py`**:`."""
+    """Return a line without the heading, list mark and emphasis around a file name, as in `### 1. **`main.py`**:`."""
     line = re.sub(r"^(?:#+|[-*+]|\d+[.)])\s+", "", line.strip()).strip()
     line = re.sub(r"^(?:\d+[.)]\s+|file(?: ?name)?\s*:\s*)", "", line, flags=re.IGNORECASE)
     return line.strip("*`:#[]\"' ").strip()

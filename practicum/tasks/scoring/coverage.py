@@ -1,4 +1,4 @@
-"""The scorer `coverage`: which of the given concepts a text uses, in any form (CommonGen-Hard, Self-Refine 2023).
+"""Scorer `coverage`: the share of required concepts that a text uses, in any form (CommonGen-Hard, Self-Refine 2023).
 
 A text uses a concept when one of its words has the same stem, by the Snowball stemmer for English, or is one of its
 irregular forms. A stem is coarser than a lemma: "operator" counts as "operate". The words of a longer concept must
@@ -14,34 +14,34 @@ from typing import Any
 
 from practicum.core.types import Score
 
-MAX_NAMED = 12  # missing concepts in a note
+MAX_NAMED = 12  # number of missing concepts in a note
 
 
 def concept_coverage(concepts: Sequence[str], text: str) -> Score:
-    """The share of the concepts that the text uses, in [0, 1]; the note names the missing ones."""
+    """Return the share of the concepts that the text uses, in [0, 1]; the note names the missing concepts."""
     import Stemmer
 
-    wanted = list(dict.fromkeys(concepts))
+    required = list(dict.fromkeys(concepts))
     stem = Stemmer.Stemmer("english").stemWord
-    # An irregular form may be a word of its own as well: "shot" is a noun, and a form of "shoot".
+    # An irregular form may also be another word: "shot" is a noun, and a form of "shoot".
     stems = [{stem(word), stem(_base_forms().get(word, word))} for word in _words(text)]
 
     def uses(concept: str) -> bool:
-        wanted_stems = [stem(word) for word in _words(concept)]
-        starts = range(len(stems) - len(wanted_stems) + 1)
-        return any(all(stem in stems[start + i] for i, stem in enumerate(wanted_stems)) for start in starts)
+        concept_stems = [stem(word) for word in _words(concept)]
+        starts = range(len(stems) - len(concept_stems) + 1)
+        return any(all(stem in stems[start + i] for i, stem in enumerate(concept_stems)) for start in starts)
 
-    missing = [concept for concept in wanted if not uses(concept)]
+    missing = [concept for concept in required if not uses(concept)]
     if not missing:
         return Score(1.0, True)
-    used = len(wanted) - len(missing)
+    used = len(required) - len(missing)
     more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
-    note = f"{used} of {len(wanted)} concepts are used; missing: {', '.join(missing[:MAX_NAMED])}{more}"
-    return Score(used / len(wanted), False, note)
+    note = f"{used} of {len(required)} concepts are used; missing: {', '.join(missing[:MAX_NAMED])}{more}"
+    return Score(used / len(required), False, note)
 
 
 def concepts_fault(meta: Mapping[str, Any], scorer: str) -> str | None:
-    """Why a task has no usable concepts, worded to follow "task X"; None if it has."""
+    """Return why a task has no usable concepts, phrased to follow "task X"; None if it has."""
     concepts = meta.get("concepts")
     if isinstance(concepts, list) and concepts and all(isinstance(c, str) and _words(c) for c in concepts):
         return None
@@ -55,11 +55,11 @@ def _words(text: str) -> list[str]:
 
 @cache
 def _base_forms() -> Mapping[str, str]:
-    """Irregular forms to the words they belong to."""
+    """Return irregular form → base form."""
     return {form: word for word, forms in (row.split(":") for row in IRREGULAR.split()) for form in forms.split(",")}
 
 
-# Irregular forms. Those that are also other words (saw, left, bit, ground, wound) are left out.
+# Irregular forms. Forms that are also other words (saw, left, bit, ground, wound) are omitted.
 IRREGULAR = """
 arise:arose,arisen awake:awoke,awoken be:am,is,are,was,were,been bear:bore,borne beat:beaten become:became
 begin:began,begun bend:bent bite:bitten bleed:bled blow:blew,blown break:broke,broken breed:bred bring:brought

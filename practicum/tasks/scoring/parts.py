@@ -1,7 +1,7 @@
-"""Scoring a part of a task with the scorer of the whole task (MAEL, section 2.2).
+"""Scoring of a part of a task with the scorer of the whole task (MAEL, section 2.2).
 
-A part has no label of its own. Some scorers can score its solution all the same; the others compare with the whole
-answer, and would call a correct part wrong.
+A part has no label. Some scorers can still score its solution. The other scorers compare with the answer to the whole
+task and would score a correct part as wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
 def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
-    """The task to score the solution of a part with, or None when the scorer cannot score it.
+    """Return the task for scoring the solution of a part, or None if the scorer cannot score it.
 
     `tests`: the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`: the concepts
     that occur in the part. `software`: the part as the requirement, if the solution holds a program that imports only
@@ -33,8 +33,8 @@ def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | 
             entry = whole.meta.get("entry_point")
             return whole if entry and defines_name(python_code(solution, entry), entry) else None
         case "coverage" | "commongen":
-            wanted = [concept for concept in whole.meta["concepts"] if concept_coverage([concept], part).correct]
-            return replace(whole, input=part, meta={**whole.meta, "concepts": wanted}) if wanted else None
+            concepts = [concept for concept in whole.meta["concepts"] if concept_coverage([concept], part).correct]
+            return replace(whole, input=part, meta={**whole.meta, "concepts": concepts}) if concepts else None
         case "software":
             if not code_blocks(solution):
                 return None

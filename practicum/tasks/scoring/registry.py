@@ -1,4 +1,4 @@
-"""Scorers by name: built in, registered by an installed package, or a function of the user."""
+"""Registry of scorers by name: built-in, registered by an installed package, or a user's function."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from practicum.tasks.scoring.software import software_fault
 from practicum.tasks.scoring.unit_tests import score_tests, tests_fault
 
 JUDGED = ("judge", "commongen")
-"""Scorers that ask a judge."""
+"""Scorers that call a judge model."""
 
 COMPARING = ("exact", "numeric", "choice", "contains", "regex", "list")
 """Scorers that compare an answer with its target."""
 
 RUNS_CODE = ("tests", "software")
-"""Scorers that run code which a model wrote."""
+"""Scorers that run model-generated code."""
 
 BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
-"""Names of the scorers of the core."""
+"""Names of the built-in scorers."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
-    """Scores answers without a model. `score(task, trace)` gives a Score or an awaitable of one. It is called only for
-    attempts that did not fail, at tasks that have what it needs; `Run.score` checks both."""
+    """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. It is only called
+    for attempts that did not fail, and for tasks with the data that it needs; `Run.score` checks both."""
 
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
     needs_target: bool = False
-    pure: bool = True  # whether an answer always gets the same score, which therefore is not journaled
-    agent: str | None = None  # the kind of agent whose attempts alone it can score
+    pure: bool = True  # whether equal answers always get equal scores; such scores are not journaled
+    agent: str | None = None  # the only kind of agent whose attempts it can score; None: any
 
     async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
-        """The score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
+        """Return the score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
         score = self.score(task, trace)
         return await score if inspect.isawaitable(score) else score
 
@@ -56,26 +56,25 @@ SCORERS: Group[Any] = Group(
     called,
     dict.fromkeys(BUILT_IN),
     unknown="scorer.unknown",
-    advice="; write module:function for your own",
+    advice="; write module:function for your own function",
 )
-"""Packages register a function as scorer, or an AnswerScorer of their own."""
+"""Registered scorers: an installed package registers a function or an AnswerScorer."""
 
 
 def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
-    """Scores with a user's `function(task, answer)`, which returns a number in [0, 1], a bool or a Score. An async one
-    runs in the event loop. Another one runs in a thread, where it may block or start an event loop, one call at a time.
+    """Return a scorer that calls a user's `function(task, answer)`, which returns a number in [0, 1], a bool or a
+    Score. An async function runs in the event loop. Other functions run in a thread, one call at a time, where they may
+    block or start an event loop.
 
-    A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the state
-    that an agent with tools left. With labels, learning sees the note of a Score. The scorer raises AgentError, naming
-    task and scorer, when the function raises or returns no score.
+    A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the final
+    state of an agent with tools. With labels, learning sees the note of a Score. The scorer raises AgentError, naming
+    task and scorer, if the function raises or does not return a score.
 
-    Raises UsageError, with name and `origin`, when the object cannot be called as `(task, answer[, trace])`.
+    Raises UsageError, with name and `origin`, if the object cannot be called as `(task, answer[, trace])`.
     """
     if not callable(function):
         kind = type(function).__name__
-        raise UsageError(
-            "scorer.invalid", f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}"
-        )
+        raise UsageError("scorer.invalid", f"scorer {name!r}{origin}: must be a function (task, answer), not {kind}")
     takes_trace = False
     try:
         signature = inspect.signature(function)
@@ -84,7 +83,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     except TypeError:
         text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
         raise UsageError("scorer.invalid", text) from None
-    except ValueError:  # some builtins have no signature; the first call will show
+    except ValueError:  # some builtins have no signature; the first call checks them
         pass
 
     thread = OwnThread("practicum scorer")
@@ -102,24 +101,22 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
 
 
 def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
-    """The scorer with this name: a built-in one, one that a package registers, or `module:function`. Raises UsageError
-    for an unknown name, for `choice` without choices, for a function that cannot be imported or called as `(task,
-    answer[, trace])`, and for `tests` where generated code cannot be run."""
+    """Load the scorer with this name: a built-in scorer, a scorer of an installed package, or `module:function`. Raises
+    UsageError for an unknown name, for `choice` without choices, for a function that cannot be imported or called as
+    `(task, answer[, trace])`, and for `tests` if generated code cannot be run on this machine."""
     if ":" in name:
         return function_scorer(name, import_function(name))
     if name in ("software", *JUDGED):
-        raise UsageError(
-            "scorer.invalid", f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone"
-        )
+        raise UsageError("scorer.invalid", f"scorer {name!r} needs the models of a run, so it cannot be loaded by name")
     if name in COMPARING:
         if name == "choice" and not (choices and all(map(normalise, choices))):
             raise UsageError(
                 "settings.missing",
-                "scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`",
+                "scorer 'choice' needs choices that are not empty: set `choices=a,b,c` or `choices=auto`",
                 setting="choices",
             )
         compare = RULES.get(name) or partial(one_choice, choices or ())
-        # The time of a search is limited, and how far it gets in that differs.
+        # `regex` is not pure: its search has a time limit, so the result may differ between calls.
         return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True, pure=name != "regex")
     if name == "tests":
         sandbox = Sandbox()
@@ -134,7 +131,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
-    """What a task's `meta` lacks for the scorer, worded to follow "task X"; None if it lacks nothing."""
+    """Return the fault of a task's `meta` for the scorer, phrased to follow "task X"; None if the scorer can use it."""
     match scorer_name:
         case "tests":
             return tests_fault(meta)
@@ -162,8 +159,8 @@ def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, t
 
 
 def as_score(result: object) -> Score:
-    """What a scorer returned, as a Score. Rounding errors are put at the bound of [0, 1] (`core.scores`). Raises
-    TypeError for what is no score, and ValueError for nan and what is out of bounds by more."""
+    """Convert the result of a scorer to a Score. Values outside [0, 1] by a rounding error are clamped (`core.scores`).
+    Raises TypeError for a result that is not a score, and ValueError for nan and other values outside [0, 1]."""
     if isinstance(result, Score):
         score = result
     elif isinstance(result, SupportsFloat):  # includes numpy's bool and floats

@@ -1,4 +1,4 @@
-"""Rules that compare an answer with its target, such as `exact` and `numeric`. They are pure."""
+"""Rules that compare an answer with its target, such as `exact` and `numeric`. They are pure functions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from practicum.core.types import Score
 from practicum.core.words import error_line
 
 MAX_PATTERN = 10_000
-"""Characters of the longest pattern: reading one takes the longer the longer it is."""
+"""Maximum length of a pattern (characters), because compiling a long pattern takes long."""
 
 SEARCH_SECONDS = 1.0
-"""How long a pattern may search an answer. Both are foreign, and together they may take for ever."""
+"""Timeout of a pattern search (s). Pattern and answer are untrusted, and a search may take forever."""
 
 PASS_MARK = 0.5
-"""A score that is a plain number counts as correct from this value."""
+"""Minimum value of a plain number to count as correct."""
 
 
 def target_fault(scorer_name: str, target: str) -> str | None:
-    """Why the scorer cannot use this target, worded to follow "target of task X"; None if it can."""
+    """Return why the scorer cannot use this target, phrased to follow "target of task X"; None if it can."""
     match scorer_name:
         case "numeric" if last_number(target) is None:
             return f"({target[:40]!r}) holds no number"
@@ -32,29 +32,29 @@ def target_fault(scorer_name: str, target: str) -> str | None:
         case "regex" if not target:
             return "is empty"
         case "regex" if len(target) > MAX_PATTERN:
-            return f"is a pattern of {len(target):,} characters; at most {MAX_PATTERN:,} are tried"
+            return f"is a pattern of {len(target):,} characters (maximum {MAX_PATTERN:,})"
         case "regex":
             try:
                 re.compile(target)
             except (re.error, OverflowError, RecursionError) as error:
-                return f"is not a pattern of Python's re ({error_line(error)})"
+                return f"is not a valid pattern for Python's re ({error_line(error)})"
     return None
 
 
 def exact(target: str, answer: str) -> Score:
-    """Correct when both are the same text after `normalise`."""
+    """Score 1 if both texts are equal after `normalise`, else 0."""
     return _verdict(normalise(target) == normalise(answer))
 
 
 def contains(target: str, answer: str) -> Score:
-    """Correct when the answer contains the target, both normalised."""
+    """Score 1 if the answer contains the target, both normalised, else 0."""
     return _verdict(normalise(target) in normalise(answer))
 
 
 def regex(target: str, answer: str) -> Score:
-    """Correct when the target, a pattern of Python's `re`, matches anywhere in the unchanged answer. A pattern that
-    takes longer than `SEARCH_SECONDS` has not matched."""
-    import regex as timed  # which reads the same patterns as re, and can give up
+    """Score 1 if the target, a pattern of Python's `re`, matches anywhere in the unchanged answer, else 0. A search
+    that takes longer than `SEARCH_SECONDS` scores 0."""
+    import regex as timed  # supports the patterns of `re`, and a timeout
 
     try:
         return _verdict(timed.search(target, answer, timeout=SEARCH_SECONDS) is not None)
@@ -66,28 +66,28 @@ def regex(target: str, answer: str) -> Score:
 
 
 def list_items(target: str, answer: str) -> Score:
-    """The share of positions at which two comma-separated lists have the same normalised text; correct when all do.
-    Items that only one list has count as different."""
-    expected, given = ([normalise(item) for item in text.split(",")] for text in (target, answer))
-    same = sum(a == b for a, b in zip(expected, given, strict=False))
-    length = max(len(expected), len(given))
+    """Score the share of positions at which two comma-separated lists have the same normalised text; correct if all
+    have. Positions that only one list has count as different."""
+    expected, actual = ([normalise(item) for item in text.split(",")] for text in (target, answer))
+    same = sum(a == b for a, b in zip(expected, actual, strict=False))
+    length = max(len(expected), len(actual))
     return Score(same / length, same == length, "" if same == length else f"{same} of {length} are right")
 
 
 def numeric(target: str, answer: str) -> Score:
-    """Correct when the last numbers of both agree up to rounding to two decimals. They may differ by half a unit of the
-    last decimal place that both show (33.33 for 33.3333, but not 0.004 for 0.001), by at most 0.005 (18.4 does not
-    round to 18), and by a billionth of their size (floating-point noise)."""
-    expected, given = last_number(target), last_number(answer)
-    if expected is None or given is None:
+    """Score 1 if the last numbers of both texts agree up to rounding to two decimals, else 0. They may differ by half a
+    unit of the last decimal place that both show (33.33 for 33.3333, but not 0.004 for 0.001), but by at most 0.005
+    (18.4 does not round to 18). A relative difference of 1e-9 (floating-point noise) is always allowed."""
+    expected, actual = last_number(target), last_number(answer)
+    if expected is None or actual is None:
         return _verdict(False, "the answer holds no number")
-    shown = max(Decimal(1).scaleb(int(number.as_tuple().exponent)) for number in (expected, given)) / 2
-    noise = max(abs(expected), abs(given)) * Decimal("1e-9")
-    return _verdict(abs(expected - given) <= max(min(shown, Decimal("0.005")), noise))
+    shown = max(Decimal(1).scaleb(int(number.as_tuple().exponent)) for number in (expected, actual)) / 2
+    noise = max(abs(expected), abs(actual)) * Decimal("1e-9")
+    return _verdict(abs(expected - actual) <= max(min(shown, Decimal("0.005")), noise))
 
 
 def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
-    """Correct when the target is the only choice that the answer names (see `named_choices`)."""
+    """Score 1 if the target is the only choice that the answer names (see `named_choices`), else 0."""
     named = named_choices(choices, answer)
     if len(named) != 1:
         return _verdict(False, f"the answer names {len(named) or 'none'} of the choices")
@@ -95,20 +95,21 @@ def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
 
 
 def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
-    """The choices that a text names: the one that is the whole text, or else each one in it that stands as whole words.
+    """Return the choices that a text names: the choice that equals the whole text, else each choice in it as whole
+    words.
 
-    Case does not count, except for a choice of one letter inside a longer text: the article "a" is not choice A. A
-    choice inside a longer one ("York" in "New York") is not named by it.
+    Case is ignored, except for a choice of one letter inside a longer text: the article "a" is not choice A. A choice
+    inside a longer choice ("York" in "New York") does not count.
     """
     if text.strip() in choices:
         return (text.strip(),)
     whole, forms = normalise(text), _normalised(tuple(choices))
     if equal := tuple(choice for choice, form in forms.items() if form == whole):
         return equal[:1]
-    # Of hundreds of choices a text holds a few, and a pattern of all of them takes a hundred times as long.
+    # Search only choices that occur in the text: a pattern of hundreds of choices is a hundred times slower.
     within = tuple(choice for choice, form in forms.items() if form in whole)
-    found = {normalise(match) for match in _pattern_of(within).findall(_bare(text))}
-    return tuple(choice for choice in within if forms[choice] in found)
+    matches = {normalise(match) for match in _pattern_of(within).findall(_bare(text))}
+    return tuple(choice for choice in within if forms[choice] in matches)
 
 
 @lru_cache(maxsize=64)
@@ -118,7 +119,7 @@ def _normalised(choices: tuple[str, ...]) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _pattern_of(choices: tuple[str, ...]) -> re.Pattern[str]:
-    """Finds choices in a bare text, the longest first."""
+    """Return the pattern of these choices for a text from `_bare`; longer choices match first."""
     words = sorted(map(_bare, choices), key=len, reverse=True)
     forms = (re.escape(word) if len(word) == 1 else f"(?i:{re.escape(word)})" for word in words)
     return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)")
@@ -131,19 +132,19 @@ RULES: dict[str, Callable[[str, str], Score]] = {
     "regex": regex,
     "list": list_items,
 }
-"""The rules that need nothing but target and answer. `choice` also needs the choices, see `one_choice`."""
+"""Rules that need only target and answer. `choice` also needs the choices, see `one_choice`."""
 
 
 def normalise(text: str) -> str:
-    """Text for comparison: without case, repeated white space, closing full stops and quotes around it."""
+    """Normalise text for comparison: remove case, repeated white space, final full stops and enclosing quotes."""
     return _bare(unicodedata.normalize("NFD", text).casefold())
 
 
 def _bare(text: str) -> str:
-    """Text without repeated white space, closing full stops and quotes around it."""
+    """Remove repeated white space, final full stops and enclosing quotes."""
     text = " ".join(unicodedata.normalize("NFC", text).split())
     start, end, before = 0, len(text), (-1, -1)
-    while before != (start, end):  # by position: an answer may be long, and all quotes
+    while before != (start, end):  # by position, because copying a long answer of quotes at each step would be slow
         before = start, end
         end -= text[end - 1 : end] == "." and end > start
         end -= text[end - 1 : end] == " " and end > start
@@ -155,9 +156,9 @@ def _bare(text: str) -> str:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in a text, or after its last "####" (GSM8K's mark of an answer); None if there is none. Reads
-    1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round brackets is negative, as in accounting,
-    when only a label precedes it: "(200)", "Loss: ($200)", but not "seven (7)"."""
+    """Return the last number in a text, or after its last "####" (GSM8K's mark of an answer), or None. Reads 1,234.5,
+    $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round brackets is negative, as in accounting, when only
+    a label precedes it: "(200)", "Loss: ($200)", but not "seven (7)"."""
     matches = list(_NUMBER.finditer(text.rpartition("####")[2]))
     if not matches:
         return None
@@ -170,9 +171,9 @@ def last_number(text: str) -> Decimal | None:
 
 
 _QUOTES = dict(zip("\"'`\u201c\u2018\u201e\u00ab", "\"'`\u201d\u2019\u201c\u00bb", strict=True))
-"""Opening to closing quotes: straight, curly, German, French."""
+"""Opening quote → closing quote: straight, curly, German, French."""
 
-# A sign after a word is none: "5-10" is a range. Digits that follow a letter are no number: "Q3" is a name.
+# A dash after a word is not a sign: "5-10" is a range. Digits after a letter are not a number: "Q3" is a name.
 _NUMBER = re.compile(
     r"""
     (?P<open> (?<!\w) \( \s? )?

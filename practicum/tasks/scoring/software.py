@@ -1,8 +1,8 @@
 """Measures of small software projects: their files are inspected and run in the sandbox (ChatDev, Qian et al. 2024).
 
-A project is complete when every Python file parses and contains no placeholder. It is executable when the program
-ends by itself with exit code 0, or asks for more input than it was given; unlike in ChatDev, a program that runs
-without end is not. How well the code fits the requirement is measured with embeddings, see `engine.scorers`.
+A project is complete if every Python file parses and contains no placeholder. It is executable if the program exits
+with code 0, or asks for more input than `stdin` holds; unlike in ChatDev, a program that never ends is not executable.
+The fit of the code to the requirement is measured with embeddings, see `engine.scorers`.
 
 The input of a task is the requirement. Its `meta` may hold `entry` (the file to run; by default main.py, or the only
 Python file), `args` (a list of strings) and `stdin`.
@@ -24,10 +24,10 @@ INSPECTION_SCRIPT = Path(__file__).parents[1] / "sandbox" / "inspect_code.py"
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the files of a project hold.
+    """Result of the inspection of a project's files.
 
     `gaps` are syntax errors and placeholders, each with its file and line; `code` is the code without comments.
-    `measures` are the size of that code without blank lines, summed over the files that parse (MAEL, section 3.3):
+    `measures` are sizes of this code without blank lines, summed over the files that parse (MAEL, section 3.3):
     `files`, `lines`, `tokens` (estimated), `functions`, and the cyclomatic `complexity` (McCabe 1976) of each function
     and of each file's code outside functions.
     """
@@ -38,7 +38,7 @@ class Inspection:
 
 
 async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspection:
-    """Inspect a project without running it. Raises UsageError when the sandbox cannot run on this machine."""
+    """Inspect a project without running it. Raises UsageError if the sandbox cannot run on this machine."""
     limits = replace(sandbox.limits, output_kb=sandbox.limits.folder_mb * 1024)
     script = {"main.py": INSPECTION_SCRIPT.read_text(encoding="utf-8")}
     result = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
@@ -56,7 +56,7 @@ async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspect
 
 
 async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:
-    """Run a project. A program that asks for more input than it was given has an empty `reason`, too."""
+    """Run a project. The `reason` is also empty for a program that asks for more input than `stdin` holds."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
     result = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
@@ -65,7 +65,7 @@ async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox
 
 
 def software_fault(meta: Mapping[str, Any]) -> str | None:
-    """What is wrong with a project's `meta`, worded to follow "task X"; None if nothing is."""
+    """Return the fault of a project's `meta`, phrased to follow "task X"; None if it is valid."""
     for name in ("entry", "stdin"):
         if not isinstance(meta.get(name, ""), str):
             return f"has a meta.{name} that is not a string; scorer 'software' needs a string"

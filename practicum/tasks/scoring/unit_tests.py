@@ -1,10 +1,10 @@
-"""The scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
+"""Scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
 
-`meta.tests` is code whose asserts decide, or a list of such code. `meta.entry_point` names what the answer has to
-define; it is passed to the tests' function `check`, if there is one (as in HumanEval). `meta.prompt` is code that an
-answer may continue. The score is 1 when all asserts hold and else 0, so its mean is pass@1. The note says how many
-asserts held and how the first one failed; learning with labels sees it. When no assert is reached, the score is 0;
-tests that cannot reach one are refused in advance.
+`meta.tests` is code with asserts, or a list of such code. `meta.entry_point` is the name that the answer must define;
+its value is passed to the tests' function `check`, if defined (as in HumanEval). `meta.prompt` is code that an answer
+may continue. The score is 1 if all asserts hold and else 0, so its mean is pass@1. The note has the number of asserts
+that held, and the first failure; learning with labels sees it. If no assert is reached, the score is 0; tests that
+cannot reach an assert are rejected before the run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from practicum.tasks.scoring.code_blocks import python_code
 
 SANDBOX = Path(__file__).parents[1] / "sandbox"
 
-REPORT_KB = 3  # that the tests may print per assert to report on it
+REPORT_KB = 3  # size limit of the report per assert
 
 
 async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
-    """1 when all asserts of the task hold, else 0. Raises UsageError when code cannot be run on this machine."""
+    """Score 1 if all asserts of the task hold, else 0. Raises UsageError if code cannot be run on this machine."""
     entry_point = task.meta.get("entry_point")
     code = python_code(trace.answer, entry_point)
     if not code.strip():
@@ -40,21 +40,21 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
     tests = _joined(task.meta["tests"])
     job = {"prompt": task.meta.get("prompt", ""), "entry_point": entry_point}
     limits = sandbox.limits
-    # The tests wait for the answer, and so may take as long as it and then as long again.
-    of_tests = replace(limits, wall=2 * limits.wall, output_kb=limits.output_kb + REPORT_KB * tests.count("assert"))
+    # The tests wait for the answer, so they get twice its time.
+    test_limits = replace(limits, wall=2 * limits.wall, output_kb=limits.output_kb + REPORT_KB * tests.count("assert"))
     answer, tested = await sandbox.run_tested(
         _program("run_answer.py"),
         _program("judge_tests.py"),
         (json.dumps({**job, "code": code}), json.dumps({**job, "tests": tests})),
-        of_tests,
+        test_limits,
     )
     fields: dict[str, Any] = {}
     for line in tested.stdout.split("\n"):
-        with suppress(ValidationError):  # cut off at the output limit
+        with suppress(ValidationError):  # a line may be truncated by the output limit
             fields |= _Report.model_validate_json(line).model_dump(exclude_unset=True)
     report = _Report(**fields)
     note = _fault_in(report, answer, tested)
-    # The scripts catch what the code raises, so a refusal by the sandbox may be why an assert failed.
+    # The scripts catch exceptions of the code, so the first failure may be a refusal of the sandbox.
     stopped = answer.stopped or tested.stopped or was_refused(report.first[1])
     unfenced = answer.unfenced or tested.unfenced
     scored = Score(float(not note), not note, note, stopped=stopped, unfenced=unfenced)
@@ -63,33 +63,33 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
 
 @cache
 def _program(script: str) -> dict[str, str]:
-    """The files of a script for the sandbox."""
+    """Return the files of a script for the sandbox."""
     shared = SANDBOX / "plain.py"
     name = shared.relative_to(Path(__file__).parents[3]).as_posix()
     return {"main.py": (SANDBOX / script).read_text("utf-8"), name: shared.read_text("utf-8")}
 
 
 class _Report(BaseModel):
-    """What the tests have printed, a line at a time as they learn it."""
+    """Report of the tests. They print it line by line, a few fields per line."""
 
-    at: str | None = None  # the assert that is being checked
+    at: str | None = None  # the assert that is checked now
     total: int | None = None  # asserts in the tests
     done: int | None = None  # asserts that were reached, once the tests have ended
     failed: int = 0
-    first: tuple[str, str] = ("", "")  # the first assert that failed, and why
-    fault: str = ""  # why nothing could be tested
-    gone: bool = False  # the answer's process ended before the tests did
-    broken: str = ""  # what the tests raised outside their asserts
-    untestable: str = ""  # the type of an argument that cannot reach the answer
+    first: tuple[str, str] = ("", "")  # source of the first failed assert, and the reason
+    fault: str = ""  # reason why nothing could be tested
+    answer_ended: bool = False  # whether the answer's process ended before the tests
+    broken: str = ""  # exception that the tests raised outside their asserts
+    untestable: str = ""  # type of an argument that cannot be sent to the answer
 
 
 def _fault_in(report: _Report, answer: ProgramResult, tested: ProgramResult) -> str:
-    """Why the tests did not pass; empty if they did."""
+    """Return why the tests did not pass; empty if they passed."""
     if report.fault:
         return report.fault
     if report.done is None:
         reason = f"ended with {report.broken}" if report.broken else tested.reason
-        if report.gone or (report.total is None and answer.reason):
+        if report.answer_ended or (report.total is None and answer.reason):
             reason = answer.reason
         reason = reason or "ended before its tests did"
         if report.at is not None:
@@ -110,7 +110,7 @@ def _joined(tests: str | list[str]) -> str:
 
 
 def tests_fault(meta: Mapping[str, Any]) -> str | None:
-    """Why a task has no usable tests, worded to follow "task X"; None if it has."""
+    """Return why a task has no usable tests, phrased to follow "task X"; None if it has."""
     tests = meta.get("tests")
     valid = isinstance(tests, str) or (isinstance(tests, list) and all(isinstance(test, str) for test in tests))
     if not tests or not valid:
@@ -120,7 +120,7 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
             return f"has a meta.{name} that is not a string; scorer 'tests' needs a string"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the style of the tests
+            warnings.simplefilter("ignore")  # style warnings of the tests
             tree = ast.parse(_joined(tests))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"has meta.tests that are not valid Python: {error}"
@@ -130,7 +130,7 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
     if meta.get("entry_point"):
         names.add("check")
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    # A decorator may call or register what it decorates.
+    # A decorator may call or register the decorated function.
     plain = (node for node in tree.body if isinstance(node, definitions) and not node.decorator_list)
     for name in (node.name for node in plain if node.name not in names and _has_assert(node)):
         hint = ", or set meta.entry_point to the name that check is called with" if name == "check" else ""

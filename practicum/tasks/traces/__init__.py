@@ -1,8 +1,8 @@
-"""Stored traces of agents, read so that an agent can learn from them without running anything.
+"""Reader of stored agent traces, so that an agent can learn from them without running anything.
 
-The formats are runs of practicum, chat messages (OpenAI style, also files for fine-tuning), OpenTelemetry GenAI spans,
-SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Claude Code sessions. Each has a module
-that says what it reads. A format is recognised by content, never by file name.
+The supported formats are practicum runs, chat messages (OpenAI style, also files for fine-tuning), OpenTelemetry GenAI
+spans, SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Claude Code sessions. Each format
+has a module, whose docstring describes it. Formats are detected by content, never by file name.
 """
 
 from practicum.tasks.traces.load import TraceStream, load_traces

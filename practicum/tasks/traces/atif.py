@@ -1,13 +1,13 @@
 """ATIF, the trajectories of Harbor and Terminal-Bench (`schema_version` ATIF-v1.0 to v1.8, RFC 0001 of Harbor).
 
 The task is the first step with source `user`. A step of the agent holds `reasoning_content`, `message`, `tool_calls`
-and `observation.results`. Steps copied from an earlier trajectory are read like others. Each of
-`subagent_trajectories` is a trace of its own.
+and `observation.results`. Steps copied from an earlier trajectory are read like others. Each of `subagent_trajectories`
+is a separate trace.
 
-The score comes from `verifier_result.rewards` in Harbor's `result.json`, which is searched beside the file and up to
-three folders above (for a task in several parts: that of the part, in `step_results`): its `reward`, or the mean of
-all rewards. Without one, a score in the record or its `extra` is read (see `stored_score`). Subagents have no score,
-since nobody scored what they did.
+The score comes from `verifier_result.rewards` in Harbor's `result.json`: its `reward`, or the mean of all rewards. The
+file is searched in the trajectory's folder and up to three folders above. For a task in several parts, the result of
+the part in `step_results` is used. Without a result, a score in the record or its `extra` is read (see `stored_score`).
+Subagents have no score, because Harbor does not score them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from practicum.tasks.traces.fields import object_at, objects_in, own_id, recorde
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
 from practicum.tasks.traces.trace import MOST_DOCUMENT, Item, RecordPlace
 
-RESULT_DEPTH = 4  # folders that are searched for result.json, the trajectory's own first
+RESULT_DEPTH = 4  # number of folders that are searched for result.json, starting with the trajectory's
 _SOURCES = {"system": "system", "user": "user", "agent": "message"}
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has this format."""
+    """Return whether a record has this format."""
     return str(record.get("schema_version")).startswith("ATIF-")
 
 
 def is_trial_result(record: Mapping[str, Any]) -> bool:
-    """Whether a record is Harbor's result of a trial, which is not a trace but belongs to one."""
+    """Return whether a record is Harbor's result of a trial. It is not a trace, but holds the score of one."""
     return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 
 def read(record: Mapping[str, Any], place: RecordPlace, parent: str | None = None) -> Iterator[Task]:
-    """The task of one record, and those of the subagents in it."""
+    """Yield the task of a record, then the tasks of its subagents."""
     id = own_id(record, "trajectory_id", "session_id")
     parent = parent or text_at(record, "agent/extra/parent_session_id")
     result = {} if parent else _trial_result(place)
@@ -47,7 +47,7 @@ def read(record: Mapping[str, Any], place: RecordPlace, parent: str | None = Non
     meta = texts_at(record, session="session_id", agent="agent/name", agent_version="agent/version")
     meta |= texts_at(record, model="agent/model_name", continued_in="continued_trajectory_ref")
     meta |= texts_at(result, task="task_name", trial="trial_name") | {"exception": exception, "parent": parent}
-    # If a verifier has scored the attempt, its verdict counts.
+    # An attempt that a verifier scored is not failed, even if it ended with an exception.
     error = f"ended with {exception}" if exception and score is None else None
     yield from place.task(_items(record, place), id=id, error=error, score=score, meta=meta)
     for subagent in objects_in(record, "subagent_trajectories", place.warn):
@@ -80,7 +80,7 @@ def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str,
 
 
 def _trial_result(place: RecordPlace) -> Mapping[str, Any]:
-    """Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
+    """Return Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
     path = place.source.path
     for folder in path.parents[:RESULT_DEPTH]:
         try:

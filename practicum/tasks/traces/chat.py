@@ -1,8 +1,8 @@
-"""Chat messages in OpenAI's form: `{"messages": [...]}`, or the bare list. Files for fine-tuning have this form.
+"""Chat messages in OpenAI's format: `{"messages": [...]}`, or the bare list. Files for fine-tuning have this format.
 
 The task is the first user message; the answer is the assistant's last message. Reasoning (`reasoning_content`,
-`reasoning`), tool calls and tool results between them are steps. Other plain fields of a record and of its `metadata`
-are kept in the task's meta.
+`reasoning`), tool calls and tool results between them are steps. Other string and number fields of a record and of its
+`metadata` are stored in the task's meta.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from practicum.tasks.traces.trace import RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has this format. For a bare list, see `is_message_list`."""
+    """Return whether a record has this format. For a bare list, see `is_message_list`."""
     return isinstance(record.get("messages"), list)
 
 
 def is_message_list(value: Any) -> bool:
-    """Whether a value is a bare list of messages."""
+    """Return whether a value is a bare list of messages."""
     if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         return False
     return any(isinstance(item.get("role"), str) and "messages" not in item for item in value)
@@ -40,7 +40,7 @@ def read(record: Any, place: RecordPlace) -> Iterator[Task]:
 
 
 def _plain_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with plain values, and the tags, by which a user can have things forgotten."""
+    """Return the fields with strings or finite numbers, and the tags, which `forget` accepts."""
     return {
         key: value
         for key, value in record.items()

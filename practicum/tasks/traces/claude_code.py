@@ -1,10 +1,10 @@
 """Sessions of Claude Code: JSON lines of type `user` and `assistant`, and bookkeeping lines of other types.
 
-A session is one trace in the order of its lines, rewound branches included. The task is the first thing the user
-typed: not what the program inserted (`isMeta`, `isCompactSummary`, output of local commands), and a slash command only
-if nothing else was typed. A subagent (`isSidechain`) is a trace of its own, identified by `agentId` or by the first
-message of its chain of `parentUuid`. Bookkeeping lines (snapshots, titles, queue, hooks) are left out; an unknown type
-of line is a problem. A session has no score.
+A session is one trace in the order of its lines, rewound branches included. The task is the first message that the user
+typed. Messages that the program inserted (`isMeta`, `isCompactSummary`, output of local commands) do not count, and a
+slash command counts only if the user typed nothing else. A subagent (`isSidechain`) is a separate trace, identified by
+`agentId` or by the first message of its chain of `parentUuid`. Bookkeeping lines (snapshots, titles, queue, hooks) are
+skipped; a line of unknown type is a problem. A session has no score.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import text_at, texts_at, value_at
 from practicum.tasks.traces.messages import items_of_content
-from practicum.tasks.traces.trace import Item, RecordPlace, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
 _BOOKKEEPING = """
 system summary file-history-snapshot queue-operation progress attachment ai-title custom-title last-prompt
@@ -31,11 +31,11 @@ _INSERTED = (
 )
 _COMMAND_TAGS = ("<command-name>", "<command-message>")
 _COMMAND = "command"
-"""The kind of a slash command, until it is known whether it is the task."""
+"""Kind of a slash command before it is decided whether it is the task."""
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has this format."""
+    """Return whether a record has this format."""
     type = record.get("type")
     if not isinstance(type, str):
         return False
@@ -51,7 +51,7 @@ class _Session:
 
 
 class ClaudeCodeReader:
-    """Collects the lines of a file, and makes tasks of its sessions at the end."""
+    """Collector of the lines of a file, which converts its sessions to tasks at the end."""
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], _Session] = {}
@@ -60,7 +60,7 @@ class ClaudeCodeReader:
 
     def add(self, record: Mapping[str, Any], place: RecordPlace) -> None:
         """Add a line of the file."""
-        # The id of the first message in the chain that this record continues.
+        # `root` is the id of the first message in the chain that this record continues.
         own, parent = text_at(record, "uuid"), text_at(record, "parentUuid")
         root = self._roots.get(parent) or parent or own
         if own:
@@ -74,14 +74,14 @@ class ClaudeCodeReader:
             return
         self._bookkeeping = self._bookkeeping or place
         if type == "attachment" and value_at(record, "attachment/type") == "queued_command":
-            # The user typed this while the agent was at work.
+            # The user typed this while the agent was working.
             prompt = items_of_content(value_at(record, "attachment/prompt"), "user", place.warn)
             self._session(record, place, root).items += prompt
         elif type not in _BOOKKEEPING.split():
             place.warn(f"a line of unknown type {type!r:.40} is left out")
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks, in the order in which their sessions began."""
+        """Yield the tasks, in the order of their sessions' first lines."""
         if self._bookkeeping and not self._sessions:
             self._bookkeeping.warn("a Claude Code session without a message")
         for (id, sidechain), session in self._sessions.items():
@@ -97,12 +97,13 @@ class ClaudeCodeReader:
         meta = texts_at(record, model="message/model", folder="cwd", branch="gitBranch", agent_version="version")
         if meta["model"] == "<synthetic>":
             del meta["model"]
-        session.meta = known_values(meta) | session.meta
+        session.meta = nonempty_values(meta) | session.meta
         return session
 
 
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
-    """The kind of an item by its real author: user, agent, or the program in their name."""
+    """Return the kind of an item by its author: the user, the agent, or the program, which inserts messages as
+    either."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
     if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
         return "system"

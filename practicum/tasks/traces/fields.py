@@ -1,4 +1,4 @@
-"""Reads fields of records that another program wrote, whatever they hold."""
+"""Readers of fields of foreign records, which may hold any JSON value."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
 
 Warn = Callable[[str], None]
-"""Records a problem at one place; reading goes on."""
+"""Function that adds a problem at one place; reading continues."""
 
 _SCORES = ("score", "reward", "resolved", "success", "passed", "correct")
 
 
 def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
-    """The first of these fields that can be the id of a trace."""
+    """Return the first of these fields that can be the id of a trace, or None."""
     values = (record.get(key) for key in keys)
     ids = (str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
     return next(filter(str.strip, ids), None)
 
 
 def value_at(record: Any, path: str) -> Any:
-    """The value at a path such as `agent/name`; None if there is none."""
+    """Return the value at a path such as `agent/name`, or None."""
     for key in path.split("/"):
         record = record.get(key) if isinstance(record, Mapping) else None
     return record
 
 
 def object_at(record: Any, path: str) -> Mapping[str, Any]:
-    """The object at a path; an empty one if there is none."""
+    """Return the object at a path; empty if it is missing."""
     value = value_at(record, path)
     return value if isinstance(value, Mapping) else {}
 
@@ -50,17 +50,17 @@ def objects_in(record: Any, path: str, warn: Warn) -> Iterator[Mapping[str, Any]
 
 
 def text_at(record: Any, *paths: str) -> str:
-    """The first text at one of these paths; empty if there is none."""
+    """Return the first text at one of these paths; empty if no path has a text."""
     return next((value for path in paths if isinstance(value := value_at(record, path), str) and value), "")
 
 
 def texts_at(record: Any, **paths: str) -> dict[str, str]:
-    """The text at each path, by the names of the arguments."""
+    """Return the text at each path, keyed by argument name."""
     return {name: text_at(record, path) for name, path in paths.items()}
 
 
 def decoded(value: Any) -> Any:
-    """A JSON object or list from a string; any other value unchanged."""
+    """Parse a string that holds a JSON object or list. Return any other value unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
@@ -70,11 +70,11 @@ def decoded(value: Any) -> Any:
 
 
 def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
-    """The score that a record, its `metadata` or its `info` holds; an invalid value is a problem, and left out.
+    """Return the score that a record, its `metadata` or its `info` holds. An invalid value is skipped and reported.
 
-    The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`: true or false, a number in [0, 1],
-    or an object with `value`, `correct` and `note`. The first field is the value. The first of them that is true or
-    false says whether the attempt is correct; without one, the pass mark does.
+    The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`. Each is true or false, a number in
+    [0, 1], or an object with `value`, `correct` and `note`. The first field is the value. The first field that is true
+    or false says whether the attempt is correct; without such a field, the pass mark decides.
     """
     values: dict[str, Any] = {}
     for part in (record, object_at(record, "metadata"), object_at(record, "info")):
@@ -86,7 +86,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
 
 
 def recorded_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
-    """The mean of several scores, correct when all are; its note names each. An invalid value is a problem."""
+    """Return the mean of several scores, correct if all are; its note names each. Invalid values are skipped and
+    reported."""
     scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
     if not scores:
         return None

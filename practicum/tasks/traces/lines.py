@@ -1,5 +1,5 @@
-"""Tasks with the attempts that were recorded at them, as `practicum export --format traces` writes them: a line of a
-task file with the field `recorded`, which has the trace and its score.
+"""Tasks with recorded attempts, as `practicum export --format traces` writes them: lines of a task file with a field
+`recorded`, which holds the trace and its score.
 
 Targets, scores, notes, steps and the task's own meta are kept.
 """
@@ -19,14 +19,14 @@ from practicum.tasks.traces.trace import RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has this format."""
+    """Return whether a record has this format."""
     return "input" in record and isinstance(record.get("recorded"), Mapping)
 
 
 def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     try:
         task = TASK.validate_python(record)
-        score = None if (found := task.recorded) is None or found.score is None else as_score(found.score)
+        score = None if (attempt := task.recorded) is None or attempt.score is None else as_score(attempt.score)
     except ValidationError as error:
         first = error.errors()[0]
         place.warn("a recorded attempt that cannot be read", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -34,8 +34,8 @@ def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
     except ValueError as error:
         place.warn("a recorded attempt whose score cannot be used", str(error))
         return
-    if found is None or not task.id.strip() or not task.input.strip():
+    if attempt is None or not task.id.strip() or not task.input.strip():
         place.warn("a recorded attempt without an id or an input")
         return
-    # Entries of the run that made the attempt are not those of another one.
-    yield replace(task, recorded=Recorded(found.trace, score))
+    # Keep only the trace and score: the recorded entry ids belong to another run.
+    yield replace(task, recorded=Recorded(attempt.trace, score))

@@ -1,6 +1,6 @@
-"""Reads stored traces. A file is a JSON document, or JSON lines or Parquet, which are read a record at a time.
+"""Reader of stored traces. A file is a JSON document, JSON lines or Parquet; the latter two are read record by record.
 
-What cannot be read is reported with file, line and reason, and the rest is read.
+Unreadable parts are reported with file, line and reason, and the rest is read.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
     "otel": (otel.matches, otel.OtelReader),
     "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
 }
-"""What recognises a record of each format, the more specific formats first, and what reads it: a function if each
+"""Format → (function that matches a record, reader), the more specific formats first. The reader is a function if each
 record is a whole trace, else a class that collects the records of a file."""
 
 
 @dataclass
 class TraceStream:
-    """The traces of a file, of all files and run folders below a folder, or at a URL that fsspec knows (`s3://`, `gs://`,
-    `az://`, `https://`, with `*` in the name where the store lists names), read one after another and never held.
-    `learn` takes a stream in place of tasks.
+    """Stream of the traces of a file, of all files and run folders below a folder, or at a URL that fsspec supports
+    (`s3://`, `gs://`, `az://`, `https://`; with `*` in the name where the store can list names). Traces are read one by
+    one and not held in memory. `learn` accepts a stream in place of tasks.
 
-    Each time that it is read, `count`, `formats`, `problems`, `further` and `unscored` are counted anew; see `Traces`.
-    `at_end` is called with them, without the traces, once the last one is read. See `load_traces` for the rest.
+    Each iteration resets and counts `count`, `formats`, `problems`, `further` and `unscored`; see `Traces`. After the
+    last trace, `at_end` is called with these counts, without the traces. For the other arguments see `load_traces`.
     """
 
     address: Path | str
@@ -72,7 +72,7 @@ class TraceStream:
 
     @property
     def summary(self) -> Traces:
-        """What was read so far, without the traces themselves."""
+        """Counts and problems of the traces read so far, without the traces."""
         return Traces((), tuple(self.problems), dict(self.formats), self.unscored, self.further)
 
     def __iter__(self) -> Iterator[Task]:
@@ -94,12 +94,12 @@ class TraceStream:
             for problem in source.problems():
                 self._problem(problem)
             harbor.add(source)
-        for address in harbor.alone():
+        for address in harbor.unmatched():
             self._problem(Problem(address, None, "a Harbor result without an ATIF trajectory below it"))
         if not self.count:
             raise TaskFileError(
                 "traces.unreadable",
-                f"{shown(self.address)}: no trace could be read: {self._reasons()}; accepted are {ACCEPTED}",
+                f"{shown(self.address)}: no trace could be read: {self._reasons()}; supported are {ACCEPTED}",
             )
         if self.at_end is not None:
             self.at_end(self.summary)
@@ -111,7 +111,7 @@ class TraceStream:
             self.further += problem.count
 
     def _reasons(self) -> str:
-        """Why there is no trace."""
+        """Return the reasons why no trace was read, for the error message."""
         reasons = [" ".join(str(problem).split()) for problem in self.problems[:_MAX_REASONS]]
         if len(self.problems) > _MAX_REASONS:
             reasons.append(f"and {len(self.problems) - _MAX_REASONS} more")
@@ -120,17 +120,16 @@ class TraceStream:
 
 
 def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool = False) -> Traces:
-    """The traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts. `path` may
-    be a URL, as for `TraceStream`, which does not hold them all.
+    """Load the traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
+    `path` may be a URL, as for `TraceStream`, which reads traces without holding them all.
 
-    The id of a task is its trace's own, else file and line. If it is taken, "#2" and so on is added, and `meta.own_id`
-    keeps the original. `meta` says where the trace comes from (`format`, `file`, `line`, and what the format knows:
-    `model`, `session`, `agent` ...); `meta.system` is what the system said before the task.
+    The id of a task is the id of its trace, else file and line. If the id is taken, "#2" and so on is appended, and
+    `meta.own_id` holds the original. `meta` holds the origin of the trace (`format`, `file`, `line`, and
+    format-specific fields: `model`, `session`, `agent` ...); `meta.system` is the system message before the task.
 
-    `trust` says whose traces they are: own, labelled (the scores and right answers are yours) or foreign. A trace that
-    is stored with less trust keeps that. What is learned from traces other than one's own waits for review. What a
-    foreign trace says about whether its answer is right, a score or a right answer, counts only with `trust_scores`,
-    and is left out otherwise.
+    `trust` is the trust level of the traces: own, labelled (the scores and right answers are yours) or foreign. A trace
+    that is stored with a lower level keeps it. Lessons from traces below "own" wait for review. Scores and right
+    answers in foreign traces are dropped, unless `trust_scores` is true.
 
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
@@ -140,7 +139,7 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
 
 
 class _Names:
-    """The ids that are taken, as digests: a million takes 70 MB."""
+    """Ids in use, stored as digests: a million ids take 70 MB."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -148,24 +147,24 @@ class _Names:
         self._by_position: dict[int, str] = {}
 
     def first(self, task: Task, id: str) -> str:
-        """The id that the first trace of a task has, where this one has `id`. If the task's own id is a position in a
-        file, only a trace with the same input is about the same task."""
+        """Return the id of the first trace of this task; `id` is the id of the current trace. If the task's id is a
+        position in a file, only traces with the same input belong to the same task."""
         if not BY_POSITION.fullmatch(task.id):
             return task.id
         return self._by_position.setdefault(digest(f"{task.id} {task.input}"), id)
 
-    def free(self, wanted: str) -> str:
-        """This id or, if it is taken, the first that is free of those with a number behind it. It is taken then."""
-        id = wanted
+    def free(self, requested: str) -> str:
+        """Reserve an id and return it. If it is taken, a number is appended."""
+        id = requested
         while (key := digest(id)) in self._taken:
-            self._repeats[wanted] += 1
-            id = f"{wanted}#{self._repeats[wanted] + 1}"
+            self._repeats[requested] += 1
+            id = f"{requested}#{self._repeats[requested] + 1}"
         self._taken.add(key)
         return id
 
 
 class _HarborResults:
-    """Results of Harbor's trials that are read before it is known whether a trajectory belongs to them."""
+    """Harbor's trial results and trajectories, collected to report the results without a trajectory."""
 
     def __init__(self) -> None:
         self._results: dict[str, int] = {}
@@ -177,19 +176,19 @@ class _HarborResults:
         if _HARBOR_RESULT in source.formats:
             self._results[source.shown] = digest(str(source.path.parent))
 
-    def alone(self) -> Iterator[str]:
-        """The addresses of results without a trajectory."""
+    def unmatched(self) -> Iterator[str]:
+        """Return the addresses of results without a trajectory."""
         return (address for address, folder in self._results.items() if folder not in self._trials)
 
 
 def without_verdict(task: Task) -> Task:
-    """The task without what its trace says about whether the answer is right."""
+    """Return the task without its target and the score of its trace."""
     recorded = None if task.recorded is None else replace(task.recorded, score=None)
     return replace(task, target=None, recorded=recorded)
 
 
 def _records(source: Source) -> Iterator[tuple[RecordPlace, Any]]:
-    """Place and value of each record. What cannot be read is a problem, and the rest is read."""
+    """Yield the place and value of each record. Unreadable parts are reported as problems, and the rest is read."""
     try:
         with source.open(source.path) as opened:
             if (file := unpacked(opened)).peek(len(PARQUET)).startswith(PARQUET):
@@ -198,7 +197,7 @@ def _records(source: Source) -> Iterator[tuple[RecordPlace, Any]]:
                         yield RecordPlace(source, number, f":{number}"), row
                 return
             if file.peek(len(ZSTD)).startswith(ZSTD):
-                RecordPlace(source).warn("Zstandard is not read: unpack the file (zstd -d), or pack it with gzip")
+                RecordPlace(source).warn("Zstandard is not supported: unpack the file (zstd -d), or pack it with gzip")
                 return
             yield from _json_records(file, source)
     except (OSError, EOFError, zlib.error) as error:
@@ -210,7 +209,7 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Rec
     head = list(islice(lines, 2))
     (begin, first), (end, second) = (*head, (0, b""), (0, b""))[:2]
     if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
-        # Blank lines in place of those that were skipped, so that the numbers of lines are right.
+        # Put back the skipped blank lines, so that line numbers are right.
         raw = b"\n" * (begin - 1) + first + b"\n" * (end - begin - 1) + second
         raw += file.read(MOST_DOCUMENT + 1 - len(raw))
         if len(raw) > MOST_DOCUMENT:
@@ -219,7 +218,7 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Rec
         if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
             yield from _parsed(raw, RecordPlace(source))
             return
-        # These are JSON lines, the first of which are broken.
+        # The content is JSON lines, and the first lines are malformed.
         head, lines = [], _lines(io.BytesIO(raw))
     for number, line in chain(head, lines):
         if not line:
@@ -229,7 +228,7 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Rec
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Number and text of each line that is not blank; an empty text for one that is too long."""
+    """Yield number and text of each line that is not blank; the text of a line that is too long is empty."""
     for number in count(1):
         line = file.readline(MOST_LINE + 1)
         if not line:
@@ -252,7 +251,7 @@ def _is_json(raw: bytes, kind: type = object) -> bool:
 
 
 def _parsed(raw: bytes, place: RecordPlace) -> Iterator[tuple[RecordPlace, Any]]:
-    """The record; none, and a problem, if this is not JSON."""
+    """Yield the parsed record, or report a problem if the text is not JSON."""
     try:
         yield place, from_json(raw.decode())
     except UnicodeDecodeError as error:
@@ -260,7 +259,7 @@ def _parsed(raw: bytes, place: RecordPlace) -> Iterator[tuple[RecordPlace, Any]]
     except ValueError as error:
         line = re.search(r" at line (\d+)", str(error))
         detail = re.sub(r" at line \d+ column", " at column", str(error))
-        reason = "JSON that ends too early" if detail.startswith("EOF") else "not JSON"
+        reason = "truncated JSON" if detail.startswith("EOF") else "not JSON"
         replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
 
 
@@ -270,8 +269,8 @@ def _read(source: Source) -> Iterator[tuple[str, Task]]:
     for place, record in _flatten(_records(source)):
         detected = _detect_format(record, format)
         if detected is None:
-            what = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
-            place.warn("the format is unknown", f"it {what}")
+            detail = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
+            place.warn("the format is unknown", f"it {detail}")
             continue
         source.formats.add(detected)
         if detected == _HARBOR_RESULT:
@@ -291,7 +290,7 @@ def _read(source: Source) -> Iterator[tuple[str, Task]]:
 
 
 def _detect_format(record: Any, previous: str | None) -> str | None:
-    """The format of a record, or None if it is unknown. `previous` is that of the record before it in its file."""
+    """Return the format of a record, or None if it is unknown. `previous` is the format of the record before it."""
     if chat.is_message_list(record):
         return "chat"
     if not isinstance(record, Mapping):
@@ -300,12 +299,12 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return name
     if atif.is_trial_result(record):
         return _HARBOR_RESULT
-    # New versions of Claude Code write new types of lines; among its own lines they are recognised.
+    # New versions of Claude Code add types of lines. After a Claude Code line, such a line counts as Claude Code.
     return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
 
 
 def _flatten(stored: Iterable[tuple[RecordPlace, Any]]) -> Iterator[tuple[RecordPlace, Any]]:
-    """Records one by one, also from a list of several."""
+    """Yield records one by one, and the items of a record that is a list."""
     for place, value in stored:
         if isinstance(value, list) and value and not chat.is_message_list(value):
             for number, item in enumerate(value, 1):

@@ -1,6 +1,6 @@
-"""The items of a message, in whichever API's form it was stored.
+"""Conversion of stored messages to items.
 
-The forms are the messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the parts of
+Supported are the messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the message parts of
 OpenTelemetry. A part that is not text (an image, a file) becomes its type in brackets.
 """
 
@@ -16,7 +16,7 @@ from practicum.tasks.traces.fields import Warn, text_at
 from practicum.tasks.traces.trace import Item
 
 _KIND_OF_ROLE = {"system": "system", "developer": "system", "user": "user", "assistant": "message"}
-_KIND_OF_ROLE |= {"tool": "observation", "function": "observation", "model": "message"}  # the last one is Gemini's
+_KIND_OF_ROLE |= {"tool": "observation", "function": "observation", "model": "message"}  # "model" is Gemini's role
 # Types of parts.
 _TEXTS = {"text", "input_text", "output_text"}
 _THOUGHTS = {"thinking", "reasoning", "summary_text", "reasoning_text"}
@@ -39,7 +39,7 @@ def items_of_messages(messages: Iterable[Any], warn: Warn) -> Iterator[Item]:
 
 
 def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
-    """The items of one message: its thoughts, its content, its tool calls."""
+    """Yield the items of one message: its thoughts, its content, its tool calls."""
     if message.get("object") == "response" and isinstance(message.get("output"), list):
         yield from items_of_messages(message["output"], warn)
         return
@@ -66,7 +66,8 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
 
 
 def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Iterator[Item]:
-    """The items of a message's content: a text, a part, or a list of both. Neighbours of one kind are joined."""
+    """Yield the items of a message's content: a text, a part, or a list of both. Consecutive items of one kind are
+    joined."""
     items = (i._replace(call=i.call or call) if i.kind == kind else i for i in _items_of_parts(content, kind, warn))
     for (item_kind, item_call), neighbours in groupby(items, key=lambda item: (item.kind, item.call)):
         if item_kind == "action":
@@ -76,13 +77,13 @@ def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Ite
 
 
 def action_item(name: Any, arguments: Any, call: str = "") -> Item:
-    """A tool call, as `name(arguments)`."""
+    """Return a tool call as an item with the text `name(arguments)`."""
     text = arguments if isinstance(arguments, str) else as_json(arguments)
     return Item("action", f"{name}({text})" if name else text, call)
 
 
 def result_text(value: Any, warn: Warn) -> str:
-    """A tool's result as text: a text unchanged, the texts of its parts, or JSON."""
+    """Return a tool's result as text: a string unchanged, the texts of its parts, or JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and all(_is_part(item) for item in value):
@@ -91,14 +92,14 @@ def result_text(value: Any, warn: Warn) -> str:
 
 
 def as_json(value: Any) -> str:
-    """Any JSON value as text."""
+    """Return a JSON value as text."""
     return to_json(value).decode()
 
 
 def _is_part(item: Any) -> bool:
     if not isinstance(item, Mapping):
         return isinstance(item, str)
-    kind = item.get("type")  # anything: the columns of a database schema have a type, too
+    kind = item.get("type")  # may be any value: the columns of a database schema have a type, too
     return (isinstance(kind, str) and kind in _TEXTS | _NOT_TEXT) or list(item) == ["text"]
 
 
@@ -144,7 +145,7 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
     elif name in _NOT_TEXT:
         warn(f"a part that is not text ({name}) is shown as [{name}]")
         yield Item(kind, f"[{name}]")
-    elif name != "redacted_thinking":  # which is encrypted
+    elif name != "redacted_thinking":  # skipped, because it is encrypted
         warn(f"a part of unknown type {name!r:.40}")
         yield Item(kind, text_at(part, "text", "content"))
 

@@ -1,19 +1,19 @@
-"""OpenTelemetry GenAI spans: the spans of one trace id, in order of time, are one trace.
+"""OpenTelemetry GenAI spans: the spans with one trace id, in order of time, are one trace.
 
 A file holds OTLP as JSON (`resourceSpans`, `resourceLogs`), or one flat span object per record. A log record becomes a
-span that holds only that event, since older conventions keep messages in logs.
+span with only that event, because older conventions store messages in logs.
 
 The messages of a span come from the first of these sources that holds any: `gen_ai.input.messages`,
 `gen_ai.output.messages` and `gen_ai.system_instructions` (on the span, or on its event
 `gen_ai.client.inference.operation.details`); the indexed `gen_ai.prompt.N.*` and `gen_ai.completion.N.*`; the older
 events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`; the oldest `gen_ai.prompt` and
-`gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`.
-A span's input counts from its start and its output from its end, so that the output of a span around others comes
-after theirs.
+`gen_ai.completion`. A tool's span has `gen_ai.tool.name`, `gen_ai.tool.call.arguments` and `gen_ai.tool.call.result`. A
+span's input is placed at its start and its output at its end, so that the output of an outer span comes after the
+output of its inner spans.
 
-Each call to a model repeats the conversation before it. An item is new only if its span holds it more often than the
-trace so far; a tool call or result with a known id is not new. So the same prompt with the same answer twice is read
-once. The score is the mean of the events `gen_ai.evaluation.result`.
+Each model call repeats the conversation before it. An item is new only if its span holds it more often than the trace
+so far; a tool call or result with an id that was read before is not new. So an identical prompt with an identical
+answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import Warn, decoded, object_at, objects_in, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
-from practicum.tasks.traces.trace import Item, RecordPlace, known_values
+from practicum.tasks.traces.trace import Item, RecordPlace, nonempty_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
@@ -43,7 +43,7 @@ _END_FIELDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has this format."""
+    """Return whether a record has this format."""
     if any(isinstance(record.get(key), list) for key in ("resourceSpans", "resourceLogs")):
         return True
     ids = ("traceId", "trace_id", "context/traceId", "context/trace_id")
@@ -53,7 +53,7 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 
 class _Event(NamedTuple):
-    """An event within a span. `body` is the content of a log record."""
+    """Event of a span. `body` is the content of a log record."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -61,7 +61,7 @@ class _Event(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """One operation. Times are in the unit of the file; they only give the order."""
+    """One span. Times are in the unit of the file and only determine the order."""
 
     trace: str
     start: float | None
@@ -93,7 +93,7 @@ class _Trace:
         start = span.start if span.start is not None else 0.0
         self.spans.append(_SpanItems(start, span.end if span.end is not None else start, input, output, is_tool))
         if (input or output) and span.start is None:
-            warn("a span without a time keeps its place in the file")
+            warn("a span without a time keeps its position in the file")
         for event in span.events:
             if event.name == "gen_ai.evaluation.result":
                 value = event.attributes.get("gen_ai.evaluation.score.value")
@@ -106,11 +106,11 @@ class _Trace:
             "session": text_at(attributes, "gen_ai.conversation.id"),
             "agent": text_at(attributes, "gen_ai.agent.name"),
         }
-        self.meta = known_values(meta) | self.meta
+        self.meta = nonempty_values(meta) | self.meta
 
 
 class OtelReader:
-    """Collects the spans of a file, and makes tasks of their traces at the end."""
+    """Collector of the spans of a file, which converts their traces to tasks at the end."""
 
     def __init__(self) -> None:
         self._traces: dict[str, _Trace] = {}
@@ -121,14 +121,14 @@ class OtelReader:
             self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)
 
     def tasks(self) -> Iterator[Task]:
-        """The tasks, in the order in which their traces began."""
+        """Yield the tasks, in the order of their traces' first spans in the file."""
         for id, trace in self._traces.items():
             score = recorded_score(trace.evaluations, trace.place.warn)
             yield from trace.place.task(_merge(trace.spans), id=id, score=score, meta=trace.meta)
 
 
 def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
-    """The spans of a record; a span without a trace id is a problem, and left out."""
+    """Yield the spans of a record. A span without a trace id is skipped and reported."""
     if "resourceSpans" not in record and "resourceLogs" not in record:
         yield from _span(record, warn)
         return
@@ -157,7 +157,7 @@ def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
         _Event(text_at(event, "name"), _attributes(event.get("attributes")), _unwrap(event.get("body")))
         for event in objects_in(record, "events", warn)
     ]
-    # The name of a log record's event was an attribute before it had a field of its own.
+    # In older conventions, the event name of a log record is an attribute and not a field.
     if name := text_at(record, "eventName", "event_name") or text_at(attributes, "event.name"):
         events.append(_Event(name, attributes, _unwrap(record.get("body"))))
     start, end = _time(record, _START_FIELDS), _time(record, _END_FIELDS)
@@ -166,7 +166,7 @@ def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
 
 
 def _unwrap(value: Any) -> Any:
-    """A value without OTLP's wrapper ({"stringValue": ...}); any other value unchanged."""
+    """Remove OTLP's wrapper ({"stringValue": ...}) from a value. Return any other value unchanged."""
     if isinstance(value, list):
         return [_unwrap(item) for item in value]
     if not isinstance(value, Mapping):
@@ -187,7 +187,7 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """The first of these times: a date in nanoseconds, a number unchanged."""
+    """Return the first of these times that is set: a date in nanoseconds, a number unchanged. None if it is invalid."""
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     if isinstance(value, str):
         try:
@@ -210,7 +210,7 @@ def _tool_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
 
 
 def _message_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
-    """The model's input and output, each from the first source that holds anything."""
+    """Return the model's input and output, each from the first source that is not empty."""
     details = next((e.attributes for e in span.events if e.name == "gen_ai.client.inference.operation.details"), {})
     attributes = {**details, **span.attributes}
     oldest = {key: value for e in span.events if e.name in _CONTENT_EVENTS for key, value in e.attributes.items()}
@@ -227,7 +227,7 @@ def _message_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
 
 
 def _parse_items(value: Any, kind: str, warn: Warn) -> list[Item]:
-    """The items of messages, or of the parts of one message; on a span they may be a JSON string."""
+    """Return the items of messages, or of the parts of one message. The value may be a JSON string."""
     value = decoded(value)
     if isinstance(value, list) and any(isinstance(item, Mapping) and "role" in item for item in value):
         return list(items_of_messages(map(_decode_content, value), warn))
@@ -235,7 +235,7 @@ def _parse_items(value: Any, kind: str, warn: Warn) -> list[Item]:
 
 
 def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """The messages in attributes such as `gen_ai.prompt.0.role`."""
+    """Return the messages in attributes such as `gen_ai.prompt.0.role`."""
     messages: dict[str, dict[int, dict[str, Any]]] = {"prompt": {}, "completion": {}}
     calls: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
     for key, value in attributes.items():
@@ -252,15 +252,15 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
 
 
 def _event_messages(events: Sequence[_Event]) -> dict[str, list[Mapping[str, Any]]]:
-    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion. The content of an event
-    is its body, the attribute with the body as JSON, or the attributes themselves."""
+    """Return the messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion. The content of an
+    event is its body, the attribute with the body as JSON, or the attributes themselves."""
     messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
     for event in events:
         body = event.body if event.body is not None else decoded(event.attributes.get("gen_ai.event.content"))
         if not isinstance(body, Mapping):
             body = {"content": body} if isinstance(body, str) and body else event.attributes
         if role := _ROLE_OF_EVENT.get(event.name):
-            # The event may hold a role of the application ("customer"); the event's name is one that is known here.
+            # The role in the event may be application-specific ("customer"), so the role comes from the event's name.
             messages["prompt"].append(_decode_content({**body, "role": role}))
         elif event.name == "gen_ai.choice":
             message = decoded(body.get("message"))
@@ -271,7 +271,7 @@ def _event_messages(events: Sequence[_Event]) -> dict[str, list[Mapping[str, Any
 
 
 def _decode_content(message: Any) -> Any:
-    """A message with its parts, if its content is a JSON string of parts; any other value unchanged."""
+    """Parse a message's content if it is a JSON string of parts. Return any other value unchanged."""
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
         return message
     parts = decoded(message["content"])
@@ -281,25 +281,25 @@ def _decode_content(message: Any) -> Any:
 
 
 def _merge(spans: list[_SpanItems]) -> list[Item]:
-    """The items of all spans in order of time, each one once."""
+    """Merge the items of all spans in order of time, without repetitions."""
     moments: list[tuple[tuple[float, int, int, int], list[Item], int]] = []
     for rank, n in enumerate(sorted(range(len(spans)), key=lambda n: spans[n].start)):
         span = spans[n]
-        # At one moment inner spans end before outer ones, and all that end do so before others start.
+        # At equal times, inner spans end before outer spans, and spans end before others start.
         end = (span.end, 0, -rank, 1) if span.end > span.start else (span.start, 1, rank, 1)
         source = -1 if span.is_tool else n  # tool spans do not repeat each other
         moments += [((span.start, 1, rank, 0), span.input, source), (end, span.output, source)]
     merged: list[Item] = []
     total: Counter[tuple[str, str]] = Counter()
     by_source: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
-    known_calls: set[tuple[str, str]] = set()
+    merged_calls: set[tuple[str, str]] = set()
     for _, items, source in sorted(moments, key=lambda moment: moment[0]):
         for item in items:
             text, call = (item.kind, item.text), (item.kind, item.call)
             by_source[source][text] += 1
-            if item.call and call in known_calls:
+            if item.call and call in merged_calls:
                 continue
-            known_calls.add(call)
+            merged_calls.add(call)
             if by_source[source][text] > total[text]:
                 total[text] += 1
                 merged.append(item)

@@ -1,8 +1,8 @@
-"""Runs of practicum: the attempts at their tasks, as they were made and scored.
+"""Runs of practicum: the recorded attempts with their scores.
 
-Targets, scores and the tasks' own meta are kept. A further attempt at a task (in another epoch or group) is another
-trace of it, whose `meta.own_id` names the task. Attempts that were lost to the provider teach nothing: they are
-problems. An attempt that stands for another one, which was not made, is read once.
+Targets, scores and the tasks' own meta are kept. Another attempt at the same task (in another epoch or group) is a
+separate trace, whose `meta.own_id` is the id of the task. Attempts lost to provider errors are reported as problems,
+because nothing can be learned from them. An attempt that was copied from an equal one (`Attempt.of`) is skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from practicum.core.types import Attempt, Recorded, Task
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.traces.fields import text_at
-from practicum.tasks.traces.trace import RecordPlace, Source, known_values
+from practicum.tasks.traces.trace import RecordPlace, Source, nonempty_values
 
 _ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 
 
 def read(source: Source) -> Iterator[Task]:
-    """The attempts of a run folder, in the order of its steps."""
+    """Yield the attempts of a run folder, in the order of its steps."""
     table, warn = schema.attempts, RecordPlace(source).warn
     try:
         with Store.read(Path(source.path)) as store:
@@ -35,9 +35,9 @@ def read(source: Source) -> Iterator[Task]:
     except StoreError as error:
         warn(f"the run cannot be read: {error}")
         return
-    settings = known_values({key: text_at(config, key) for key in ("method", "model")})
+    settings = nonempty_values({key: text_at(config, key) for key in ("method", "model")})
     if not rows:
-        warn("a run without an attempt")
+        warn("a run without attempts")
     for row in rows:
         try:
             attempt = _ATTEMPT.validate_json(row.data)

@@ -1,8 +1,8 @@
-"""Where stored traces lie: files and folders of this machine, and objects of a store that fsspec reaches by a URL.
+"""Sources of stored traces: local files and folders, and objects of a store that fsspec reaches by a URL.
 
-Both become a stream of sources, each with what opens it. A local file that cannot be read is a problem, and the others
-are read. An object store that fails ends the reading, since nobody could tell what is missing: a read that fails is
-tried once more from where it stopped, beside what fsspec itself tries again. No error shows a password or a signature.
+Both yield `Source` objects. An unreadable local file is reported as a problem, and the others are read. A failing
+object store ends the reading with an error, because the missing objects would be unknown. A failed read is retried once
+from where it stopped, in addition to fsspec's retries. No error shows a password or a signature.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".parquet")
-"""Files of a folder that are read, also with `.gz` behind it, besides run folders. A file that is given itself may have
-any name."""
+"""Suffixes of the files that are read in a folder, each also followed by `.gz`. A file whose path is passed directly
+may have any name."""
 
 RUN_FILES = (DATABASE_FILE, STORE_FILE)
-"""In a run folder, what holds the run or says where it is."""
+"""Files that mark a run folder: the database, or the file with the address of the store."""
 
 PARQUET, GZIP, ZSTD = b"PAR1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-"""Begin a file of these kinds."""
+"""First bytes of Parquet, gzip and Zstandard files."""
 
 BUFFER = 2**20
 
@@ -48,11 +48,11 @@ _DENIED, _MISSING = (401, 403), 404
 _LOGGERS = ("fsspec", "gcsfs", "s3fs", "adlfs")
 
 _VERSION = ("size", "ETag", "etag", "generation")
-"""What a store says of an object that another version of it has otherwise."""
+"""Details of an object that differ between its versions."""
 
 
 def shown(address: Path | str) -> str:
-    """The address as messages show it: of a URL no name, password, query or fragment."""
+    """Return the address for messages. A URL is shown without user name, password, query and fragment."""
     if not isinstance(address, str) or not _URL.match(address):
         return str(address)
     parts = (urlsplit(part) for part in address.split("::"))
@@ -60,9 +60,9 @@ def shown(address: Path | str) -> str:
 
 
 def find(address: Path | str, problem: Callable[[Problem], None]) -> Iterator[Source]:
-    """The sources at the path of a file or a folder, or at a URL, in the order of their names.
+    """Yield the sources at the path of a file or a folder, or at a URL, sorted by name.
 
-    Raises TaskFileError when there is nothing, or a store cannot be reached.
+    Raises TaskFileError if nothing exists there, or the store cannot be reached.
     """
     if isinstance(address, str) and _URL.match(address):
         yield from _remote(address, problem)
@@ -71,7 +71,7 @@ def find(address: Path | str, problem: Callable[[Problem], None]) -> Iterator[So
 
 
 def unpacked(file: BinaryIO) -> io.BufferedReader:
-    """What a file holds, which may be packed by gzip."""
+    """Return a reader of the file's content, unpacked if it is gzipped."""
     buffered = io.BufferedReader(cast(Any, file), BUFFER)
     if not buffered.peek(len(GZIP)).startswith(GZIP):
         return buffered
@@ -87,16 +87,16 @@ def _local(root: Path, problem: Callable[[Problem], None]) -> Iterator[Source]:
         root.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise TaskFileError(
-            "traces.not_found", f"{root}: no such file or folder; give the path of stored traces"
+            "traces.not_found", f"{root}: no such file or folder; pass the path of stored traces"
         ) from None
     except OSError as error:
         raise TaskFileError("traces.unreadable", f"{root}: cannot be read ({error.strerror})") from None
     for file in _files(root, problem):
         is_run = file.name in RUN_FILES
-        found = file.parent if is_run else file
-        name = found.relative_to(root).as_posix() if root.is_dir() else found.name
+        path = file.parent if is_run else file
+        name = path.relative_to(root).as_posix() if root.is_dir() else path.name
         name = root.absolute().name if name == "." else name
-        yield Source(found.absolute(), name, str(found), _opened, _opened, is_run)
+        yield Source(path.absolute(), name, str(path), _opened, _opened, is_run)
 
 
 def _opened(path: PurePath) -> BinaryIO:
@@ -104,8 +104,8 @@ def _opened(path: PurePath) -> BinaryIO:
 
 
 def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
-    """The files to read. What cannot be read is a problem, and so is a link that leads out of the folder: whoever made
-    the folder would choose which of the reader's own files are sent to a model."""
+    """Yield the files to read. Unreadable files are reported as problems, and so are links out of the folder, because
+    with such a link the author of the folder could select local files that are then sent to a model."""
     if not root.is_dir():
         yield root
         return
@@ -118,14 +118,14 @@ def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
         folders.sort()
         for inner in (Path(folder, name) for name in folders):
             if inner.is_symlink():
-                report(inner, "a link to a folder is not followed")
+                report(inner, "links to folders are not followed")
         for file in (Path(folder, name) for name in sorted(names)):
             if not _read(file.name) and file.name not in RUN_FILES:
                 continue
             if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
-                report(file, "a link that leads out of the folder is not followed")
+                report(file, "links out of the folder are not followed")
             elif not file.is_file():
-                report(file, "a device, a pipe or a broken link is no file")
+                report(file, "not a regular file, but a device, a pipe or a broken link")
             else:
                 yield file
 
@@ -136,17 +136,17 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
         import fsspec
     except ImportError:
         raise TaskFileError(
-            "extra.missing", f"{address}: reading from a store needs a package: {pip_install('cloud')}"
+            "extra.missing", f"{address}: reading from an object store needs a package: {pip_install('cloud')}"
         ) from None
     for name in _LOGGERS:
-        # Where nobody set up logging, they would print the traceback of an error that is raised besides.
+        # Without a handler, these loggers would print the traceback of an error that is raised anyway.
         if not (logger := logging.getLogger(name)).handlers:
             logger.addHandler(logging.NullHandler())
     scheme = urlsplit(url).scheme.lower()
     try:
         system, path = fsspec.core.url_to_fs(url)
         if scheme in ("file", "local"):
-            # Of a folder of this machine, links are looked at.
+            # Local folders are read by `_local`, which checks links.
             for place in sorted(system.glob(path)) if _GLOB.search(path) else [path]:
                 yield from _local(Path(place), problem)
             return
@@ -157,20 +157,20 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
         roots = sorted(system.glob(path)) if _GLOB.search(path) else [path]
         if not roots:
             raise FileNotFoundError(path)
-        base = PurePosixPath(path[: found.start()].rpartition("/")[0] if (found := _GLOB.search(path)) else path)
+        base = PurePosixPath(path[: glob.start()].rpartition("/")[0] if (glob := _GLOB.search(path)) else path)
         for root in roots:
             if system.info(root)["type"] != "directory":
                 name = _relative(root, base)
                 yield _object(system, root, PurePosixPath(root), name, _named(scheme, root))
                 continue
             for folder, folders, names in system.walk(root, on_error="raise"):
-                # The list decides where the walk goes on, as in `os.walk`; it may be a dict, which is sorted already.
+                # Sorting the list in place sorts the walk, as in `os.walk`. A dict is sorted already.
                 if isinstance(folders, list):
                     folders.sort()
                 for file in sorted(names):
                     place = f"{folder.rstrip('/')}/{file}"
                     if file in RUN_FILES:
-                        reason = "a run is read from a folder of this machine alone: copy it there"
+                        reason = "runs can only be read from a local folder: copy the run to this machine"
                         problem(Problem(_named(scheme, place), None, reason))
                     elif _read(file):
                         yield _object(
@@ -180,9 +180,9 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
         raise
     except ImportError as error:
         raise TaskFileError(
-            "extra.missing", f"{address}: {scheme}:// needs a package: {_package(scheme, error)}"
+            "extra.missing", f"{address}: reading {scheme}:// needs a package: {_package(scheme, error)}"
         ) from None
-    # A store raises errors of its own, of any type.
+    # A store may raise exceptions of any type.
     except Exception as error:
         raise _failure(address, error) from None
 
@@ -196,24 +196,24 @@ def _named(scheme: str, place: str) -> str:
     return f"{scheme}://{place.lstrip('/')}"
 
 
-def _object(system: AbstractFileSystem, given: str, path: PurePosixPath, name: str, address: str) -> Source:
-    def opened(wanted: PurePath, **options: Any) -> BinaryIO:
-        web = given.startswith(tuple(f"{scheme}://" for scheme in _WEB))
-        if web and wanted != path:
-            raise FileNotFoundError(str(wanted))  # nothing else was given
-        raw = _Object(system, given if wanted == path else str(wanted), address, options if web else {})
+def _object(system: AbstractFileSystem, location: str, path: PurePosixPath, name: str, address: str) -> Source:
+    def opened(file: PurePath, **options: Any) -> BinaryIO:
+        web = location.startswith(tuple(f"{scheme}://" for scheme in _WEB))
+        if web and file != path:
+            raise FileNotFoundError(str(file))  # a URL gives access to this file only
+        raw = _Object(system, location if file == path else str(file), address, options if web else {})
         return io.BufferedReader(raw, BUFFER)
 
-    def as_stream(wanted: PurePath) -> BinaryIO:
-        # One request instead of one for each block; a server that knows no ranges can be read so, too.
-        return opened(wanted, block_size=0)
+    def as_stream(file: PurePath) -> BinaryIO:
+        # One request instead of one per block; it also works with servers that do not support ranges.
+        return opened(file, block_size=0)
 
     return Source(path, name, address, as_stream, opened)
 
 
 class _Object(io.RawIOBase):
-    """An object of a store. A read that fails is tried once more from the same place on; then TaskFileError is raised.
-    FileNotFoundError is raised for an object that is not there."""
+    """Reader of an object of a store. A failed read is retried once from the same position; a second failure raises
+    TaskFileError. Raises FileNotFoundError if the object does not exist."""
 
     def __init__(self, system: AbstractFileSystem, path: str, address: str, options: dict[str, Any]) -> None:
         self._system, self._path, self._address, self._options = system, path, address, options
@@ -221,10 +221,10 @@ class _Object(io.RawIOBase):
         try:
             self._file = system.open(path, "rb", **options)
         except Exception as error:  # of any type
-            # fsspec says of every failure of a web server that there is no file.
+            # fsspec raises FileNotFoundError for every failure of a web server.
             why = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
             if isinstance(why, FileNotFoundError) or _status(why) == _MISSING:
-                raise FileNotFoundError(errno.ENOENT, "there is no such object", address) from None
+                raise FileNotFoundError(errno.ENOENT, "no such object", address) from None
             raise _failure(address, why) from None
 
     def readable(self) -> bool:
@@ -252,50 +252,48 @@ class _Object(io.RawIOBase):
     def _again(self, most: int, first: Exception) -> bytes:
         try:
             before, _ = self._version(), self._file.close()
-            # What the store said of the object before may no longer hold.
+            # Cached details of the object may be outdated.
             self._system.invalidate_cache(self._path)
             self._file = self._system.open(self._path, "rb")
             now = self._version()
             if any(before[key] != now[key] for key in before.keys() & now.keys()):
                 raise TaskFileError(
-                    "traces.changed", f"{self._address}: it changed while it was read; give the same command again"
+                    "traces.changed", f"{self._address}: changed during the read; run the command again"
                 )
             self._file.seek(self._at)
             return bytes(self._file.read(most))
         except TaskFileError:
             raise
-        except Exception as error:  # of any type; the first one says what happened
+        except Exception as error:  # of any type; `first` is the cause
             if isinstance(error, FileNotFoundError) or _status(error) == _MISSING:
-                why = "it was deleted while it was read; nothing was learned from it"
-                raise TaskFileError("traces.changed", f"{self._address}: {why}, give the same command again") from None
+                why = "deleted during the read; nothing was learned from it"
+                raise TaskFileError("traces.changed", f"{self._address}: {why}; run the command again") from None
             raise _failure(self._address, first, self._at) from None
 
     def _version(self) -> dict[str, Any]:
-        said = {"size": getattr(self._file, "size", None), **(getattr(self._file, "details", None) or {})}
-        return {key: said[key] for key in _VERSION if said.get(key) is not None}
+        values = {"size": getattr(self._file, "size", None), **(getattr(self._file, "details", None) or {})}
+        return {key: values[key] for key in _VERSION if values.get(key) is not None}
 
 
 def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
-    """The error of a store in one line that holds no secret."""
+    """Return the error for a failure of a store, in one line without secrets."""
     if isinstance(error, FileNotFoundError):
-        return TaskFileError(
-            "traces.not_found", f"{address}: there is no such object; give the address of stored traces"
-        )
+        return TaskFileError("traces.not_found", f"{address}: no such object; pass the address of stored traces")
     if isinstance(error, PermissionError) or _status(error) in _DENIED:
         return TaskFileError(
             "traces.unreadable", f"{address}: access is denied; set the credentials of this store (docs/traces.md)"
         )
-    said = _URLS.sub(lambda found: shown(found[0]), f"{type(error).__name__}: {error}".rstrip(": "))
+    reason = _URLS.sub(lambda url: shown(url[0]), f"{type(error).__name__}: {error}".rstrip(": "))
     after = f" after {at:,} bytes" if at else ""
     return TaskFileError(
-        "traces.unreadable", f"{address}: cannot be read{after} ({one_line(said, 200)}); nothing was learned from it"
+        "traces.unreadable", f"{address}: cannot be read{after} ({one_line(reason, 200)}); nothing was learned from it"
     )
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of the answer of a server, as the package of the store names it."""
-    known = (getattr(error, name, None) for name in ("status", "status_code", "code"))
-    return next((value for value in known if isinstance(value, int)), None)
+    """Return the HTTP status of an error, from the attribute that the store's package uses; None if it has none."""
+    values = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _package(scheme: str, error: ImportError) -> str:

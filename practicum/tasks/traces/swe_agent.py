@@ -1,16 +1,16 @@
-"""Trajectories of SWE-agent and mini-swe-agent. Neither has a score; one that was added is read (see `stored_score`).
+"""Trajectories of SWE-agent and mini-swe-agent. Both formats lack a score; an added score is read (see `stored_score`).
 
 SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`. The task is the first user message of
-`history` that is not a demonstration (of the first step's `query` if there is no history). Each step holds
+`history` that is not a demonstration (of the first step's `query` if the history is empty). Each step holds
 `reasoning_content`, `thought`, `action` and `observation`, or `response` if neither thought nor action could be parsed.
-Each of several `attempts` is a trace of its own.
+Each of several `attempts` is a separate trace.
 
 mini-swe-agent: `{"messages": [...], "info": {...}, "trajectory_format": "mini-swe-agent-1.1"}`. The task is the first
-user message. Later user messages are the environment's observations, unless `extra.interrupt_type` says that a person
-spoke. Actions are in the assistant's text (version 1) or in its tool calls (version 2, both OpenAI APIs). A message of
-role `exit` only repeats how the attempt ended.
+user message. Later user messages are the environment's observations, unless `extra.interrupt_type` marks a message of a
+person. Actions are in the assistant's text (version 1) or in its tool calls (version 2, both OpenAI APIs). A message of
+role `exit` only repeats the exit status and is skipped.
 
-The answer of both is `info.submission`.
+In both formats, the answer is `info.submission`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from practicum.tasks.traces.trace import Item, RecordPlace
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the format of SWE-agent."""
+    """Return whether a record has the format of SWE-agent."""
     steps = record.get("trajectory", record.get("attempts"))
     if not isinstance(steps, list):
         return False
@@ -36,7 +36,7 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 
 def matches_mini(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the format of mini-swe-agent."""
+    """Return whether a record has the format of mini-swe-agent."""
     if str(record.get("trajectory_format")).startswith("mini-swe-agent"):
         return True
     has_outcome = object_at(record, "info").keys() & {"exit_status", "submission"}
@@ -44,20 +44,20 @@ def matches_mini(record: Mapping[str, Any]) -> bool:
 
 
 def read(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
-    """The task of one file of SWE-agent, or one for each attempt in it."""
+    """Yield the task of a SWE-agent file, or one task per attempt in it."""
     id = _instance_id(record, place)
     if not isinstance(record.get("attempts"), list) or not record["attempts"]:
         yield from _read_attempt(record, id, place, None)
         return
-    # The other fields of the record repeat the attempt that was chosen.
+    # The other fields of the record repeat the chosen attempt.
     for number, attempt in enumerate(objects_in(record, "attempts", place.warn), 1):
         yield from _read_attempt(attempt, id, place, number)
 
 
 def read_mini(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
-    status, given = text_at(record, "info/exit_status"), text_at(record, "info/submission")
+    status, stored = text_at(record, "info/exit_status"), text_at(record, "info/submission")
     # When a run hits a limit, version 1 stores the error's text as its submission.
-    submission = given if status in ("", "Submitted") else ""
+    submission = stored if status in ("", "Submitted") else ""
     items = list(_mini_items(record, place))
     if submission and items and items[-1].text == submission:
         items.pop()
@@ -74,10 +74,10 @@ def read_mini(record: Mapping[str, Any], place: RecordPlace) -> Iterator[Task]:
 
 
 def _instance_id(record: Mapping[str, Any], place: RecordPlace) -> str | None:
-    """The id in the record, or the name of a file that holds this one trajectory."""
+    """Return the id in the record, or the file's name if the file holds only this trajectory."""
     path = place.source.path
-    alone = path.suffix not in (".jsonl", ".ndjson") and place.line in (None, 1)
-    return own_id(record, "instance_id") or (path.name.removesuffix(".json").removesuffix(".traj") if alone else None)
+    single = path.suffix not in (".jsonl", ".ndjson") and place.line in (None, 1)
+    return own_id(record, "instance_id") or (path.name.removesuffix(".json").removesuffix(".traj") if single else None)
 
 
 def _missing_submission(status: str, submission: str) -> str | None:
@@ -85,10 +85,10 @@ def _missing_submission(status: str, submission: str) -> str | None:
 
 
 def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: RecordPlace, number: int | None) -> Iterator[Task]:
-    given = object_at(attempt, "info").get("submission") or ""
-    submission = given if isinstance(given, str) else as_json(given)
+    stored = object_at(attempt, "info").get("submission") or ""
+    submission = stored if isinstance(stored, str) else as_json(stored)
     steps = list(objects_in(attempt, "trajectory", place.warn))
-    # The name of the model is in the settings for a replay.
+    # `replay_config` holds the model's name.
     model = text_at(decoded(attempt.get("replay_config")), "agent/model/name")
     meta = texts_at(attempt, exit_status="info/exit_status", agent="info/swe_agent_version", environment="environment")
     return place.task(
@@ -102,7 +102,7 @@ def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: RecordPlace
 
 
 def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], place: RecordPlace) -> Iterator[Item]:
-    """What comes before the agent's first message."""
+    """Yield the system and user items before the agent's first message."""
     history = list(objects_in(attempt, "history", place.warn))
     for message in history or objects_in(steps[0] if steps else {}, "query", place.warn):
         if message.get("is_demo") or message.get("message_type") == "demonstration":

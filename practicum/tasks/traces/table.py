@@ -1,4 +1,4 @@
-"""The rows of a Parquet file, a few at a time: a file of any size takes the memory of its largest batch."""
+"""Reader of Parquet files in batches: memory use is that of the largest batch, for files of any size."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from practicum.tasks.records import as_json
 from practicum.tasks.traces.fields import decoded
 from practicum.tasks.traces.trace import MOST_DOCUMENT, RecordPlace
 
-ROWS = 64
-"""Rows that are unpacked at once."""
+BATCH_ROWS = 64
+"""Rows per batch."""
 
 BUFFER = 2**20
 
 
 def rows(file: BinaryIO, place: RecordPlace) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The number of each row, from 1, and its fields as JSON values. Fields without a value are left out. A text that
-    holds a JSON list or object, as some data sets store messages, becomes that. Damage is a problem at `place`.
+    """Yield the number of each row, from 1, and its fields as JSON values. Null fields are omitted. A string that holds
+    a JSON list or object, as some data sets store messages, is parsed. Damage is reported as a problem at `place`.
 
     Raises TaskFileError if pyarrow is not installed.
     """
@@ -32,19 +32,19 @@ def rows(file: BinaryIO, place: RecordPlace) -> Iterator[tuple[int, Mapping[str,
         from pyarrow import parquet
     except ImportError:
         raise TaskFileError(
-            "extra.missing", f"{place.source.shown}: Parquet needs a package: {pip_install('parquet')}"
+            "extra.missing", f"{place.source.shown}: reading Parquet needs a package: {pip_install('parquet')}"
         ) from None
     number = 0
     try:
-        # With a buffer and without reading ahead, the pages of a row group are read one after another, not all at once.
+        # With a buffer and without read-ahead, the pages of a row group are read one by one instead of all at once.
         table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
-        # Group by group: one reader of all of them keeps what it has read of each.
-        groups = (table.iter_batches(ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
+        # One iterator per row group: an iterator over all groups keeps every group that it has read in memory.
+        groups = (table.iter_batches(BATCH_ROWS, [group], use_threads=False) for group in range(table.num_row_groups))
         for batch in chain.from_iterable(groups):
             batch.validate(full=True)
             raw = as_json(batch.to_pylist()) if batch.nbytes <= MOST_DOCUMENT else b""
             if not 0 < len(raw) <= MOST_DOCUMENT:
-                place.warn(f"{ROWS} rows of more than {MOST_DOCUMENT // 2**20} MB are left out")
+                place.warn(f"{BATCH_ROWS} rows of more than {MOST_DOCUMENT // 2**20} MB are left out")
                 number += batch.num_rows
                 continue
             for row in from_json(raw):

@@ -1,7 +1,7 @@
-"""What reading stored traces gives: tasks with recorded attempts, and the problems met on the way.
+"""Types for reading stored traces: tasks with recorded attempts, and problems of reading.
 
-A format's reader turns a record into items in order (who said or did what). `RecordPlace.task` turns the items into a
-task: what the agent was asked, its steps, and its last message or action as the answer.
+A format's reader converts a record to items in order (messages, thoughts, actions, observations). `RecordPlace.task`
+converts the items to a task: the agent's input, its steps, and its last message or action as the answer.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from practicum.core.thoughts import split_thoughts
 from practicum.core.types import Recorded, Score, Step, Task, Trace
 
 MOST_DOCUMENT = 2**28
-"""The most bytes of a file that is one JSON document; one of JSON lines may have any size."""
+"""Maximum size of a file that is one JSON document (bytes). Files of JSON lines have no limit."""
 
 MOST_LINE = 2**26
-"""The most bytes of a line."""
+"""Maximum size of a line (bytes)."""
 
 MOST_PROBLEMS = 300
-"""The most problems that are kept with their reasons; further ones are counted."""
+"""Maximum number of problems that are stored with their reasons; more are only counted."""
 
 MOST_REASONS = 50
-"""The most reasons of problems that are kept apart in one file."""
+"""Maximum number of distinct problem reasons per file."""
 
 LINES_SHOWN = 6
-"""The lines that a problem names at most."""
+"""Maximum number of lines that a problem names."""
 
-OTHER_REASONS = "problems of other kinds"
+OTHER_REASONS = "other problems"
 
 _AGENT_KINDS = ("thought", "message", "action")
 
 
 class Item(NamedTuple):
-    """Something said or done. Its kind is "system", "user", "thought", "message" (the agent's own), "action",
-    "observation" or, for an unknown role, the role. `call` is the id that a tool call shares with its result, if it has
-    one."""
+    """One item of a trace. Its kind is "system", "user", "thought", "message" (by the agent), "action", "observation"
+    or, for an unknown role, the role. `call` is the id that a tool call shares with its result; empty if it has
+    none."""
 
     kind: str
     text: str
@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be read as it was. Equal problems of a file are counted as one."""
+    """Part of a file that could not be read in full. Problems of a file with the same reason are merged and counted."""
 
     path: str
     line: int | None
@@ -59,9 +59,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Traces:
-    """Recorded tasks, the problems met in reading them, and the number of traces by format. Of so many (`unscored`) a
-    score or a right answer was left out, because they are foreign. `further` is how many times something could not be
-    read beside the `problems` that were kept."""
+    """Result of reading stored traces: tasks with recorded attempts, problems of reading, and the number of traces per
+    format. `unscored` is the number of traces whose score or right answer was dropped because they are foreign.
+    `further` is the number of problems that are not listed in `problems`."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
@@ -71,13 +71,13 @@ class Traces:
 
     @property
     def faults(self) -> int:
-        """How many times something could not be read as it was."""
+        """Number of parts that could not be read in full."""
         return sum(problem.count for problem in self.problems) + self.further
 
 
 @dataclass
 class Cases:
-    """Equal problems of a file: how many there are, the detail of the first, and the first lines."""
+    """Problems of a file with the same reason: their number, the detail of the first, and the first lines."""
 
     detail: str
     count: int = 0
@@ -91,8 +91,8 @@ class Cases:
 
 @dataclass(frozen=True)
 class Source:
-    """A file or a run that is read. `shown` is its address in messages, without any password; `open` opens it, or a
-    file beside it, to be read from the beginning on, and `open_table` to be read anywhere. `cases` are its problems, by
+    """File or run to read. `shown` is its address in messages, without passwords. `open` opens the file, or a file in
+    the same folder or above, for sequential reading; `open_table` for random access. `cases` holds its problems by
     reason."""
 
     path: PurePath
@@ -105,7 +105,8 @@ class Source:
     cases: dict[str, Cases] = field(default_factory=dict)
 
     def problems(self) -> Iterator[Problem]:
-        """Each reason once, with a count, the first detail and the first lines, in the order of their first cases."""
+        """Yield one problem per reason, with the count, the first detail and the first lines, in order of
+        occurrence."""
         for reason, cases in self.cases.items():
             text = f"{reason} ({cases.detail})" if cases.detail else reason
             if cases.count > 1:
@@ -116,14 +117,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record stands in its source. `tag` distinguishes traces without an id of their own."""
+    """Position of a record in its source. `tag` distinguishes traces without an id."""
 
     source: Source
     line: int | None = None
     tag: str = ""
 
     def warn(self, reason: str, detail: str = "") -> None:
-        """Record a problem here; reading goes on. Of equal reasons, only the first detail is shown."""
+        """Add a problem at this place; reading continues. Only the first detail of a reason is stored."""
         cases = self.source.cases
         if reason not in cases and len(cases) >= MOST_REASONS:
             reason, detail = OTHER_REASONS, ""
@@ -139,11 +140,11 @@ class RecordPlace:
         score: Score | None = None,
         meta: Mapping[str, Any],
     ) -> Iterator[Task]:
-        """The task that these items record; none, and a problem, when the task or the agent's part is missing.
+        """Yield the task that these items record, or add a problem if the input or the agent's part is missing.
 
-        The task is the user's first item, or what the system said if no user speaks. The answer, if none is given, is
-        the agent's last message, or its last action if no message came with it; the thoughts right before it are its
-        reasoning.
+        The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
+        replaced by the agent's last message, or by its last action if no message came with it; the thoughts directly
+        before it become the reasoning.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
@@ -153,8 +154,8 @@ class RecordPlace:
         rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
         agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
         if not asked or not agent_spoke:
-            no_agent = "a trace without anything from the agent" if asked else "a trace without any text"
-            self.warn("a trace that does not say what the agent was asked" if agent_spoke else no_agent)
+            no_agent = "a trace without a message or action of the agent" if asked else "a trace without any text"
+            self.warn("a trace without the agent's task" if agent_spoke else no_agent)
             return
         reasoning = ""
         if not answer.strip():
@@ -165,16 +166,16 @@ class RecordPlace:
         )
         id = id if id and id.strip() else f"{self.source.name}{self.tag}"
         line = {} if self.line is None else {"line": self.line}
-        yield Task(id, asked, None, known_values({**meta, "system": system}) | line, Recorded(trace, score))
+        yield Task(id, asked, None, nonempty_values({**meta, "system": system}) | line, Recorded(trace, score))
 
 
-def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if value not in (None, "")}
 
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
-    """The other items, the thoughts right before the answer, and the answer, which is empty if the agent ended with
-    thoughts."""
+    """Return the other items, the thoughts directly before the answer, and the answer (empty if the agent ended with
+    thoughts)."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:
