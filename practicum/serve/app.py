@@ -97,7 +97,7 @@ class App:
         status, seconds = call.status or 500, time.monotonic() - call.started
         self.metrics.count(call.route, status, seconds, call.added)
         if requests.isEnabledFor(logging.INFO):
-            answer = call.told or UpstreamAnswer()
+            answer = call.upstream_answer or UpstreamAnswer()
             line = {
                 "method": call.method, "route": call.route, "status": status, "seconds": round(seconds, 4),
                 "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,

@@ -47,7 +47,7 @@ class _Operations:
             raise wrong_verb(call, [*self._verbs])
         call.route = operation.name
         asked = await self._enter(call)
-        answer = await perform(operation, asked, await call.given())
+        answer = await perform(operation, asked, await call.arguments())
         call.interaction = getattr(answer, "interaction", None)
         if operation.patience is not None:
             await call.answer(operation.status, answer.as_json())

@@ -179,7 +179,10 @@ class Proxy:
             return
         about = {"space": call.space, "version": call.version, "interaction": call.interaction}
         try:
-            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
+            answer = call.upstream_answer and replace(
+                call.upstream_answer,
+                model=call.upstream_answer.model and self.upstream.counted(call.upstream_answer.model),
+            )
             span.end(call.status or 500, answer, call.error, about)
         except Exception as error:
             self.service.faults.note("ending a span", error)

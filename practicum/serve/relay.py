@@ -271,7 +271,7 @@ class Relay:
             service.counts["unread_answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
-        answer = self.call.told = answer or UpstreamAnswer()
+        answer = self.call.upstream_answer = answer or UpstreamAnswer()
         self.is_whole = answer.whole
         service.counts["wrong_numbers"] += len(answer.wrong)
         if answer.failed:
