@@ -156,8 +156,8 @@ def _waiting(store: Store, id: str) -> list[reviews.Review]:
 
 
 async def remove_space(service: Service, name: str) -> SpaceRemoved:
-    """Delete a space with its interactions, outcomes, versions and keys. Raise UnknownSpace if the space does not exist,
-    and Conflict if it is named in the settings of the service, or while it learns."""
+    """Delete a space with its interactions, outcomes, versions and keys. Raise UnknownSpace if the space does not
+    exist, and Conflict if it is named in the settings of the service, or while it learns."""
     if name in service.settings.spaces:
         raise Conflict(
             "space.in_use", f"the service was started with the space {name}: restart it without --space {name} first"

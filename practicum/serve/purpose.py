@@ -1,7 +1,6 @@
 """Detection of housekeeping requests of clients: for the title, the tags or the summary of a conversation.
 
-Clients do not mark these requests, and each uses its own wording. They have in common that they offer no tools, and that
-a sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a
+Clients do not mark these requests, and each uses its own wording. Such a request offers no tools, and a sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a
 conversation. Only English is detected. A request for a summary must also contain the conversation as messages, since
 an agent that summarizes conversations for users gets them as text.
 """

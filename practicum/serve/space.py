@@ -256,8 +256,8 @@ class ServedSpace:
         return self._contexts.get(self.last)
 
     @property
+    def parent(self) -> int | None:
         """Number of the version from which the live version was made. None if the live version is the first."""
-        """The version that the live one was made from; None for the first."""
         return self._line[-2] if len(self._line) > 1 else None
 
     def context(self, version: int) -> Context:
