@@ -39,7 +39,7 @@ class ErasingHost(Protocol):
 
 
 async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
-    """Return all data of a user in a space, as plain values. Raise Unknown if there is no data of the user,
+    """Return all data of a user in a space, as plain values. Raise Unknown if the user has no data,
     UnknownSpace if the space does not exist, and StoreError if it cannot be read."""
     at = await service.spaces.opened(space)
     items = await asyncio.to_thread(lambda: [*users.export_user(at.store, user)])
@@ -48,7 +48,7 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
 
 async def forget_user(service: ErasingHost, space: str, user: str, *, alike: bool = False) -> Forgotten:
     """Delete a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted and
-    continued afterwards; requests are served meantime. Raise Unknown if there is no data of the user, and UnknownSpace
+    continued afterwards; requests are served meantime. Raise Unknown if the user has no data, and UnknownSpace
     if the space does not exist."""
     if space not in service.spaces.unfinished:
         await service.spaces.opened(space)

@@ -375,7 +375,7 @@ class Learner(threading.Thread):
         if evidence["gate"] == "dropped":
             reason = f"worse on held-out requests ({100 * evidence['mean']:+.1f} points on {evidence['tasks']})"
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
-            reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
+            reason = f"untested: the canary is turned off, and the gate was {evidence['gate']}"
         if reason:
             if store.change(partial(begin_rollout, row=rollout.row(DROPPED, reason))):
                 alarm = Alarm(space.name, "rollout", ended_text(version, DROPPED, reason))

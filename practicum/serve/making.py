@@ -46,7 +46,7 @@ class SpaceMaker:
         self._database, self._settings, self._model, self._small, self._parts = database, settings, model, small, parts
         self.warnings: list[str] = []
         """Warnings for the operator."""
-        self.made: list[str] = []
+        self.created: list[str] = []
         """Names of the created spaces."""
 
     def make(self, name: str, context: str | None = None, unfinished: Collection[str] = ()) -> None:
@@ -56,7 +56,7 @@ class SpaceMaker:
         with self._database.backend.alone(f"making space {name}"):
             if (id := self._database.live(name)) is None:
                 self._create_space(name, context)
-                self.made.append(name)
+                self.created.append(name)
                 return
         if context is not None or self._settings.settings:
             self.warnings.append(f"space {name} exists already: --context and --set have no effect on it")
@@ -70,7 +70,7 @@ class SpaceMaker:
         except StoreError as error:
             if name not in unfinished:
                 raise
-            # The space is served as it was stored, without learning, until the deletion can be finished.
+            # Until the deletion can be finished, the space is served unchanged and does not learn.
             self.warnings.append(f"space {name} does not learn until user data is deleted: {error}")
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
@@ -113,7 +113,7 @@ class SpaceMaker:
         if not methods.is_own(values["method"]):
             raise UsageError(
                 "method.unsuitable",
-                f"method {values['method']!r} cannot serve: choose one that practicum bench methods lists",
+                f"method {values['method']!r} cannot serve: choose a method that practicum bench methods lists",
             )
         config = config_from({**values, "model": self._model or None, "review": settings.review or "foreign"})
         seed = load_context(context) if context is not None else None

@@ -52,7 +52,7 @@ MOST_CALLS = 50
 MOST_NAME = 200
 """Characters of a name that are kept, such as that of a model. A longer id counts as missing."""
 
-MOST_SAID = 2**20
+MOST_ANSWER = 2**20
 """Characters of an answer that are read, before its thoughts are split off."""
 
 LONG = 2**16
@@ -278,7 +278,7 @@ def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], st
 
 
 def _joined_said(parts: Sequence[str]) -> str:
-    return "".join(reversed(parts))[:MOST_SAID]
+    return "".join(reversed(parts))[:MOST_ANSWER]
 
 
 def _said(kind: Kind, item: _Item) -> str:
@@ -372,7 +372,7 @@ def _call(name: str, arguments: str) -> str:
     return f"{name}({arguments})"[:MOST_TEXT]
 
 
-def said_in(text: str, calls: Iterable[tuple[str, str]]) -> str:
+def answer_text(text: str, calls: Iterable[tuple[str, str]]) -> str:
     """An answer as one text, by which `last_answers` finds it in a later request."""
     return "".join([text, *(_call(name, arguments) for name, arguments in calls)])
 
@@ -481,7 +481,7 @@ class UpstreamAnswer:
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
         """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
-        said = split_thoughts(_whole_characters(text[:MOST_SAID]))
+        said = split_thoughts(_whole_characters(text[:MOST_ANSWER]))
         self.text = said.text[:MOST_TEXT]
         self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
 
@@ -602,10 +602,10 @@ class StreamReader:
 
 
 class _BoundedText:
-    """A text that arrives in pieces, of which MOST_SAID characters are kept."""
+    """A text that arrives in pieces, of which MOST_ANSWER characters are kept."""
 
     def __init__(self) -> None:
-        self._pieces, self._room = StringIO(), MOST_SAID
+        self._pieces, self._room = StringIO(), MOST_ANSWER
 
     def add(self, piece: str) -> None:
         if piece and self._room > 0:
@@ -613,7 +613,7 @@ class _BoundedText:
             self._room -= len(piece)
 
     def __len__(self) -> int:
-        return MOST_SAID - max(self._room, 0)
+        return MOST_ANSWER - max(self._room, 0)
 
     def __str__(self) -> str:
         return self._pieces.getvalue()

@@ -1,8 +1,9 @@
 """Detection of housekeeping requests of clients: for the title, the tags or the summary of a conversation.
 
-Clients do not mark these requests, and each uses its own wording. Such a request offers no tools, and a sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a
-conversation. Only English is detected. A request for a summary must also contain the conversation as messages, since
-an agent that summarizes conversations for users gets them as text.
+Clients do not mark these requests, and each uses its own wording. Such a request offers no tools, and a
+sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a conversation.
+Only English is detected. A request for a summary must also contain the conversation as messages, since an agent that
+summarizes conversations for users gets them as text.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Recorder:
         self._database.writer.post(shown.space, schema.interactions, row, sums=interaction_sums(row, data))
         interaction = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
-            # The texts take about as much memory as the stored data.
+            # The size of the stored data approximates the size in memory.
             self.recent.put(f"{shown.space} {key}", interaction, size_of([row["data"]]))
         self._counts["interactions" if purpose is None else "uncounted_interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
@@ -138,7 +138,7 @@ class Recorder:
         while len(self._responses) > RECENT:
             self._responses.popitem(last=False)
 
-    async def made_response(self, space: ServedSpace, id: str) -> bool:
+    async def has_response(self, space: ServedSpace, id: str) -> bool:
         """Return whether the upstream gave this response to a request of this space. Raise StoreError if the store
         cannot be read."""
         if f"{space.name} {id}" in self._responses or f"{space.id} {id}" in self.recent:

@@ -21,8 +21,8 @@ async def report(
     service: Service, name: str, report: Report, trust: Trust, *, screened: bool = False
 ) -> answers.Reported:  # fmt: skip
     """Store a report of the operator (`own`) or of an end user (`user`); it is on disk when this returns. `screened`:
-    text that the filter flags waits for review, whoever reports it. Raise Unknown if the interaction does not exist,
-    and StoreError if the report cannot be written."""
+    text that the filter flags waits for review, even in a report of the operator. Raise Unknown if the interaction does
+    not exist, and StoreError if the report cannot be written."""
     space = await service.spaces.opened(name)
     texts = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(texts))
@@ -70,7 +70,7 @@ def _corrector(service: Service, space: ServedSpace) -> Corrector:
 async def decide_correction(
     service: Service, name: str, number: int, approved: bool, reason: str = ""
 ) -> answers.Decided:  # fmt: skip
-    """Approve a correction or a note that waits for review, or reject one that waits or is in effect. Raise Unknown if
+    """Approve a correction or a note that waits for review, or reject a waiting or effective one. Raise Unknown if
     it does not exist, and Conflict if it was decided before."""
     space = await service.spaces.opened(name)
     async with space.lock:

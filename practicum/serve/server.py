@@ -134,8 +134,8 @@ async def _serve(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        made = service.maker
-        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *made.warnings], made.made))
+        maker = service.maker
+        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *maker.warnings], maker.created))
         # Requests to models need no page, so they do not wait for this.
         loading = asyncio.create_task(pages.load())
         await server.serve(sockets=[sock])

@@ -372,7 +372,7 @@ class ServedSpace:
         return match.text if match.neighbours else str(data["question"] or data["query"])
 
     def _still_valid(self, digest: str, version: int, context: Context) -> _Point | None:
-        """Return the view of an earlier message. None if there is none, or if an entry or correction in it has
+        """Return the view of an earlier message. None if it is not cached, or if an entry or correction in it has
         changed."""
         point = self._points.get(digest)
         if point is None:
