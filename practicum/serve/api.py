@@ -66,7 +66,7 @@ class Operation:
     adds: bool = False
     advice: str = ""
     question: str = ""
-    """Question that a terminal asks before the operation runs; {name} stands for the value of a field."""
+    """Question that a terminal asks before the operation runs; {name} is replaced by the value of a field."""
 
     @property
     def label(self) -> str:

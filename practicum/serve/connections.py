@@ -18,7 +18,7 @@ MOST_BESIDE = 2**16
 size of the body."""
 
 MOST_OPEN = 10_000
-"""Largest number of open connections; fewer if the process may not open three times as many files."""
+"""Largest number of open connections; at most a third of the files that the process may open."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -37,7 +37,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._most = most_open()
-        self._beside = 0
+        self._head = 0
         self._has_head = self._is_upgrade = False
         self._read = b""
         self._late: asyncio.TimerHandle | None = None
@@ -54,14 +54,14 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         # Checked one read late, because a read may also contain a part of the body.
-        if self._beside > MOST_BESIDE:
+        if self._head > MOST_BESIDE:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
             return
         self._read = data
         super().data_received(data)
-        self._beside += len(data)
+        self._head += len(data)
 
     def _unsupported_upgrade_warning(self) -> None:
         """Read a request with `Upgrade` again without that header. uvicorn calls this method when the parser has
@@ -78,7 +78,7 @@ class Connection(HttpToolsProtocol):
         super().data_received(b"\r\n".join([*lines, b"", self._read[stopped.args[0] :]]))
 
     def on_message_begin(self) -> None:
-        self._beside = 0
+        self._head = 0
         self._has_head = False
         if self._late is None:
             self._wait()
@@ -104,7 +104,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         # Twice the size: each byte of a body allows one byte of chunk framing.
-        self._beside -= 2 * len(body)
+        self._head -= 2 * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

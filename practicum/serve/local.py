@@ -1,7 +1,7 @@
 """Operations of a service for other processes of the same user, at a socket in the folder of the store.
 
 Only one process opens a store. Others, such as the memory of an agent in each window of an editor, send requests to
-that process. A process that can reach the socket can read the folder too, so there are no keys: each request names its
+that process. A process that can reach the socket can read the folder too, so no keys are needed: each request names its
 roles.
 """
 

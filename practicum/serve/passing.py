@@ -38,7 +38,7 @@ _MOST_ODD = 2**20
 """Largest size (bytes) of an unreadable body that may still pass."""
 
 _SIGNS = ("previous_response_id", "conversation", r"\u00")
-"""Texts of which at least one is in every body that continues stored data: field names, or an escape in them."""
+"""Texts that mark a body that may continue stored data: names of fields, and an escape that such a name may contain."""
 
 
 @dataclass(frozen=True)

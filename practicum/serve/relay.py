@@ -107,7 +107,7 @@ class Relay:
     _is_page: bool = False
     _streaming: bool = False
     _began: bool = False
-    _is_kept: bool | None = None
+    _is_recorded: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
         """Pass on a response: a stream while it arrives, another response when it is complete."""
@@ -253,13 +253,13 @@ class Relay:
     def keep(self, status: int) -> bool:
         """Record the interaction if it had a view and an answer. Return whether it is recorded. A complete answer is
         recorded with the upstream's status, even if the connection failed afterwards."""
-        if self._is_kept is None:
-            self._is_kept = False
+        if self._is_recorded is None:
+            self._is_recorded = False
             try:
-                self._is_kept = self._keep(status)
+                self._is_recorded = self._keep(status)
             except Exception as error:
                 self.proxy.service.faults.note("keeping an interaction", error)
-        return self._is_kept
+        return self._is_recorded
 
     def _keep(self, status: int) -> bool:
         service, received = self.proxy.service, self._size > 0
