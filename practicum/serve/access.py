@@ -101,7 +101,7 @@ class Grant:
 
 
 def includes(roles: Collection[str], role: Role) -> bool:
-    """Return whether these roles permit actions of a role."""
+    """Return whether these roles include a role. The role admin includes all roles."""
     return role in roles or "admin" in roles
 
 

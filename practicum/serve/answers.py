@@ -307,7 +307,7 @@ class Waiting(Answer):
 
 
 class Decided(Answer):
-    """Decision of a review. `version` was made by an approval of edits."""
+    """Decision of a review. `version` is the version that an approval of edits has made, or None."""
 
     id: str
     state: str
@@ -411,7 +411,7 @@ class Spaces(Answer):
 
 
 class CreatedSpace(Answer):
-    """Existing space."""
+    """Space that was created, or existed before."""
 
     name: str
 

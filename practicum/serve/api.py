@@ -51,7 +51,7 @@ Do = Callable[[Asked, Any], Awaitable[Answer]]
 @dataclass(frozen=True)
 class Operation:
     """Operation. `whole`: it concerns all spaces, so it needs a key for all spaces. `patience`: time limit (s); None:
-    no limit. `adds`: it replaces nothing, and a repetition has no effect. `advice`: when an agent should call it."""
+    no limit. `adds`: it only adds data, and repeating it has no effect. `advice`: when an agent should call it."""
 
     name: str
     verb: Verb

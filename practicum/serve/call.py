@@ -102,7 +102,8 @@ class ServedCall:
         return value or None
 
     def hold(self, size: int) -> bool:
-        """Count bytes that stay in memory until the call ends. Return whether the limit is kept."""
+        """Count bytes that stay in memory until the call ends. Return whether all calls together stay below
+        MOST_HELD."""
         self.size += size
         self.held.bytes += size
         return self.held.bytes <= MOST_HELD

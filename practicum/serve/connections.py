@@ -30,9 +30,9 @@ def most_open() -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """Connection with limits of the size and time of requests. uvicorn waits for ever for the first request and for the
-    end of each, and reads headers of any size. It also reads some requests differently than proxies: with trailers,
-    with `Upgrade`, or with a target that is not /path?query."""
+    """Connection with limits of the size and time of requests. uvicorn waits without a time limit for the first request
+    and for the end of each, and reads headers of any size. It also reads some requests differently than proxies: with
+    trailers, with `Upgrade`, or with a target that is not /path?query."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

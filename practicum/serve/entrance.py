@@ -21,7 +21,7 @@ class Entrance:
         self.keys, self.pass_key, self._default = keys, pass_key, default
 
     def _require_host(self, call: ServedCall) -> None:
-        """Refuse a request that may come from another machine; for a service without keys."""
+        """For a service without keys: refuse a request that may come from another machine."""
         host = call.headers.get(b"host", "")
         try:
             name = urlsplit(f"//{host}").hostname or ""
@@ -40,7 +40,7 @@ class Entrance:
             )
 
     def _require_origin(self, call: ServedCall) -> None:
-        """Refuse a request that a page of another origin may have made a browser send; for a service without keys."""
+        """For a service without keys: refuse a request that a browser may have sent for a page of another origin."""
         host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
         own = f"{call.scope['scheme']}://{host}".lower()
         # Pages can hide their origin as "null", so accept that only if the browser reports the same site.
@@ -78,9 +78,9 @@ class Entrance:
         return space
 
     def require_local(self, call: ServedCall, *, pages: bool = False) -> None:
-        """Refuse a request that may come from another machine or from a page of another site; for a service without
-        keys. With `pages`, a form (POST) of another origin is not refused here: the pages refuse it, and show the text
-        that was entered."""
+        """For a service without keys: refuse a request that may come from another machine, or from a page of another
+        origin. With `pages`, a form (POST) of another origin is not refused here: the pages refuse it, and show the
+        text that was entered."""
         self._require_host(call)
         if not (pages and call.method == "POST"):
             self._require_origin(call)

@@ -48,7 +48,7 @@ async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[
 
 async def forget_user(service: ErasingHost, space: str, user: str, *, alike: bool = False) -> Forgotten:
     """Delete a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted and
-    continued afterwards; requests are served meantime. Raise Unknown if the user has no data, and UnknownSpace
+    continued afterwards; requests are served throughout. Raise Unknown if the user has no data, and UnknownSpace
     if the space does not exist."""
     if space not in service.spaces.unfinished:
         await service.spaces.opened(space)

@@ -14,8 +14,8 @@ from practicum.store.scope import Transaction
 def list_interactions(
     at: Transaction, session: str | None, user: str | None, since: float | None, limit: int
 ) -> list[answers.InteractionRow]:
-    """Return the newest `limit` interactions of a space, newest first: of a session, of a user, answered since a time
-    (seconds since 1970). Requests of a client for a title are left out."""
+    """Return the newest `limit` interactions of a space, newest first; optionally only of a session, of a user, or
+    answered since a time (seconds since 1970). Requests of a client for a title are left out."""
     t = schema.interactions
     # JSON escapes quotes within texts, so the pattern matches only the field itself.
     query = at.select(t).where(t.c.data.not_like('%"purpose": "title"%'))

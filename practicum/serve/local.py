@@ -81,7 +81,7 @@ async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """Server that leaves signals to its process."""
+    """Server that does not handle signals, because its process handles them."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

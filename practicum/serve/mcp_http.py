@@ -20,7 +20,7 @@ from practicum.serve.api import MOST_BODY, Asked, Operation, perform
 from practicum.serve.call import ServedCall
 
 MOST_SENT, SECONDS = 100, 2
-"""Number of requests that a key may send to /mcp, per time (s). A request takes 3 to 4 ms of processor time."""
+"""Rate limit of a key at /mcp: number of requests, and interval (s). A request takes 3 to 4 ms of processor time."""
 
 _ASKED = "practicum.asked"
 

@@ -1,6 +1,6 @@
 """Memory of one agent over standard input and output, for `practicum mcp`.
 
-Clients start without a server that answers late, so `mcp_opening` answers their first requests, and heavy packages are
+Clients ignore a server that answers late, so `mcp_opening` answers their first requests, and heavy packages are
 loaded after that.
 """
 

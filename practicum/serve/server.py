@@ -1,4 +1,4 @@
-"""Run of the service: its upstream, port, signals and shutdown."""
+"""Server process of the service: upstream, port, signals and shutdown."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Service:
         self.alarms.forget(space.name)
 
     async def read_messages(self, space: ServedSpace) -> None:
-        """Look up questions in the stored messages only."""
+        """Rebuild the lookup of questions from the stored messages only."""
         await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
 
     async def _forget_texts(self, space: ServedSpace) -> None:

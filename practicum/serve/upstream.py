@@ -169,8 +169,8 @@ def _is_json(body: bytes) -> bool:
 
 
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
-    """Return the body of a response without its content encoding, as far as it has been received. None: the encoding is not
-    gzip or deflate, the body is damaged, or it has more than `most` bytes."""
+    """Return the body of a response without its content encoding, as far as it has been received. None: the encoding is
+    not gzip or deflate, the body is damaged, or it has more than `most` bytes."""
     names = [name.strip().lower() for name in encoding.split(",")]
     if len(names) > MOST_ENCODINGS:
         return None
