@@ -51,8 +51,8 @@ def require_clear(scope: Mapping[str, Any]) -> None:
     if not is_normal(scope["raw_path"]):
         raise RequestRefused(
             "request.malformed",
-            "the path is not in normal form: start it with /, without empty, . or .. segments, escapes of letters, "
-            r"digits or -._~/\%; , lower-case escapes, and control characters"
+            "the path is not in normal form: it must start with /, and must not have empty, . or .. segments, escapes "
+            r"of letters, digits or -._~/\%; , lower-case escapes, or control characters"
         )  # fmt: skip
     if _NOT_IN_QUERY.search(scope["query_string"]):
         raise RequestRefused(
@@ -97,6 +97,6 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         if named or name in _ONCE:
             if name in seen:
                 raise RequestRefused(
-                    "request.malformed", f"the header {name.decode('latin-1')} was sent more than once"
+                    "request.malformed", f"the header {name.decode('latin-1')} was sent more than once: send it once"
                 )
             seen.add(name)

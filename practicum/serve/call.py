@@ -133,7 +133,7 @@ class ServedCall:
             return await self.body(MOST_BODY)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if repeated := [name for name, values in query.items() if len(values) > 1]:
-            raise RequestRefused("request.malformed", f"the query has {repeated[0]!r:.80} more than once")
+            raise RequestRefused("request.malformed", f"the query has {repeated[0]!r:.80} more than once: send it once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:

@@ -79,7 +79,7 @@ class Agents:
         """Answer a request. Raise RequestRefused or TooMany if it is refused."""
         counts = asked.service.counts
         counts["mcp_requests"] += 1
-        limit = f"too many requests to /mcp of {asked.grant.name}"
+        limit = f"too many requests to /mcp with the key {asked.grant.name}"
         self._sent.take(asked.grant.digest, MOST_SENT, limit, SECONDS)
         if call.method == "DELETE":
             # The client ends its session; no state needs to be deleted.
@@ -89,7 +89,7 @@ class Agents:
         if call.method != "POST":
             raise RequestRefused(
                 "request.wrong_verb",
-                "/mcp only supports POST and DELETE, without streams from the server",
+                "/mcp supports only POST and DELETE; the server sends no streams",
                 (b"allow", b"POST, DELETE"),
             )
         body: bytes | None = await call.body(MOST_BODY)

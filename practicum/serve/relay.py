@@ -386,9 +386,7 @@ def returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 def upstream_error(error: BaseException) -> tuple[int, ErrorBody]:
     """Return the status and the error for the client, without the upstream's address."""
     if isinstance(error, TimeoutError):
-        return 504, error_body(
-            "upstream.timeout", "the upstream did not answer in time: try again, or raise --upstream-timeout"
-        )
+        return 504, error_body("upstream.timeout", "the upstream did not answer in time: try again")
     if isinstance(error, aiohttp.ClientConnectorError):
         text = "the upstream cannot be reached: see the log of the service"
         return 502, error_body("upstream.unreachable", text)

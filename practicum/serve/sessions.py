@@ -46,8 +46,8 @@ ALONE = 60
 occur in several conversations."""
 
 PARAGRAPHS = 4
-"""Largest number of paragraphs of a question that is recognised without its last paragraphs, because aider appends
-reminders to a question and leaves them out of later requests."""
+"""Largest number of paragraphs of a question that is recognised even if more paragraphs followed it, because aider
+appends reminders to a question and leaves them out of later requests."""
 
 LONGEST_USER = 2_000
 """Largest length (characters) of a `metadata.user_id` that is searched for a session."""

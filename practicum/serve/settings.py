@@ -57,7 +57,7 @@ class ServiceSettings(BaseModel):
     )] = ("default",)
     context: Annotated[str | None, Setting(
         HELPS["--context"], Panel.SERVICE, metavar="RUN", first=True,
-        note="The first space starts from it.",
+        note="The first space starts from this context.",
     )] = None
     keys: Annotated[tuple[str, ...], Setting(
         HELPS["--key"], Panel.SERVICE,
@@ -75,7 +75,7 @@ class ServiceSettings(BaseModel):
         option="--pass", metavar="PATH", typed=list[str],
     )] = ()
     upstream_timeout: Annotated[float, Setting(
-        "Timeout (s) for the next bytes from the model server.", Panel.SERVICE, unit="s",
+        "Timeout (s) while the model server sends nothing.", Panel.SERVICE, unit="s",
     )] = Field(default=600.0, ge=1)
     max_output_tokens: Annotated[int | None, replace(
         OF_RUN["max_output_tokens"].setting, panel=Panel.SERVICE,

@@ -231,7 +231,7 @@ class ServedSpace:
             changes = store.changes()
         parents = read_parents(store)
         if not parents:
-            raise StoreError("store.not_found", f"the run of space {self.name} is missing: it was deleted")
+            raise StoreError("store.not_found", f"space {self.name} has no stored run: it may have been deleted")
         names = read_every_name(store)
         live = names.get(LIVE, max(parents))
         required = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
