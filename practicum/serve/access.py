@@ -35,10 +35,10 @@ review: see interactions, and decide reviews. admin: everything, including keys,
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
-LEAST = 16
+MIN_KEY = 16
 """Smallest length (characters) of a key that is passed at the start."""
 
-KNOWN, LATE = 1.0, 0.2
+CACHED, LATE = 1.0, 0.2
 """Time (s) for which stored keys are cached, and for which a request then waits for a new read. If the store does not
 respond, the cached keys stay valid."""
 
@@ -117,7 +117,7 @@ def require_role(roles: Collection[str], role: Role, action: str, holder: str) -
         raise Forbidden("key.forbidden", f"{action} needs the role {role}; {holder} has {have}", role=role)
 
 
-EVERYBODY = Grant("this machine", "", frozenset({"admin"}), "")
+LOCAL_OPERATOR = Grant("this machine", "", frozenset({"admin"}), "")
 """Grant of all requests to a service without keys, which accepts only requests from its own machine."""
 
 
@@ -173,11 +173,11 @@ def read_keys(texts: Iterable[str]) -> dict[str, Grant]:
     grants = {}
     for text in texts:
         space, _, key = text.rpartition("=")
-        if len(key) < LEAST or not (key.isascii() and key.isprintable()) or " " in key:
+        if len(key) < MIN_KEY or not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(
                 "key.invalid",
-                f"a key needs at least {LEAST} characters, only ASCII and no spaces: pass KEY, or SPACE=KEY for a key "
-                "of one space",
+                f"a key needs at least {MIN_KEY} characters, only ASCII and no spaces: pass KEY, or SPACE=KEY for a "
+                "key of one space",
             )
         _require_space_name(space)
         digest = digest_of(key)
@@ -191,10 +191,10 @@ class Keys:
     def __init__(self, configured: Mapping[str, Grant], database: Database, a_minute: int | None = None) -> None:
         self._configured, self._database, self._a_minute = configured, database, a_minute
         self._stored: Mapping[str, Grant] = {}
-        self._read = float("-inf")
+        self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._stale = False
-        self._asked = float("-inf")
+        self._tried_at = float("-inf")
         self.late = LATE
         self._sent, self._wrong = Rates(), Rates()
         self._secret = secrets.token_urlsafe(32)
@@ -203,27 +203,27 @@ class Keys:
 
     async def refresh(self) -> None:
         """Read the stored keys if the cache is old. Raise StoreError if the keys were never read."""
-        now, never = time.monotonic(), self._read == float("-inf")
-        if now - self._read <= KNOWN:
+        now, never = time.monotonic(), self._read_at == float("-inf")
+        if now - self._read_at <= CACHED:
             return
         if self._reading is None:
-            if now - self._asked <= KNOWN and not never:
-                # The last read failed less than KNOWN ago.
+            if now - self._tried_at <= CACHED and not never:
+                # The last read failed less than CACHED seconds ago.
                 return
-            self._reading, self._asked = asyncio.create_task(self._read_stored()), now
-            self._reading.add_done_callback(self._ended)
+            self._reading, self._tried_at = asyncio.create_task(self._read_stored()), now
+            self._reading.add_done_callback(self._read_ended)
         if never:
             await asyncio.shield(self._reading)
         else:
-            await asyncio.wait({self._reading}, timeout=max(self._asked + self.late - now, 0.0))
+            await asyncio.wait({self._reading}, timeout=max(self._tried_at + self.late - now, 0.0))
 
     async def _read_stored(self) -> None:
         began = time.monotonic()
         self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._database)}
         self.required = self.required or bool(self._stored)
-        self._read = began
+        self._read_at = began
 
-    def _ended(self, reading: asyncio.Task[None]) -> None:
+    def _read_ended(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         error = None if reading.cancelled() else reading.exception()
         if error is not None and not self._stale:
@@ -233,8 +233,8 @@ class Keys:
 
     def forget(self) -> None:
         """Read the stored keys at the next request, because this process has changed them."""
-        self._read = min(self._read, time.monotonic() - 2 * KNOWN)
-        self._asked = float("-inf")
+        self._read_at = min(self._read_at, time.monotonic() - 2 * CACHED)
+        self._tried_at = float("-inf")
 
     async def grant(self, key: str, address: str) -> Grant:
         """Return the grant of a key. Raise Wrong, or TooMany if this client address has sent too many wrong keys."""
@@ -276,7 +276,7 @@ class Keys:
     async def signed_in(self, cookie: str) -> Grant | None:
         """Return the grant of a session cookie. None: unknown or expired."""
         if not self.required:
-            return EVERYBODY
+            return LOCAL_OPERATOR
         t = schema.logins
         mine = (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
         rows = await asyncio.to_thread(self._database.rows, Scope("").select(t.c.digest).where(mine))

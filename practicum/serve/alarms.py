@@ -124,7 +124,7 @@ class Alarms:
         """Delete the drift watcher of a space, so that closed spaces do not fill the memory."""
         self._watchers.pop(space, None)
 
-    def look_at_store(self, name: str, id: str) -> None:
+    def check_store(self, name: str, id: str) -> None:
         """Raise an alarm when the store cannot be written for `FAILING` seconds, and another when writes succeed again.
         The alarm concerns all spaces and is stored in this space."""
         writer, failing = self._database.writer, self._database.writer.failing

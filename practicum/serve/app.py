@@ -54,8 +54,8 @@ class App:
         self.proxy = Proxy(service, upstream, self.entrance, pass_key=pass_key, passing=passing, spans=spans)
         self.metrics, self.held, self._document = Metrics(service), HeldBytes(), document()
         own = [("/health", self._health), ("/ready", self._ready), ("/metrics", self._metrics)]
-        routes = [*operation_routes(self._asked), *(Route(path, _Looking(do)) for path, do in own)]
-        routes.append(Route("/openapi.json", _Looking(self._openapi)))
+        routes = [*operation_routes(self._asked), *(Route(path, _ReadEndpoint(do)) for path, do in own)]
+        routes.append(Route("/openapi.json", _ReadEndpoint(self._openapi)))
         if agents is not None:
             routes.append(Route("/mcp", _Endpoint(self._agents)))
         self._own = {route.path for route in routes}
@@ -178,7 +178,7 @@ class _Endpoint:
         await self._do(scope[CALL])
 
 
-class _Looking(_Endpoint):
+class _ReadEndpoint(_Endpoint):
     """ASGI application for a method that only reads."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -187,7 +187,7 @@ class _Looking(_Endpoint):
         await self._do(scope[CALL])
 
 
-_ELSEWHERE = re.compile(
+_OTHER_APIS = re.compile(
     r"/(?!s/|static/)(?:[^/]+/)*?(?P<api>chat/completions|completions|responses|messages|embeddings|models)(?P<more>/.*)?"
 )
 """Paths of APIs as clients write them, such as /chat/completions and /openai/v1/chat/completions."""
@@ -202,7 +202,7 @@ def _address_hint(call: ServedCall) -> str | None:
     if path.startswith("/v1/") and not twice and not _GEMINI.fullmatch(path):
         return None
     base = f"{call.scope.get('scheme', 'http')}://{call.headers.get(b'host', 'HOST'):.200}"
-    match = _ELSEWHERE.fullmatch(path)
+    match = _OTHER_APIS.fullmatch(path)
     if match is not None and ":" not in (match["more"] or ""):
         more = match["api"] + (match["more"] or "")
         client = base if more.startswith("messages") else f"{base}/v1"

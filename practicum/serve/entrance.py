@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from practicum.models.keys import is_loopback
-from practicum.serve.access import EVERYBODY, Grant, Keys, Role
+from practicum.serve.access import LOCAL_OPERATOR, Grant, Keys, Role
 from practicum.serve.admission import RequestRefused
 from practicum.serve.call import ServedCall
 
@@ -58,7 +58,7 @@ class Entrance:
         requested = call.header(b"x-practicum-space")
         if not self.keys.required:
             self.require_local(call)
-            call.grant, call.space = EVERYBODY, requested or self._default
+            call.grant, call.space = LOCAL_OPERATOR, requested or self._default
             return call.grant, call.space
         grant = call.grant = await self.keys.grant(self._key(call), call.address)
         self.keys.count(grant)

@@ -87,7 +87,7 @@ async def _erase_served(
             done = await asyncio.to_thread(
                 users.erase, service.database.store(name, id), user, alike,
                 clean=lambda data: service.call_soon(_clean(service, space, user, data)) if space else None,
-                rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
+                rewritten=lambda: service.call_soon(_reload(service, space)) if space else None,
             )  # fmt: skip
             service.spaces.unfinished.pop(name, None)
             return done
@@ -111,7 +111,7 @@ async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, dat
     await service.refresh(space)
 
 
-async def _read_again(service: ErasingHost, space: ServedSpace) -> None:
+async def _reload(service: ErasingHost, space: ServedSpace) -> None:
     """Read the versions again after text that was learned from a user was removed."""
     await asyncio.to_thread(space.read_versions)
     await service.refresh(space)

@@ -260,7 +260,7 @@ class Learner(threading.Thread):
         if space.last != space.live:
             if not self._decided(space):
                 # It was learned before the service ended, approved in a review, or edited by a person.
-                await self._try(space, store, space.last)
+                await self._test(space, store, space.last)
                 return
             roll_back(store, space.live, by_hand=False)
             space.read_versions()
@@ -296,9 +296,9 @@ class Learner(threading.Thread):
         self.service.counts["learning_rounds"] += 1
         space.read_versions()
         if space.live != began:
-            self._give_up(space, store, waiting)
+            self._drop_version(space, store, waiting)
         elif space.last != space.live:
-            await self._try(space, store, space.last)
+            await self._test(space, store, space.last)
 
     @property
     def _models(self) -> dict[str, str]:
@@ -340,7 +340,7 @@ class Learner(threading.Thread):
                 result[row.space] = cached[2]
         return result
 
-    def _give_up(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
+    def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
         """Drop a version that was learned while a person made another version live: it is based on the version that was
         taken back. The outcomes of the round (`ids`) are learned from again."""
         o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
@@ -357,7 +357,7 @@ class Learner(threading.Thread):
 
     # A candidate
 
-    async def _try(self, space: ServedSpace, store: Store, version: int) -> None:
+    async def _test(self, space: ServedSpace, store: Store, version: int) -> None:
         """Test a version on held-out requests, then show it to a share of the sessions."""
         service, settings = self.service, self.service.settings
         base = space.live

@@ -26,7 +26,7 @@ _ASKED = "practicum.asked"
 
 
 @dataclass(frozen=True)
-class Inside:
+class LocalCaller:
     """Caller of a service in this process."""
 
     asked: Asked
@@ -120,5 +120,5 @@ def _load() -> Any:
 
     from practicum.serve.mcp import make_server
 
-    server = make_server(lambda ctx: Inside(ctx.request.scope[_ASKED]))
+    server = make_server(lambda ctx: LocalCaller(ctx.request.scope[_ASKED]))
     return StreamableHTTPSessionManager(server, json_response=True, stateless=True)

@@ -17,7 +17,7 @@ from practicum.core.errors import UsageError
 from practicum.serve.admission import RequestRefused, is_normal
 from practicum.serve.protocols import is_dense
 
-_ASKING = frozenset(
+_MODEL_CALLS = frozenset(
     f"/v1/{path}"
     for path in (
         "chat/completions", "completions", "responses", "responses/input_tokens", "responses/compact", "messages",
@@ -32,12 +32,12 @@ _CONTINUING = frozenset({"/v1/responses", "/v1/responses/input_tokens", "/v1/res
 
 _RESPONSE = re.compile(r"/v1/responses/([A-Za-z0-9_-]+)(?:/(cancel|input_items))?")
 
-_FAMILIES = frozenset(path.split("/")[2] for path in _ASKING if path.count("/") > 2)
+_FAMILIES = frozenset(path.split("/")[2] for path in _MODEL_CALLS if path.count("/") > 2)
 
-_MOST_ODD = 2**20
+_MOST_UNREADABLE = 2**20
 """Largest size (bytes) of an unreadable body that may still pass."""
 
-_SIGNS = ("previous_response_id", "conversation", r"\u00")
+_MARKS = ("previous_response_id", "conversation", r"\u00")
 """Texts that mark a body that may continue stored data: names of fields, and an escape that such a name may contain."""
 
 
@@ -56,7 +56,7 @@ class Passing:
     def response(self, method: str, path: str) -> str | None:
         """Return the id of the response that a request is about, which must belong to the space. None: it is not about
         a response. Raise RequestRefused (403) if the request does not pass."""
-        if self.has(path) or (method == "POST" and path in _ASKING):
+        if self.has(path) or (method == "POST" and path in _MODEL_CALLS):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
             return None
@@ -83,7 +83,7 @@ class Passing:
         if is_dense(body):
             # In UTF-16 and UTF-32, which some servers accept too, each of these characters has a NUL next to it.
             plain = body.translate(None, b"\0") if b"\0" in body else body
-            if any(sign.encode() in plain for sign in _SIGNS):
+            if any(mark.encode() in plain for mark in _MARKS):
                 raise RequestRefused(
                     "request.too_large",
                     "the body has too many values to check whether it continues stored data: send a smaller one",
@@ -96,7 +96,7 @@ class Passing:
                 for name in ("previous_response_id", "conversation")
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            if _may_go_on(body):
+            if _may_continue(body):
                 raise RequestRefused("request.malformed", "the body is not a JSON object in UTF-8") from None
             # Pass it on: the model server reports the error.
             return None, body
@@ -114,13 +114,13 @@ class Passing:
         return previous, body
 
 
-def _may_go_on(body: bytes) -> bool:
+def _may_continue(body: bytes) -> bool:
     """Return whether an unreadable body could continue stored data, for a model server that also accepts other
     encodings, such as UTF-16."""
-    if len(body) > _MOST_ODD:
+    if len(body) > _MOST_UNREADABLE:
         return True
     text = body.decode(detect_encoding(body), errors="replace")
-    return any(sign in text for sign in _SIGNS)
+    return any(mark in text for mark in _MARKS)
 
 
 def read_prefixes(paths: Iterable[str]) -> tuple[str, ...]:

@@ -27,18 +27,18 @@ class Readiness:
 
     def __init__(self, database: Database, spaces: Sequence[str]) -> None:
         self._database, self._spaces = database, spaces
-        self._asked = float("-inf")
+        self._asked_at = float("-inf")
         self._probe: Future[Any] | None = None
 
     @property
     def is_watched(self) -> bool:
         """Whether readiness was requested in the last LATELY seconds."""
-        return time.monotonic() - self._asked <= LATELY
+        return time.monotonic() - self._asked_at <= LATELY
 
     async def problem(self, stopping: bool, available: Container[str]) -> str | None:
         """Return the reason why this node should get no more requests; None if it is ready. `available` has the names
         of spaces that are open, or closed for a deletion of user data."""
-        self._asked = time.monotonic()
+        self._asked_at = time.monotonic()
         if stopping:
             return "the service is stopping"
         if closed := [name for name in self._spaces if name not in available]:

@@ -123,7 +123,7 @@ class Relay:
         if not good:
             self.proxy.service.counts["upstream_errors"] += 1
             call.error = str(response.status)
-        if not await self._collected(response):
+        if not await self._collect(response):
             await self._pass_oversized(response, good)
             return
         body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
@@ -173,7 +173,7 @@ class Relay:
         while self._reader is not None and self._unread:
             self._reader.take(self._unread.popleft())
 
-    async def _collected(self, response: aiohttp.ClientResponse) -> bool:
+    async def _collect(self, response: aiohttp.ClientResponse) -> bool:
         """Receive a response completely. Return False if it is too large to parse; then only a part is received."""
         size, fits = 0, (response.content_length or 0) <= self.proxy.most_read
         while fits and (chunk := await response.content.readany()):

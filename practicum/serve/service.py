@@ -55,10 +55,10 @@ SHOWS = 2.5
 """Time (s) that a request waits for the view of an open space, because a method of another package may be slow; then
 it is passed on unchanged. Longer than the time to read a version from a database (`space.READ`)."""
 
-LOOK = 0.2
+POLL = 0.2
 """Poll interval (s)."""
 
-ERASE_AGAIN = 30.0
+ERASE_RETRY = 30.0
 """Time (s) until a failed deletion of user data is tried again."""
 
 
@@ -123,8 +123,8 @@ class Service:
             context = self.settings.context if number == 0 else None
             await asyncio.to_thread(self.maker.make, name, context, unfinished)
             await self.spaces.opened(name)
-        self._spawn(self._look())
-        self._spawn(self._erase_again())
+        self._spawn(self._poll())
+        self._spawn(self._retry_erasures())
         if self.settings.learn:
             self.learner.start()
 
@@ -208,10 +208,10 @@ class Service:
             self.close_space(space)
             await space.close()
 
-    async def _erase_again(self) -> None:
+    async def _retry_erasures(self) -> None:
         """Finish deletions of user data that failed, here or on a node that ended."""
         while True:
-            await asyncio.sleep(ERASE_AGAIN)
+            await asyncio.sleep(ERASE_RETRY)
             try:
                 await finish_erasures(self)
             except PracticumError as error:
@@ -306,27 +306,27 @@ class Service:
 
     # Changes by other processes
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Poll for changes such as a rollback, an approval or an edit, by this or other nodes. Close unused spaces."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
             try:
-                self._look_at_store()
-                await self._look_once()
+                self._check_store()
+                await self._poll_once()
             except Exception:
                 # The next poll sees these changes too.
                 self.counts["failed_polls"] += 1
                 logger.exception("polling for changes of other processes failed")
 
-    def _look_at_store(self) -> None:
+    def _check_store(self) -> None:
         """Raise an alarm when the store cannot be written. Record it in the first space, even while that is closed for
         a deletion of user data."""
         first = self.settings.spaces[0]
         at = self.spaces.get(first) or self.spaces.unfinished.get(first) or next(iter(self.spaces.values()), None)
         if at is not None:
-            self.alarms.look_at_store(at.name, at.id)
+            self.alarms.check_store(at.name, at.id)
 
-    async def _look_once(self) -> None:
+    async def _poll_once(self) -> None:
         changes = self.database.backend.changes
         await asyncio.to_thread(changes, "")
         for space in [*self.spaces.values()]:

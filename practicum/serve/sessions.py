@@ -35,13 +35,13 @@ OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
 """Sources of a session name: practicum's header, the first request of a session, and a request that repeats an earlier
 answer. Any other source is the name of the client's header or field."""
 
-KEPT = 50_000
+MOST_DIGESTS = 50_000
 """Largest number of digests of answers per space, by which later requests are recognised. The oldest are dropped."""
 
 LOOKED_AT = 4
 """Number of last answers in a request that are looked up. More than one, because clients may insert answers."""
 
-ALONE = 60
+MIN_UNIQUE = 60
 """Smallest length (characters without spaces) of an answer that is recognised after any question. A shorter answer may
 occur in several conversations."""
 
@@ -191,7 +191,7 @@ class Conversations:
         for digest in digests:
             self._sessions[digest] = session
             self._sessions.move_to_end(digest)
-        while len(self._sessions) > KEPT:
+        while len(self._sessions) > MOST_DIGESTS:
             self._sessions.popitem(last=False)
 
     def clear(self) -> None:
@@ -218,7 +218,7 @@ def _digests(user: str, question: str, answer: str) -> Iterator[bytes]:
     answer = "".join(split_thoughts(answer).text.split())
     if answer:
         yield _digest(user, question, answer)
-    if len(answer) >= ALONE:
+    if len(answer) >= MIN_UNIQUE:
         yield _digest(user, answer)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """Timeout (s) of an answer."""
 
-AGAIN = 0.05
+RETRY = 0.05
 """Pause (s) between attempts to reach a store that another process is opening."""
 
 MOST_ANSWER = 64 * 2**20
@@ -41,7 +41,7 @@ MOST_ANSWER = 64 * 2**20
 ALL_ROLES = frozenset({"admin"})
 
 
-class Away(StoreError):
+class Unreachable(StoreError):
     """The process does not respond."""
 
 
@@ -91,8 +91,8 @@ class Transport(ABC):
     async def _request(
         self, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
     ) -> Answer:  # fmt: skip
-        """Return the answer over HTTP. Raise UsageError if the request is refused, here or by the service, Away if no
-        process responds, and StoreError if the operation fails."""
+        """Return the answer over HTTP. Raise UsageError if the request is refused, here or by the service, Unreachable
+        if no process responds, and StoreError if the operation fails."""
         from practicum.core.forms import read_form
 
         form = read_form(operation.form, {name: value for name, value in arguments.items() if value is not None})
@@ -110,7 +110,7 @@ class Transport(ABC):
                 status, raw = response.status, await _body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else str(error)
-            raise Away("service.unreachable", why or "no answer in time") from error
+            raise Unreachable("service.unreachable", why or "no answer in time") from error
         try:
             reply = json.loads(raw)
             if status < 300:
@@ -164,9 +164,9 @@ class ServiceTransport(Transport):
     ) -> Answer:
         try:
             return await self._request(operation, arguments, session, user)
-        except Away as error:
+        except Unreachable as error:
             text = f"the service at {self.base} cannot be reached: {error}"
-            raise Away("service.unreachable", text) from error
+            raise Unreachable("service.unreachable", text) from error
 
     async def reach(self) -> None:
         # Nothing to check, because the service may start later.
@@ -204,14 +204,14 @@ class StoreTransport(Transport):
     async def perform(
         self, operation: Operation, arguments: Mapping[str, Any], *, session: str | None = None, user: str | None = None
     ) -> Answer:
-        async with self._patience():
+        async with self._time_limit():
             while True:
                 try:
                     if self._local is not None:
                         return await self._perform_here(self._local, operation, arguments, session, user)
                     return await self._request(operation, arguments, session, user)
-                except Away:
-                    await self._find()
+                except Unreachable:
+                    await self._connect()
 
     async def _perform_here(
         self, local: Local, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
@@ -223,12 +223,12 @@ class StoreTransport(Transport):
         return await perform(operation, asked, {name: value for name, value in arguments.items() if value is not None})
 
     async def reach(self) -> None:
-        async with self._patience():
-            await self._find()
+        async with self._time_limit():
+            await self._connect()
         await self._client()
 
     @asynccontextmanager
-    async def _patience(self) -> AsyncIterator[None]:
+    async def _time_limit(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(PATIENCE):
                 yield
@@ -239,20 +239,20 @@ class StoreTransport(Transport):
                 "practicum serve",
             ) from None
 
-    async def _find(self) -> None:
+    async def _connect(self) -> None:
         """Wait until a process has the store open and responds. Open the store here if no other process has it."""
         while self._local is None:
             try:
                 _, writer = await asyncio.open_unix_connection(self._socket)
             except OSError:
-                self._opening = self._opening or asyncio.create_task(self._open_free())
+                self._opening = self._opening or asyncio.create_task(self._open_if_free())
                 await asyncio.shield(self._opening)
             else:
                 writer.close()
                 return
-            await asyncio.sleep(AGAIN if self._local is None else 0)
+            await asyncio.sleep(RETRY if self._local is None else 0)
 
-    async def _open_free(self) -> None:
+    async def _open_if_free(self) -> None:
         """Open the store, unless another process has it open."""
         try:
             await self.open()
