@@ -429,8 +429,8 @@ def _joined(content: Raw, text: str, kind: str) -> Raw:
 
 
 def _after_system(items: list[Raw], text: str) -> list[Raw]:
-    """Return the messages with a text appended to the last leading system message. If there is no system message, add
-    one."""
+    """Return the messages with a text appended to the last leading system message. Add such a message if the first
+    message has another role."""
     leading = 0
     while leading < len(items) and msgspec.json.decode(items[leading], type=_Item).role in LEADING:
         leading += 1
