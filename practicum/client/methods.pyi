@@ -50,24 +50,24 @@ class OperationMethods:
         each entry."""
 
     async def corrections(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state. The oldest come first, with the number of all."""
+        """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""
 
     def corrections_sync(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
-        """List the corrections and notes in a state. The oldest come first, with the number of all."""
+        """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""
 
     async def review(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
-        """List what waits for review. These are corrections and notes, and edits of the playbook, the oldest first. Of
-        very many corrections only the first are listed."""
+        """List corrections, notes and learned edits that wait for review. The oldest come first. Of many corrections,
+        only the first are listed."""
 
     def review_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.Waiting:
-        """List what waits for review. These are corrections and notes, and edits of the playbook, the oldest first. Of
-        very many corrections only the first are listed."""
+        """List corrections, notes and learned edits that wait for review. The oldest come first. Of many corrections,
+        only the first are listed."""
 
     async def decide(self, id: str, *, decision: Literal['approve', 'reject'], reason: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Decided:
-        """Approve or reject what waits for review. A correction or a note in effect can be rejected, too."""
+        """Approve or reject a review. A correction or a note in effect can be rejected too."""
 
     def decide_sync(self, id: str, *, decision: Literal['approve', 'reject'], reason: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Decided:
-        """Approve or reject what waits for review. A correction or a note in effect can be rejected, too."""
+        """Approve or reject a review. A correction or a note in effect can be rejected too."""
 
     async def edit(self, id: str | None = ..., *, text: str | None = ..., section: str | None = ..., seen: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.Edited:
         """Change an entry of the playbook, or add one. All requests see the new version at once."""
@@ -84,52 +84,52 @@ class OperationMethods:
         role review, a key removes only notes of the same user, or of none."""
 
     async def rollback(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Make a version live for all requests, and end the trial of a new one."""
+        """Make a version live for all requests. This ends the rollout of a new version."""
 
     def rollback_sync(self, version: int | None = ..., *, session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Make a version live for all requests, and end the trial of a new one."""
+        """Make a version live for all requests. This ends the rollout of a new version."""
 
     async def decide_rollout(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Make the version live that is being tried, or take it back."""
+        """Promote the version of a rollout, or take it back."""
 
     def decide_rollout_sync(self, version: int, *, decision: Literal['live', 'back'], session: str | None = ..., user: str | None = ...) -> answers.LiveVersion:
-        """Make the version live that is being tried, or take it back."""
+        """Promote the version of a rollout, or take it back."""
 
     async def learn(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Begin a round of learning. It begins as soon as possible, however few outcomes wait."""
+        """Start a round of learning. It starts as soon as possible, even with few outcomes."""
 
     def learn_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.LearningStart:
-        """Begin a round of learning. It begins as soon as possible, however few outcomes wait."""
+        """Start a round of learning. It starts as soon as possible, even with few outcomes."""
 
     async def export_user(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. What was learned from it in the space is part of it."""
+        """Export all data of a user. This includes entries and records learned from it in the space."""
 
     def export_user_sync(self, user: str, *, session: str | None = ...) -> answers.UserData:
-        """Export all data of a user. What was learned from it in the space is part of it."""
+        """Export all data of a user. This includes entries and records learned from it in the space."""
 
     async def forget_user(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
+        """Delete all data of a user for good. Entries and records learned from it in the space are deleted too."""
 
     def forget_user_sync(self, user: str, *, alike: bool = ..., session: str | None = ...) -> answers.ForgottenUser:
-        """Remove all data of a user for good. All that was learned from it in the space is removed, too."""
+        """Delete all data of a user for good. Entries and records learned from it in the space are deleted too."""
 
     async def keys(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys. The store has only their digests."""
+        """List the keys. The store only has their digests."""
 
     def keys_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
-        """List the keys. The store has only their digests."""
+        """List the keys. The store only has their digests."""
 
     async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.NewKeyMade:
-        """Make a key. The answer has the key, which is shown only once."""
+        """Create a key. The answer contains the key, which is shown only once."""
 
     def add_key_sync(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.NewKeyMade:
-        """Make a key. The answer has the key, which is shown only once."""
+        """Create a key. The answer contains the key, which is shown only once."""
 
     async def remove_key(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Remove a key. The sessions of pages that were begun with it end."""
+        """Delete a key. Sessions of the pages that use it end."""
 
     def remove_key_sync(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:
-        """Remove a key. The sessions of pages that were begun with it end."""
+        """Delete a key. Sessions of the pages that use it end."""
 
     async def spaces(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
         """List the spaces of the service."""
@@ -137,14 +137,14 @@ class OperationMethods:
     def spaces_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.Spaces:
         """List the spaces of the service."""
 
-    async def add_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceMade:
-        """Make a space, unless there is one of this name."""
+    async def add_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.CreatedSpace:
+        """Create a space if it does not exist."""
 
-    def add_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceMade:
-        """Make a space, unless there is one of this name."""
+    def add_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.CreatedSpace:
+        """Create a space if it does not exist."""
 
     async def remove_space(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
-        """Delete a space. Everything that was asked, reported and learned in it is deleted, and its keys."""
+        """Delete a space. Its interactions, outcomes, versions and keys are deleted too."""
 
     def remove_space_sync(self, name: str, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceRemoved:
-        """Delete a space. Everything that was asked, reported and learned in it is deleted, and its keys."""
+        """Delete a space. Its interactions, outcomes, versions and keys are deleted too."""

@@ -1,7 +1,7 @@
-"""Who may do what: the keys of the service, their roles, and how many requests each may send.
+"""Access control: keys of the service, their roles, and rate limits.
 
-A key is for one space or for all. It is kept as its digest. Keys that are given at the start (`--key`) may do
-everything; those in the store (`practicum key`) have roles, may expire, and are known to all nodes within a second.
+A key is for one space or for all spaces. Only its digest is stored. Keys passed at the start (`--key`) may do
+everything; keys in the store (`practicum key`) have roles, may expire, and reach all nodes within a second.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from practicum.store.spaces import find_space, remove_space, require_space_name,
 logger = logging.getLogger("practicum.serve")
 
 Role = Literal["ask", "report", "review", "admin"]
-"""What a key may do. ask: send requests to the model, and read the playbook. report: report outcomes, and remember.
-review: see interactions and decide what is learned. admin: everything, also keys, spaces and the data of users."""
+"""Role of a key. ask: send requests to the model, and read the playbook. report: report outcomes, and remember notes.
+review: see interactions, and decide reviews. admin: everything, including keys, spaces and user data."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
-LEAST = 16
-"""Characters of a key that is given at the start, at least."""
+MIN_KEY = 16
+"""Smallest length (characters) of a key that is passed at the start."""
 
-KNOWN, LATE = 1.0, 0.2
-"""Seconds for which the stored keys are known, and for which requests then wait for them to be read again: while the
-store does not answer, those known before stay."""
+CACHED, LATE = 1.0, 0.2
+"""Time (s) for which stored keys are cached, and for which a request then waits for a new read. If the store does not
+respond, the cached keys stay valid."""
 
 SIGNED_IN = 43_200.0
-"""Seconds after which who signed in has to do so again."""
+"""Lifetime (s) of a session of the pages."""
 
 LONGEST_NAME = 200
-"""Characters of the name of a key, at most."""
+"""Largest length (characters) of the name of a key."""
 
 WRONG_A_MINUTE = 60
-"""Wrong keys that an address may send a minute."""
+"""Number of wrong keys that an address may send per minute."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a key allows: for one space, or for all (""), in these roles, until `expires`, and so many requests a
-    minute (None: as many as the service allows each key). `identity` is that of the space of a stored key, which does
-    not open another space that is made under the same name later."""
+    """Permissions of a key: its space ("": all spaces), its roles, its expiry (`expires`, seconds since 1970), and its
+    rate limit (`a_minute`, requests per minute; None: the limit of the service). `identity` is the identity of the
+    space of a stored key: the key does not open a later space of the same name."""
 
     name: str
     space: str
@@ -69,18 +69,18 @@ class Grant:
     def may(self, role: Role) -> bool:
         return includes(self.roles, role)
 
-    def require(self, role: Role, what: str) -> None:
-        """Raises Forbidden for `what`, if it takes a role that the key does not have."""
-        require_role(self.roles, role, what, f"the key {self.name}")
+    def require(self, role: Role, action: str) -> None:
+        """Raise Forbidden if the key lacks the role for an action."""
+        require_role(self.roles, role, action, f"the key {self.name}")
 
-    def require_all_spaces(self, what: str) -> None:
-        """Raises Forbidden for `what` is about all spaces, if the key is for one."""
+    def require_all_spaces(self, action: str) -> None:
+        """Raise Forbidden if the key is for one space, because the action needs a key for all spaces."""
         if self.space:
-            raise Forbidden("key.forbidden", f"{what} is about all spaces, and the key is for {self.space}")
+            raise Forbidden("key.forbidden", f"{action} needs a key for all spaces; yours is limited to {self.space}")
 
     @property
     def is_operator(self) -> bool:
-        """Whether it allows everything in all spaces."""
+        """Whether the key allows everything in all spaces."""
         return not self.space and "admin" in self.roles
 
     @property
@@ -89,11 +89,11 @@ class Grant:
 
     @property
     def named(self) -> list[Role]:
-        """The roles, in order."""
+        """Roles, in the order of `ROLES`."""
         return in_order(self.roles)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without the digest."""
+        """Return plain values, without the digest."""
         return {
             "name": self.name, "space": self.space, "roles": self.named,
             "expires": self.expires, "a_minute": self.a_minute,
@@ -101,36 +101,36 @@ class Grant:
 
 
 def includes(roles: Collection[str], role: Role) -> bool:
-    """Whether these roles include what takes this role."""
+    """Return whether these roles include a role. The role admin includes all roles."""
     return role in roles or "admin" in roles
 
 
 def in_order(roles: Collection[str]) -> list[Role]:
-    """These roles, in the order of `ROLES`."""
+    """Return these roles, in the order of `ROLES`."""
     return [role for role in ROLES if role in roles]
 
 
-def require_role(roles: Collection[str], role: Role, what: str, who: str) -> None:
-    """Raises Forbidden for `what`, which takes a role, unless `who` has it among these roles."""
+def require_role(roles: Collection[str], role: Role, action: str, holder: str) -> None:
+    """Raise Forbidden if `roles`, the roles of `holder`, do not permit an action that needs `role`."""
     if not includes(roles, role):
         have = ", ".join(in_order(roles)) or "none"
-        raise Forbidden("key.forbidden", f"{what} takes the role {role}; {who} has {have}", role=role)
+        raise Forbidden("key.forbidden", f"{action} needs the role {role}; {holder} has {have}", role=role)
 
 
-EVERYBODY = Grant("this machine", "", frozenset({"admin"}), "")
-"""Whoever asks a service that has no keys, which answers to this machine alone."""
+LOCAL_OPERATOR = Grant("this machine", "", frozenset({"admin"}), "")
+"""Grant of all requests to a service without keys, which accepts only requests from its own machine."""
 
 
 class Wrong(UsageError):
-    """A key that is wrong, or has expired."""
+    """Unknown or expired key."""
 
 
 class Forbidden(UsageError):
-    """What a key is not for."""
+    """Action that a key does not permit."""
 
 
 class TooMany(PracticumError):
-    """Too many requests. `after` is the number of seconds after which the next one may come."""
+    """Rate limit exceeded. `after` is the time (s) until the next request is allowed."""
 
     def __init__(self, code: str, message: str, after: float) -> None:
         super().__init__(code, message, after=after)
@@ -138,128 +138,129 @@ class TooMany(PracticumError):
 
 
 def require_key_of(id: str, grant: Grant) -> None:
-    """Raises Forbidden for the key of a space that was deleted, where another space has its name."""
+    """Raise Forbidden if the key's space was deleted and this is a later space of the same name."""
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
             "key.forbidden",
-            f"this key was for a space {grant.space} that was deleted: ask for a new one (practicum key add)",
+            f"this key is for the deleted space {grant.space}: ask for a new one (practicum key add)",
         )
 
 
 class Rates:
-    """How often clients may ask: at most so many requests in any `seconds`."""
+    """Rate limiter by client, with sliding windows."""
 
     def __init__(self) -> None:
         self._windows = SlidingWindowCounterRateLimiter(MemoryStorage())
 
-    def take(self, client: str, most: int, what: str, seconds: int = 60) -> None:
-        """Count a request. Raises TooMany."""
+    def take(self, client: str, most: int, problem: str, seconds: int = 60) -> None:
+        """Count a request. Raise TooMany if the client has sent more than `most` in `seconds`; `problem` begins the
+        message."""
         rate = RateLimitItemPerSecond(most, seconds)
         if not self._windows.hit(rate, client):
             after = max(self._windows.get_window_stats(rate, client).reset_time - time.time(), 0.1)
-            allowed = f"{most:,} in {seconds} s are allowed"
-            raise TooMany("request.too_many", f"{what}: {allowed}; wait {after:.1f} s", after)
+            limit = f"at most {most:,} in {seconds} s"
+            raise TooMany("request.too_many", f"{problem}: {limit}; wait {after:.1f} s", after)
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a key or a cookie."""
+    """Return the digest of a key or a cookie, which is stored in its place."""
     return sha256(secret.encode()).hexdigest()
 
 
-def read_keys(given: Iterable[str]) -> dict[str, Grant]:
-    """Keys from texts, KEY or SPACE=KEY, by their digests. Raises UsageError for one that is too short to be secret, or
-    that no header can hold."""
-    found = {}
-    for text in given:
+def read_keys(texts: Iterable[str]) -> dict[str, Grant]:
+    """Return the grants of keys by digest; each text is KEY or SPACE=KEY. Raise UsageError if a key is too short to be
+    secret, or has characters that a header cannot hold."""
+    grants = {}
+    for text in texts:
         space, _, key = text.rpartition("=")
-        if len(key) < LEAST or not (key.isascii() and key.isprintable()) or " " in key:
+        if len(key) < MIN_KEY or not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(
                 "key.invalid",
-                f"a key has at least {LEAST} characters, of ASCII and without spaces: KEY, or SPACE=KEY for a key of "
-                "one space",
+                f"a key needs at least {MIN_KEY} characters, only ASCII and no spaces: pass KEY, or SPACE=KEY for a "
+                "key of one space",
             )
         _require_space_name(space)
         digest = digest_of(key)
-        found[digest] = Grant("--key", space, frozenset({"admin"}), digest)
-    return found
+        grants[digest] = Grant("--key", space, frozenset({"admin"}), digest)
+    return grants
 
 
 class Keys:
-    """All keys: those given at the start, and those in the store. `a_minute` is how many requests each may send."""
+    """Keys passed at the start, and keys in the store. `a_minute` is the default rate limit (requests per minute)."""
 
-    def __init__(self, given: Mapping[str, Grant], database: Database, a_minute: int | None = None) -> None:
-        self._given, self._database, self._a_minute = given, database, a_minute
+    def __init__(self, configured: Mapping[str, Grant], database: Database, a_minute: int | None = None) -> None:
+        self._configured, self._database, self._a_minute = configured, database, a_minute
         self._stored: Mapping[str, Grant] = {}
-        self._read = float("-inf")
+        self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._stale = False
-        self._asked = float("-inf")
+        self._tried_at = float("-inf")
         self.late = LATE
         self._sent, self._wrong = Rates(), Rates()
         self._secret = secrets.token_urlsafe(32)
-        self.required = bool(given)
-        """Whether requests need a key. Once they do, they do until the process ends."""
+        self.required = bool(configured)
+        """Whether requests need a key. Once True, it stays True until the process ends."""
 
     async def refresh(self) -> None:
-        """Read the stored keys, if they were not just read. Raises StoreError if they have never been read."""
-        now, never = time.monotonic(), self._read == float("-inf")
-        if now - self._read <= KNOWN:
+        """Read the stored keys if the cache is old. Raise StoreError if the keys were never read."""
+        now, never = time.monotonic(), self._read_at == float("-inf")
+        if now - self._read_at <= CACHED:
             return
         if self._reading is None:
-            if now - self._asked <= KNOWN and not never:
-                # It failed just now.
+            if now - self._tried_at <= CACHED and not never:
+                # The last read failed less than CACHED seconds ago.
                 return
-            self._reading, self._asked = asyncio.create_task(self._read_stored()), now
-            self._reading.add_done_callback(self._ended)
+            self._reading, self._tried_at = asyncio.create_task(self._read_stored()), now
+            self._reading.add_done_callback(self._read_ended)
         if never:
             await asyncio.shield(self._reading)
         else:
-            await asyncio.wait({self._reading}, timeout=max(self._asked + self.late - now, 0.0))
+            await asyncio.wait({self._reading}, timeout=max(self._tried_at + self.late - now, 0.0))
 
     async def _read_stored(self) -> None:
         began = time.monotonic()
         self._stored = {grant.digest: grant for grant in await asyncio.to_thread(stored_keys, self._database)}
         self.required = self.required or bool(self._stored)
-        self._read = began
+        self._read_at = began
 
-    def _ended(self, reading: asyncio.Task[None]) -> None:
+    def _read_ended(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         error = None if reading.cancelled() else reading.exception()
         if error is not None and not self._stale:
-            # Once for as long as they cannot be read.
-            logger.warning("the keys are those known before: %s", error)
+            # Log once per outage.
+            logger.warning("cannot read the stored keys, so cached keys stay valid: %s", error)
         self._stale = error is not None
 
     def forget(self) -> None:
-        """Read the stored keys with the next request: they were changed here."""
-        self._read = min(self._read, time.monotonic() - 2 * KNOWN)
-        self._asked = float("-inf")
+        """Read the stored keys at the next request, because this process has changed them."""
+        self._read_at = min(self._read_at, time.monotonic() - 2 * CACHED)
+        self._tried_at = float("-inf")
 
     async def grant(self, key: str, address: str) -> Grant:
-        """What a key allows; `address` is the client's. Raises Wrong, or TooMany after too many wrong ones."""
-        # Looked up by its digest, so the time it takes tells nothing of the keys.
-        return await self._known(digest_of(key), address)
+        """Return the grant of a key. Raise Wrong, or TooMany if this client address has sent too many wrong keys."""
+        # Looked up by digest, so that the timing reveals nothing about the keys.
+        return await self._grant_of(digest_of(key), address)
 
-    async def _known(self, digest: str, address: str) -> Grant:
+    async def _grant_of(self, digest: str, address: str) -> Grant:
         await self.refresh()
-        found = self._given.get(digest) or self._stored.get(digest)
-        if found is None:
+        grant = self._configured.get(digest) or self._stored.get(digest)
+        if grant is None:
             self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
-            raise Wrong("key.wrong", "this key is not known here: check it, or make another one (practicum key add)")
-        if found.expired:
-            raise Wrong("key.expired", f"the key {found.name} has expired: ask for a new one (practicum key add)")
-        return found
+            raise Wrong("key.wrong", "unknown key: check it, or create a new one (practicum key add)")
+        if grant.expired:
+            raise Wrong("key.expired", f"the key {grant.name} has expired: ask for a new one (practicum key add)")
+        return grant
 
     def count(self, grant: Grant) -> None:
-        """Count a request. Raises TooMany."""
+        """Count a request of a key. Raise TooMany if it exceeds the key's rate limit."""
         a_minute = self._a_minute if grant.a_minute is None else grant.a_minute
         if a_minute is not None:
             self._sent.take(grant.digest, a_minute, f"too many requests with the key {grant.name}")
 
-    # Signing in, for pages
+    # Sign-in for pages
 
     async def sign_in(self, key: str, address: str) -> str:
-        """The cookie of who signs in with a key. Raises Wrong, TooMany or StoreError."""
+        """Create a session of the pages for a key, and return its cookie. Raise Wrong, TooMany or StoreError."""
         grant, cookie, now = await self.grant(key, address), secrets.token_urlsafe(32), time.time()
         until = min(now + SIGNED_IN, grant.expires or float("inf"))
         row = {"token": digest_of(cookie), "digest": grant.digest, "expires": until}
@@ -273,35 +274,35 @@ class Keys:
         return cookie
 
     async def signed_in(self, cookie: str) -> Grant | None:
-        """What who has this cookie may do; None if nobody has signed in with it, or too long ago."""
+        """Return the grant of a session cookie. None: unknown or expired."""
         if not self.required:
-            return EVERYBODY
+            return LOCAL_OPERATOR
         t = schema.logins
         mine = (t.c.token == digest_of(cookie)) & (t.c.expires > time.time())
         rows = await asyncio.to_thread(self._database.rows, Scope("").select(t.c.digest).where(mine))
         if not rows:
             return None
         try:
-            return await self._known(rows[0].digest, "")
+            return await self._grant_of(rows[0].digest, "")
         except (Wrong, TooMany):
             return None
 
     async def sign_out(self, cookie: str) -> None:
-        """Let a cookie be nobody's."""
+        """End the session of a cookie."""
         t = schema.logins
-        gone = t.c.token == digest_of(cookie)
-        await asyncio.wrap_future(self._database.do(lambda at: at.run(at.delete(t).where(gone))))
+        session = t.c.token == digest_of(cookie)
+        await asyncio.wrap_future(self._database.do(lambda at: at.run(at.delete(t).where(session))))
 
     def form_token(self, cookie: str) -> str:
-        """The token in the forms of a page, so that no page of another site can send them (CSRF)."""
+        """Return the token for forms of a page, which prevents cross-site requests (CSRF)."""
         return self._signer(cookie).sign("form").decode()
 
     def is_form_token(self, cookie: str, token: str) -> bool:
-        """Whether a token was made for the forms of this cookie, and not too long ago."""
+        """Return whether a token was made for forms of this session and has not expired."""
         return self._signer(cookie).validate(token, max_age=int(SIGNED_IN))
 
     def _signer(self, cookie: str) -> TimestampSigner:
-        # The cookie is the secret, so that all nodes know the tokens.
+        # The cookie is the secret, so that all nodes can verify the tokens.
         return TimestampSigner(cookie if self.required else self._secret, salt="practicum form")
 
 
@@ -309,7 +310,7 @@ class Keys:
 
 
 def stored_keys(database: Database) -> Sequence[Grant]:
-    """The keys in the store, by space and name."""
+    """Return the grants of the keys in the store, sorted by space and name."""
     stored = database.rows(select(schema.keys))
     names = {"": "", **database.names_of({row.space for row in stored})}
     rows = [row for row in stored if row.space in names]
@@ -323,14 +324,14 @@ def add_key(
     database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
     a_minute: int | None = None, id: str | None = None,
 ) -> tuple[Grant, str]:  # fmt: skip
-    """Make a key. Returns its grant, and the key itself, which is kept nowhere. `id` is the identity that the space
-    must have; without it, the space may be made later, and the key is for that one. Raises UsageError if there is one
-    of this name for the space, or if a name or a role is none, and UnknownSpace for a space that was deleted."""
+    """Create a key. Return its grant and the key itself, which is not stored. `id` is the required identity of the
+    space; without it, the space may be created later. Raise UsageError if the space has a key of this name, or if the
+    name or a role is invalid, and UnknownSpace if the space was deleted."""
     if others := [role for role in roles if role not in ROLES]:
-        raise UsageError("key.invalid", f"there is no role {others[0]!r:.80}: there are {', '.join(ROLES)}")
+        raise UsageError("key.invalid", f"no role named {others[0]!r:.80}: choose from {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
         raise UsageError(
-            "key.invalid", f"{name!r:.80} is no name of a key: a line of at most {LONGEST_NAME} characters"
+            "key.invalid", f"invalid key name {name!r:.80}: use one line of at most {LONGEST_NAME} characters"
         )
     _require_space_name(space)
     key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), schema.keys
@@ -340,16 +341,16 @@ def add_key(
     }  # fmt: skip
 
     def write(whole: Transaction) -> str:
-        known = None
+        owner = None
         if space:
-            known = reserve_space(whole.db, space) if id is None else find_space(whole.db, space)
-            if known is None or id not in (None, known.space):
+            owner = reserve_space(whole.db, space) if id is None else find_space(whole.db, space)
+            if owner is None or id not in (None, owner.space):
                 raise unknown(space)
-        identity = known.space if known is not None else ""
+        identity = owner.space if owner is not None else ""
         at = whole.of(identity)
         if at.first(at.select(t.c.name).where(t.c.name == name)) is not None:
             raise UsageError(
-                "key.duplicate", f"there is a key {name!r:.80}{_of(space)} already: remove it, or choose another name"
+                "key.duplicate", f"a key {name!r:.80}{_of(space)} exists already: remove it, or choose another name"
             )
         at.insert(t, row)
         return identity
@@ -359,7 +360,7 @@ def add_key(
 
 
 def _require_space_name(space: str) -> None:
-    """Raises UsageError for what cannot be the name of a space, unless it is empty: all spaces."""
+    """Raise UsageError for an invalid name of a space. An empty name is valid (all spaces)."""
     if space:
         require_space_name(space)
 
@@ -369,18 +370,16 @@ def _of(space: str) -> str:
 
 
 def remove_key(database: Database, name: str, space: str) -> None:
-    """Remove a key, and who signed in with it. Raises UsageError if there is none of this name."""
+    """Delete a key and its sessions of pages. Raise UsageError if the key does not exist."""
     t = schema.keys
 
     def write(whole: Transaction) -> None:
-        known = find_space(whole.db, space) if space else None
-        at = whole.of(known.space if known is not None else "")
-        there = known is not None or not space
-        if not there or not at.run(at.delete(t).where(t.c.name == name)):
-            raise UsageError(
-                "key.unknown", f"there is no key {name!r:.80}{_of(space)}: practicum key list shows those there are"
-            )
-        if known is not None and known.state == "reserved" and at.first(at.select(t.c.name).limit(1)) is None:
-            remove_space(at.db, known.space)
+        owner = find_space(whole.db, space) if space else None
+        at = whole.of(owner.space if owner is not None else "")
+        exists = owner is not None or not space
+        if not exists or not at.run(at.delete(t).where(t.c.name == name)):
+            raise UsageError("key.unknown", f"no key named {name!r:.80}{_of(space)}: practicum key list shows all keys")
+        if owner is not None and owner.state == "reserved" and at.first(at.select(t.c.name).limit(1)) is None:
+            remove_space(at.db, owner.space)
 
     database.do(write).result()

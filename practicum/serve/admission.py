@@ -1,7 +1,7 @@
-"""Checks of a request before anything is looked up: its method, its address, and its headers.
+"""Checks of a request's method, path, query and headers before it is routed.
 
-The service, the proxy in front of it and the model server must read a request alike. So whatever can be read in two
-ways is refused: addresses that are not in normal form, headers that come twice, and names that are blank.
+The service, the proxy in front of it and the model server must understand a request alike. So ambiguous requests are
+refused: paths that are not in normal form, repeated headers, and blank names.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from practicum.core.errors import Json, PracticumError
 from practicum.core.visible import is_blank
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Methods that are answered. TRACE would send headers back, CONNECT would open a tunnel."""
+"""Accepted methods. TRACE would return headers, and CONNECT would open a tunnel."""
 
 _PATH = re.compile(
     rb"/|(?:/(?!\.{1,2}(?:/|\Z))(?:"
     rb"[A-Za-z0-9._~!$&'()*+,=:@-]"
-    # Escapes, but none of controls, unreserved characters, and / \ % ; , where servers split paths or decode twice.
+    # Escapes, except of controls, unreserved characters, and / \ % ; , where servers split paths or decode twice.
     rb"|%(?![01]|2[5DEF]|3[0-9B]|4[1-9A-F]|5[0-9ACF]|6[1-9A-F]|7[0-9AEF])[2-9A-F][0-9A-F]"
     rb")+)+"
 )
 
 _NOT_IN_QUERY = re.compile(rb"[^\x21-\x7e]|#|%(?:0[0-8BCEFbcef]|1[0-9A-Fa-f]|7[Ff])")
-"""Controls, other than escaped tabs and line breaks, and bytes that must be escaped."""
+"""Control characters, except escaped tabs and line breaks, and bytes that must be escaped."""
 
 _ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-type", b"sec-fetch-site"})
 _NAMED = frozenset({b"mcp-session-id"})
@@ -35,7 +35,7 @@ _OWN = b"x-practicum-"
 
 
 class RequestRefused(PracticumError):
-    """A request that is answered with an error: its code decides the status. `headers` are those of the answer."""
+    """Request that is refused with an error, whose code determines the status. `headers` are added to the response."""
 
     def __init__(self, code: str, message: str, *headers: tuple[bytes, bytes], **fields: Json) -> None:
         super().__init__(code, message, **fields)
@@ -43,23 +43,26 @@ class RequestRefused(PracticumError):
 
 
 def require_clear(scope: Mapping[str, Any]) -> None:
-    """Check the request of an ASGI scope. Raises RequestRefused (400 or 405) if it can be read in more than one way."""
+    """Check the request of an ASGI scope. Raise RequestRefused (400 or 405) if servers may understand it
+    differently."""
     if (method := scope["method"]) not in METHODS:
         headers = (b"allow", ", ".join(METHODS).encode()), (b"connection", b"close")
         raise RequestRefused("request.wrong_verb", f"the method {method:.20} is not supported", *headers)
     if not is_normal(scope["raw_path"]):
         raise RequestRefused(
             "request.malformed",
-            "the path is not in normal form: it begins with / and has no empty, . or .. segments, no escapes of "
-            r"letters, digits or -._~/\%; , no lower-case escapes, and no control characters"
+            "the path is not in normal form: it must start with /, and must not have empty, . or .. segments, escapes "
+            r"of letters, digits or -._~/\%; , lower-case escapes, or control characters"
         )  # fmt: skip
     if _NOT_IN_QUERY.search(scope["query_string"]):
-        raise RequestRefused("request.malformed", "the query has control characters, or bytes that must be escaped")
+        raise RequestRefused(
+            "request.malformed", "the query has control characters or unescaped bytes: percent-encode them"
+        )
     _require_clear_headers(scope["headers"])
 
 
 def is_normal(path: bytes) -> bool:
-    """Whether a path is written in the one form in which it is compared and sent."""
+    """Return whether a path is in the normal form that paths are compared in and sent in."""
     if _PATH.fullmatch(path) is None:
         return False
     if b"%" not in path:
@@ -71,7 +74,7 @@ def is_normal(path: bytes) -> bool:
 
 
 def header_text(value: bytes) -> str:
-    """The text of a header, in UTF-8, or in Latin-1 if it is not UTF-8."""
+    """Return the text of a header, decoded as UTF-8 if valid, else as Latin-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -83,16 +86,17 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     for name, value in headers:
         if name == b"connection" and _OWN in value.lower():
             raise RequestRefused(
-                "request.malformed", "the header connection names a header of practicum, which a proxy would drop"
+                "request.malformed",
+                "the header connection names a header of practicum, which a proxy would drop: remove the name",
             )
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):
             raise RequestRefused(
-                "request.malformed", f"the header {name.decode('latin-1')} is blank: leave it out, or give it a value"
+                "request.malformed", f"the header {name.decode('latin-1')} is blank: remove it, or give it a value"
             )
         if named or name in _ONCE:
             if name in seen:
                 raise RequestRefused(
-                    "request.malformed", f"the header {name.decode('latin-1')} was sent more than once"
+                    "request.malformed", f"the header {name.decode('latin-1')} was sent more than once: send it once"
                 )
             seen.add(name)

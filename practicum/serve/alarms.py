@@ -1,4 +1,4 @@
-"""Alarms: recorded in the space that they are about, logged, and sent to the operator's webhook."""
+"""Alarms: stored in their space, logged, and posted to the operator's webhook."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from practicum.store.writer import UNWRITTEN, Failing
 logger = logging.getLogger("practicum.serve")
 
 QUIET = 3_600.0
-"""Seconds within which the same drift raises no second alarm. All nodes watch for drift, and notice it at about the
-same time."""
+"""Time (s) during which a repeated drift alarm is dropped, because all nodes detect the same drift at about the same
+time."""
 
 FAILING = 3.0
-"""Seconds for which writes must fail before an alarm is raised: shorter failures pass by themselves."""
+"""Time (s) during which all writes must fail before an alarm is raised: shorter failures end by themselves."""
 
 
 class Alarms:
-    """The alarms of a service. `spawn` runs a coroutine in its event loop."""
+    """Alarms of a service. `spawn` runs a coroutine in its event loop."""
 
     def __init__(
         self, database: Database, webhook: str | None, counts: ServiceCounts,
@@ -43,17 +43,17 @@ class Alarms:
         self._database, self._webhook, self._counts, self._spawn = database, webhook, counts, spawn
         self._watchers: dict[str, Watcher] = {}
         self._refused_at: dict[str, float] = {}
-        """When the last alarm of a refused row was raised, by space."""
+        """Time of the last alarm about a refused row (monotonic, s), by identity of the space."""
         self._fails: Failing | None = None
-        """The failure of the store that an alarm was raised about; None while writes succeed."""
+        """Failure of the store for which an alarm was raised. None while writes succeed."""
         database.writer.refused = self._row_refused
 
     def start(self) -> None:
-        """Raise alarms in this event loop from now on."""
+        """Raise alarms in the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def add(self, id: str, alarm: Alarm) -> None:
-        """Record an alarm of the space with this identity, and notify the operator."""
+        """Record an alarm of the space with the identity `id`, and notify the operator."""
         logger.warning("space %s: %s: %s", alarm.space, alarm.kind, alarm.text)
         t = schema.alarms
 
@@ -65,17 +65,17 @@ class Alarms:
             at.insert(t, {"number": next_number(at, t), "at": now, "kind": alarm.kind, "text": alarm.text})
             return True
 
-        self._spawn(self._tell(alarm, self._database.do(write, id)))
+        self._spawn(self._notify(alarm, self._database.do(write, id)))
 
-    async def _tell(self, alarm: Alarm, written: Future[bool]) -> None:
+    async def _notify(self, alarm: Alarm, written: Future[bool]) -> None:
         try:
             first = await asyncio.wrap_future(written)
         except UnknownSpace:
             return
         except StoreError as error:
-            # Told all the same.
+            # The webhook is called even if the alarm cannot be stored.
             first = True
-            logger.error("an alarm is not stored: %s", error)
+            logger.error("cannot store an alarm: %s", error)
         self._counts["alarms"] += first
         if first and self._webhook:
             await self._call_webhook(self._webhook, asdict(alarm))
@@ -91,11 +91,11 @@ class Alarms:
                     raise aiohttp.ClientError(f"status {response.status}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._counts["failed_webhooks"] += 1
-            logger.error("the webhook did not take an alarm: %s", error)
+            logger.error("the webhook did not accept an alarm: %s", error)
 
     def _row_refused(self, id: str, table: str, error: str) -> None:
-        """Note a row that the database refused, of the space with this identity; called in the thread of the log."""
-        # A loop that is closed has no alarms to raise.
+        """Raise an alarm about a row that the database refused. The writer calls it in its thread."""
+        # A closed event loop raises no alarms.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
 
@@ -104,7 +104,7 @@ class Alarms:
         now = time.monotonic()
         if now - self._refused_at.get(id, float("-inf")) > QUIET:
             self._refused_at[id] = now
-            text = f"the database refused a row of {table} ({error}): it is lost, and the others are written"
+            text = f"the database refused a row of {table} ({error}): the row is lost, other rows are written"
             self._spawn(self._add_refused(id, text))
 
     async def _add_refused(self, id: str, text: str) -> None:
@@ -115,27 +115,27 @@ class Alarms:
         self.add(id, Alarm(names.get(id, id), "store", text))
 
     def watcher(self, space: str) -> Watcher:
-        """What watches the requests of a space for drift."""
+        """Return the drift watcher of a space."""
         if space not in self._watchers:
             self._watchers[space] = Watcher(space)
         return self._watchers[space]
 
     def forget(self, space: str) -> None:
-        """Watch a space no more. What is known of its drift goes, since of many spaces it would fill the memory."""
+        """Delete the drift watcher of a space, so that closed spaces do not fill the memory."""
         self._watchers.pop(space, None)
 
-    def look_at_store(self, name: str, id: str) -> None:
-        """Raise an alarm when the store cannot be written for `FAILING` seconds, and one when it can be again. It is
-        about all spaces, and is kept in this one."""
+    def check_store(self, name: str, id: str) -> None:
+        """Raise an alarm when the store cannot be written for `FAILING` seconds, and another when writes succeed again.
+        The alarm concerns all spaces and is stored in this space."""
         writer, failing = self._database.writer, self._database.writer.failing
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None
-            text = f"the store is written again after {seconds:.0f} s; {writer.lost} interactions were given up"
+            text = f"the store can be written again after {seconds:.0f} s; {writer.lost} interactions were lost"
             self.add(id, Alarm(name, "store", text))
         elif failing is not None and self._fails is None and failing.last - failing.since >= FAILING:
             self._fails = failing
             text = (
-                f"{failing.error}; requests go on, reports are refused, and {writer.unwritten} interactions wait in "
-                f"memory ({UNWRITTEN:,} at most)"
+                f"{failing.error}; requests are still answered, reports are refused, and {writer.unwritten} "
+                f"interactions wait in memory (at most {UNWRITTEN:,})"
             )
             self.add(id, Alarm(name, "store", text))

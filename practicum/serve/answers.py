@@ -1,4 +1,4 @@
-"""The answers of operations, as programs read them, each with its text for people and for agents."""
+"""Answers of operations as pydantic models, each with a text for people and for agents."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from practicum.serve.access import Role
 from practicum.session.outcomes import Effect
 
 MOST_LISTED = 20
-"""Rollouts and alarms that the text of a history has, of each kind."""
+"""Largest number of rollouts, and of alarms, in the text of a history."""
 
 
 class Answer(BaseModel):
-    """The answer of an operation."""
+    """Base class of the answers of operations."""
 
     model_config = ConfigDict(extra="forbid")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without fields that have no value."""
+        """Return plain values, without fields that were not set."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     def as_text(self) -> str:
-        """The answer for people and for agents."""
+        """Return the answer as text for people and for agents."""
         return "\n".join(_lines(self.as_json()))
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:
-    """One line for each value, and for each item of a list."""
+    """Return one line for each value, and for each item of a list."""
     lines = list[str]()
     for name, value in values.items():
         if isinstance(value, list) and value:
@@ -52,8 +52,8 @@ def _inline(value: Any) -> str:
 
 
 class Reported(Answer):
-    """What a report did: `status` is kept (the first one), changed, repeated (nothing new) or outranked (the operator's
-    report holds); `correction` says whether a correction is in effect."""
+    """Result of a report. `status`: kept (first report), changed (adds to an earlier report), repeated (nothing new) or
+    outranked (a report of the operator takes precedence). `correction`: state of the correction, or None."""
 
     interaction: str
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -74,7 +74,7 @@ class Reported(Answer):
 
 
 class ShownText(Answer):
-    """What a request is shown: `entries` were retrieved, with their similarities, and so were `corrections`."""
+    """View of a request as one text. `entries` (with similarities) and `corrections` were retrieved for it."""
 
     interaction: str
     version: int
@@ -92,9 +92,9 @@ class ShownText(Answer):
 
 
 class InteractionRow(Answer):
-    """An interaction: `at` is when its answer ended, in seconds since 1970. `session_from` says what named the session:
-    a header or a field of the request, `history` (it repeats an answer of the session) or `opening` (it began one).
-    `status` is that of the answer, and `version` was shown."""
+    """Interaction. `at` is the end of its answer (seconds since 1970). `session_from` is the source of the session's
+    name: a header or a field of the request, `history` (the request repeats an answer of the session) or `opening`
+    (first request of the session). `status` is the HTTP status of the answer, and `version` the version of the view."""
 
     id: str
     at: float
@@ -108,7 +108,7 @@ class InteractionRow(Answer):
 
 
 class Interactions(Answer):
-    """Interactions of a space, the newest first."""
+    """Interactions of a space, newest first."""
 
     space: str
     interactions: list[InteractionRow]
@@ -122,7 +122,7 @@ class Interactions(Answer):
 
 
 class Noted(Answer):
-    """A note that is kept."""
+    """Stored note."""
 
     id: str
     note: Effect
@@ -134,7 +134,7 @@ class Noted(Answer):
 
 
 class PlaybookEntry(Answer):
-    """An entry of the playbook. `changed` is the version that changed it last."""
+    """Entry of the playbook. `changed` is the last version that changed it."""
 
     id: str
     section: str
@@ -146,7 +146,7 @@ class PlaybookEntry(Answer):
 
 
 class PlaybookPage(Answer):
-    """Entries of the live version, of `total` that match, and the names of all its sections."""
+    """Page of the `total` entries of the live version that match, with the names of all its sections."""
 
     space: str
     version: int
@@ -162,7 +162,7 @@ class PlaybookPage(Answer):
 
 
 class RolloutRow(Answer):
-    """A rollout: `gate` and `test` are its evidence, `began` and `ended` are in seconds since 1970."""
+    """Rollout of a version. `gate` and `test` are its evidence; `began` and `ended` are in seconds since 1970."""
 
     version: int
     base: int
@@ -178,7 +178,7 @@ class RolloutRow(Answer):
 
 
 class AlarmRow(Answer):
-    """An alarm, at so many seconds since 1970."""
+    """Alarm. `at` is in seconds since 1970."""
 
     at: float
     kind: str
@@ -186,7 +186,7 @@ class AlarmRow(Answer):
 
 
 class Credit(Answer):
-    """The mean score of requests that were shown an entry or a version."""
+    """Mean score of the requests that were shown an entry or a version."""
 
     item: str
     scored: int
@@ -194,8 +194,9 @@ class Credit(Answer):
 
 
 class Erasure(Answer):
-    """A removal of a user's data: when it began and ended (s since 1970), and its state: `removed` (the user's rows),
-    `forgotten` (what was learned from them, too) or `done` (no byte is left in the files). The user is not kept."""
+    """Deletion of a user's data: its beginning and end (seconds since 1970), and its state: `removed` (the user's
+    rows), `forgotten` (also all that was learned from them) or `done` (no byte is left in the files). The user is not
+    stored."""
 
     began: float
     ended: float | None
@@ -203,7 +204,7 @@ class Erasure(Answer):
 
 
 class SpaceHistory(Answer):
-    """The rollouts of versions and their results, alarms, and removals of users' data, the newest first."""
+    """Rollouts with their results, alarms, mean scores, and deletions of user data, newest first."""
 
     space: str
     rollouts: list[RolloutRow]
@@ -222,8 +223,8 @@ class SpaceHistory(Answer):
 
 
 class StoredCorrection(Answer):
-    """A correction: `query` is the text of the request of an interaction, and `question` what it asks. A note has its
-    text as `comment`, as `query` what it is about, and the `user` whose note it is."""
+    """Correction or note. For a correction, `query` is the text of the request and `question` the question in it. For a
+    note, `comment` is its text, `query` its subject, and `user` its author."""
 
     id: str
     interaction: str
@@ -240,12 +241,12 @@ class StoredCorrection(Answer):
             about = f" about {one_line(self.query, 200)}" if self.query else ""
             return f"- {self.id} note{about}: {one_line(self.comment, 1_000)}"
         parts = [f"right answer: {one_line(self.target, 1_000)}"] if self.target else []
-        parts += [f"what was wrong: {one_line(self.comment, 1_000)}"] if self.comment else []
+        parts += [f"comment: {one_line(self.comment, 1_000)}"] if self.comment else []
         return f"- {self.id} correction of {one_line(self.question, 300)!r}: {'; '.join(parts)}"
 
 
 class CorrectionList(Answer):
-    """Corrections and notes in a state, of `total` that are in it."""
+    """Page of the `total` corrections and notes in a state."""
 
     space: str
     state: str
@@ -260,7 +261,8 @@ class CorrectionList(Answer):
 
 
 class WaitingEdits(Answer):
-    """Edits of the playbook that wait for review together; `problem` says why they cannot be approved any more."""
+    """Edits of the playbook that wait for review together. `problem` is the reason why they can no longer be
+    approved."""
 
     id: str
     step: int
@@ -283,14 +285,14 @@ class WaitingEdits(Answer):
 
 
 def _edit_text(edit: Mapping[str, Any]) -> str:
-    """An edit that waits, on one line."""
+    """Return an edit on one line."""
     target = ", ".join(edit.get("ids") or filter(None, [edit.get("id") or edit.get("section")]))
     text = f": {one_line(edit['text'], 1_000)}" if edit.get("text") else ""
     return f"{edit['op']} {target}{text}" + (f" ({one_line(edit['reason'], 300)})" if edit.get("reason") else "")
 
 
 class Waiting(Answer):
-    """What waits for review: the oldest of `total` corrections and notes, and edits of the playbook."""
+    """Waiting reviews: the oldest of `total` corrections and notes, and edits of the playbook."""
 
     space: str
     total: int
@@ -300,12 +302,12 @@ class Waiting(Answer):
     def as_text(self) -> str:
         lines = [one.as_text() for one in (*self.corrections, *self.edits)]
         if more := self.total - len(self.corrections):
-            lines.append(f"{quantity(more, 'correction')} and notes more wait: decide about these first.")
+            lines.append(f"{quantity(more, 'correction')} or notes more: decide these first.")
         return "\n".join(["Waiting for review:", *lines]) if lines else "Nothing waits for review."
 
 
 class Decided(Answer):
-    """What was decided; `version` is what an approval of edits made."""
+    """Decision of a review. `version` is the version that an approval of edits has made, or None."""
 
     id: str
     state: str
@@ -316,7 +318,7 @@ class Decided(Answer):
 
 
 class Edited(Answer):
-    """The entry that was changed, and the version with the change."""
+    """Changed entry, and the version with the change."""
 
     id: str
     version: int
@@ -326,7 +328,7 @@ class Edited(Answer):
 
 
 class Removed(Answer):
-    """What was removed: an entry, with the version without it, or a correction or a note."""
+    """Removed entry, with the version without it, or removed correction or note (`version` is None)."""
 
     id: str
     version: int | None
@@ -336,7 +338,7 @@ class Removed(Answer):
 
 
 class LiveVersion(Answer):
-    """The version that is live."""
+    """Live version."""
 
     version: int
 
@@ -345,7 +347,7 @@ class LiveVersion(Answer):
 
 
 class LearningStart(Answer):
-    """When a round of learning begins."""
+    """Start of a round of learning. `learning` is the time when it begins, in words."""
 
     space: str
     learning: str
@@ -355,7 +357,7 @@ class LearningStart(Answer):
 
 
 class KeyRow(Answer):
-    """A key, without the key itself. `expires` is in seconds since 1970."""
+    """Grant of a key, without the key. `expires` is in seconds since 1970."""
 
     name: str
     space: str
@@ -375,7 +377,7 @@ class KeyRow(Answer):
 
 
 class KeyList(Answer):
-    """The keys in the store."""
+    """Grants of the keys in the store."""
 
     keys: list[KeyRow]
 
@@ -384,7 +386,7 @@ class KeyList(Answer):
 
 
 class NewKeyMade(KeyRow):
-    """A new key."""
+    """Grant of a new key, with the key."""
 
     key: str
 
@@ -393,7 +395,7 @@ class NewKeyMade(KeyRow):
 
 
 class KeyRemoved(Answer):
-    """The key that was removed."""
+    """Deleted key."""
 
     name: str
     space: str
@@ -403,13 +405,13 @@ class KeyRemoved(Answer):
 
 
 class Spaces(Answer):
-    """The names of the spaces."""
+    """Names of the spaces."""
 
     spaces: list[str]
 
 
-class SpaceMade(Answer):
-    """A space that exists."""
+class CreatedSpace(Answer):
+    """Space that was created, or existed before."""
 
     name: str
 
@@ -418,7 +420,7 @@ class SpaceMade(Answer):
 
 
 class SpaceRemoved(Answer):
-    """The space that was deleted, with the number of its rows."""
+    """Deleted space, with the number of its rows."""
 
     name: str
     rows: int
@@ -428,7 +430,7 @@ class SpaceRemoved(Answer):
 
 
 class UserData(Answer):
-    """One user's data. `what` of each item names its kind: an interaction, an outcome, a correction, an entry, ..."""
+    """Data of one user. `what` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
 
     user: str
     items: list[dict[str, Any]]
@@ -438,9 +440,9 @@ class UserData(Answer):
 
 
 class ForgottenUser(Answer):
-    """How much was removed of a user. `again` counts the outcomes of sessions with others that will be learned from
-    again, `alike` what still has rare words of the user, copied or by chance. `left` must be 0. `state` says that no
-    stage is left to do: a removal that is not finished is an error (507)."""
+    """Numbers of deleted items of a user. `again`: outcomes of sessions shared with others, which are learned from
+    again. `alike`: remaining records that share rare words with the user's data, as copies or by chance. `left` must be
+    0. `state` is always `done`: an unfinished deletion is an error (507)."""
 
     space: str
     user: str
@@ -459,12 +461,12 @@ class ForgottenUser(Answer):
         kinds = ("interaction", "outcome", "correction")
         rows = ", ".join(quantity(getattr(self, f"{kind}s"), kind) for kind in kinds)
         learned = f"{quantity(self.entries, 'entry')} and {quantity(self.records, 'record')}"
-        alike = f" {quantity(self.alike, 'record')} with rare words of the user are left." if self.alike else ""
-        return f"Removed from space {self.space}: {rows}; of what was learned {learned}.{alike}"
+        alike = f" {quantity(self.alike, 'record')} still share rare words with the user's data." if self.alike else ""
+        return f"Removed from space {self.space}: {rows}; {learned} that were learned from this data.{alike}"
 
 
 class SpaceHealth(Answer):
-    """An open space: its live version, and the version that is tried."""
+    """State of an open space. `candidate` is the version of its rollout, or None."""
 
     version: int
     entries: int
@@ -474,9 +476,8 @@ class SpaceHealth(Answer):
 
 
 class Health(Answer):
-    """How the service is; without a key for all spaces, `status` alone. `counts` has counters by the names of their
-    metrics; one that never counted is left out. `late` counts rows that were dropped because their space had been
-    deleted."""
+    """State of the service; without a key for all spaces, only `status`. `counts` has counters by metric name, without
+    counters that are 0. `late` is the number of rows that were dropped because their space was deleted."""
 
     status: Literal["ok"]
     seconds: float | None = None
@@ -489,14 +490,14 @@ class Health(Answer):
 
 
 class Ready(Answer):
-    """Whether the service can serve: `ready`, or why it cannot."""
+    """Readiness of the service: `ready`, or the reason why it is not."""
 
     status: str
 
 
 class ErrorText(Answer):
-    """What is wrong. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values that a caller
-    needs to react; `param` names the field of the request that is wrong."""
+    """Error. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values for the caller; `param`
+    names the wrong field of the request."""
 
     message: str
     type: str
@@ -506,7 +507,7 @@ class ErrorText(Answer):
 
 
 class Error(Answer):
-    """An error, in the form of OpenAI's protocols. That of /v1/messages also has a `type`."""
+    """Error in the format of OpenAI's protocols. In the format of /v1/messages, it also has a `type`."""
 
     error: ErrorText
     type: Literal["error"] | None = None

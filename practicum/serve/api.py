@@ -1,8 +1,8 @@
-"""The table of operations: what can be asked of a space, or of a service, beside the protocols of models.
+"""Table of operations: all requests about a space or a service, except the protocols of models.
 
-An operation is one function with the models of its form and of its answer. The HTTP routes and their OpenAPI document,
-the tools for agents, the commands, the methods of the Python client and the forms of pages are made from the table.
-Every face calls `perform`, which checks the role, the form, the space and the time.
+An operation is one function with the models of its form and its answer. The HTTP routes and their OpenAPI document, the
+tools for agents, the commands, the methods of the Python client and the forms of pages are generated from the table.
+All of them call `perform`, which checks the role, the form and the space, and limits the time.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from practicum.serve.service import Service
 Verb = Literal["GET", "POST", "DELETE"]
 
 MOST_BODY = 2**20
-"""Bytes of the largest body of an operation."""
+"""Largest size (bytes) of the body of an operation's request."""
 
 PATIENCE = 20.0
-"""Seconds that an operation may take, unless it takes as long as there is data."""
+"""Time limit (s) of an operation, except of operations whose time depends on the size of the data."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Who asks for an operation, and where. `screened`: an agent speaks for itself, so what the filter flags in its
-    words waits for review."""
+    """Caller and space of an operation. `screened`: an agent speaks for itself, so text that the filter flags waits for
+    review."""
 
     service: Service
     keys: Keys
     grant: Grant
     space: str
     endings: int
-    """`OpenSpaces.endings` when the request came."""
+    """Value of `OpenSpaces.endings` when the request arrived."""
     session: str | None = None
     user: str | None = None
     screened: bool = False
@@ -50,9 +50,8 @@ Do = Callable[[Asked, Any], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. `whole`: it concerns all spaces, so the key must be for all. `patience` is the most seconds that it
-    may take; without, it takes as long as there is data. `adds`: it replaces nothing, and does no more when it is
-    repeated. `advice` tells an agent when to call it."""
+    """Operation. `whole`: it concerns all spaces, so it needs a key for all spaces. `patience`: time limit (s); None:
+    no limit. `adds`: it only adds data, and repeating it has no effect. `advice`: when an agent should call it."""
 
     name: str
     verb: Verb
@@ -67,46 +66,46 @@ class Operation:
     adds: bool = False
     advice: str = ""
     question: str = ""
-    """What a terminal asks before it is done; {name} is the value of a field."""
+    """Question that a terminal asks before the operation runs; {name} is replaced by the value of a field."""
 
     @property
     def label(self) -> str:
-        """The name in words."""
+        """Name in words."""
         return self.name.replace("_", " ")
 
     @property
     def fields(self) -> list[FormField]:
-        """The fields of its form. Its space is that of the page, or an option of its own."""
+        """Fields of the form. The space is not a field: the page or a separate option sets it."""
         return fields_of(self.form, but="space")
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """The values that a browser sent, as texts; empty ones are left out."""
+        """Return the values of the form that a browser sent as texts, without empty ones."""
         return read_fields(self.fields, sent)
 
     @property
     def about(self) -> str:
-        """What it does, in sentences."""
+        """Description, in sentences."""
         return " ".join(cleandoc(self.do.__doc__ or "").split())
 
     @property
     def summary(self) -> str:
-        """The first sentence of `about`."""
+        """First sentence of `about`."""
         return self.about.partition(". ")[0].rstrip(".")
 
     def require(self, grant: Grant) -> None:
-        """Raises Forbidden with the role, or with the space, that a key lacks for it."""
+        """Raise Forbidden if the key lacks the role, or is not for all spaces if it must be."""
         grant.require(self.role, f"the operation {self.name}")
         if self.whole:
             grant.require_all_spaces(f"the operation {self.name}")
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing that is learned."""
+        """Whether it changes nothing that the space has learned."""
         return self.verb == "GET" or self.role == "ask"
 
 
 OPERATIONS: dict[str, Operation] = {}
-"""All operations by name."""
+"""Operations by name."""
 
 F = TypeVar("F", bound=Form)
 A = TypeVar("A", bound=Answer)
@@ -116,7 +115,7 @@ def operation(
     verb: Verb, path: str, role: Role, status: int = 200, *, whole: bool = False,
     patience: float | None = PATIENCE, adds: bool = False, advice: str = "", question: str = "",
 ) -> Callable[[Callable[[Asked, F], Awaitable[A]]], Callable[[Asked, F], Awaitable[A]]]:  # fmt: skip
-    """Add a function to the table, under its name. Its docstring says what it does."""
+    """Add a function to the table under its name. Its docstring becomes the description of the operation."""
 
     def add(do: Callable[[Asked, F], Awaitable[A]]) -> Callable[[Asked, F], Awaitable[A]]:
         types, name = get_type_hints(do), do.__name__
@@ -129,22 +128,22 @@ def operation(
     return add
 
 
-async def perform(operation: Operation, asked: Asked, given: bytes | Mapping[str, Any]) -> Answer:
-    """Do what is asked, from the bytes of a JSON object or from fields. Raises UsageError for a form that is wrong,
-    Forbidden for a role or a space that the key is not for, and StoreError if it cannot be done."""
+async def perform(operation: Operation, asked: Asked, arguments: bytes | Mapping[str, Any]) -> Answer:
+    """Run an operation with the bytes of a JSON object or with fields. Raise UsageError for an invalid form, Forbidden
+    if the key lacks the role or the space, and StoreError if the operation fails."""
     operation.require(asked.grant)
     asked.service.spaces.require_since(asked.space, asked.endings)
     if asked.grant.identity:
         await asked.service.spaces.current(asked.space, asked.endings, asked.grant)
-    form = read_form(operation.form, given)
+    form = read_form(operation.form, arguments)
     try:
         async with asyncio.timeout(operation.patience):
             return await operation.do(asked, form)
     except StoreError:
-        # Of a space that was deleted meanwhile, there is no run.
+        # The run is missing if the space was deleted during the operation.
         asked.service.spaces.require_since(asked.space, asked.endings)
         raise
     except TimeoutError:
         raise StoreAway(
-            "service.timeout", f"this was not done in {operation.patience:g} seconds: send it again"
+            "service.timeout", f"the operation took more than {operation.patience:g} seconds: try again"
         ) from None

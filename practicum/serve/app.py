@@ -1,5 +1,5 @@
-"""The service over HTTP, as one ASGI application: the proxy, and beside it the routes of the operations, of agents
-(/mcp) and of pages, on Starlette. Every request passes the same checks, and every error is answered in one form.
+"""Service over HTTP as one ASGI application: the proxy, and with Starlette the routes of the operations, of agents
+(/mcp) and of pages. All requests pass the same checks, and all errors have the same format.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ logger = logging.getLogger("practicum.serve")
 
 
 class App:
-    """The application. `pass_key` sends the client's own key upstream; the service's is then in `x-practicum-key`.
-    `passing` has paths of the upstream that pass beside those of models (`passing.read_prefixes`). `pages` answers all
-    that is not of the API. `agents` answers agents at /mcp. `spans` are sent of requests to models."""
+    """ASGI application of the service. `pass_key`: send the client's own key upstream; the key of the service is then
+    in `x-practicum-key`. `passing`: other paths of the upstream that are passed on (`passing.read_prefixes`). `pages`
+    answers all requests outside the API, and `agents` requests to /mcp. `spans`: tracing of requests to models, or
+    None."""
 
     def __init__(
         self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, passing: Sequence[str] = (),
@@ -52,9 +53,9 @@ class App:
         self.entrance = Entrance(keys, service.settings.spaces[0], pass_key=pass_key)
         self.proxy = Proxy(service, upstream, self.entrance, pass_key=pass_key, passing=passing, spans=spans)
         self.metrics, self.held, self._document = Metrics(service), HeldBytes(), document()
-        own = [("/health", self._health), ("/ready", self._ready), ("/metrics", self._tell_metrics)]
-        routes = [*operation_routes(self._asked), *(Route(path, _Looking(do)) for path, do in own)]
-        routes.append(Route("/openapi.json", _Looking(self._openapi)))
+        own = [("/health", self._health), ("/ready", self._ready), ("/metrics", self._metrics)]
+        routes = [*operation_routes(self._asked), *(Route(path, _ReadEndpoint(do)) for path, do in own)]
+        routes.append(Route("/openapi.json", _ReadEndpoint(self._openapi)))
         if agents is not None:
             routes.append(Route("/mcp", _Endpoint(self._agents)))
         self._own = {route.path for route in routes}
@@ -66,8 +67,8 @@ class App:
         call = ServedCall(scope, receive, send, self.service.spaces.endings, self.held)
         try:
             require_clear(scope)
-            if call.path not in self._own and (right := _right_address(call)) is not None:
-                raise RequestRefused("request.unknown_path", f"there is nothing at {call.path:.200}: {right}")
+            if call.path not in self._own and (hint := _address_hint(call)) is not None:
+                raise RequestRefused("request.unknown_path", f"unknown path {call.path:.200}: {hint}")
             if call.path.startswith("/v1/") and call.path not in self._own:
                 await self.proxy.answer(call)
             else:
@@ -77,27 +78,27 @@ class App:
             call.status = LEFT
         except PracticumError as error:
             status, headers = status_of(error)
-            what = "refused_requests" if status < 500 else "failed_writes" if status in (503, 507) else "faults"
-            self.service.counts[what] += 1
+            counter = "refused_requests" if status < 500 else "failed_writes" if status in (503, 507) else "faults"
+            self.service.counts[counter] += 1
             await call.answer(status, error_answer(call.path, status, error.body()), *headers)
         except Exception as error:
             if call.status:
                 raise
-            # A bug. Its message may quote what was read.
+            # A bug. The error's message may quote requests, so it is neither logged nor sent.
             self.service.counts["faults"] += 1
             logger.error("%s %s failed", call.method, call.route, exc_info=error)
-            message = f"this failed by a bug in practicum ({type(error).__name__}): the log of the service says where"
+            message = f"a bug in practicum made this request fail ({type(error).__name__}): see the log of the service"
             await call.answer(500, error_answer(call.path, 500, error_body("practicum.bug", message)))
         finally:
             self.held.bytes -= call.size
             self._ended(call)
 
     def _ended(self, call: ServedCall) -> None:
-        """Count a request, and write its line."""
+        """Count a request, and write its log line."""
         status, seconds = call.status or 500, time.monotonic() - call.started
         self.metrics.count(call.route, status, seconds, call.added)
         if requests.isEnabledFor(logging.INFO):
-            answer = call.told or UpstreamAnswer()
+            answer = call.upstream_answer or UpstreamAnswer()
             line = {
                 "method": call.method, "route": call.route, "status": status, "seconds": round(seconds, 4),
                 "space": call.space, "key": call.grant and call.grant.name, "interaction": call.interaction,
@@ -107,7 +108,7 @@ class App:
             requests.info("%s %s", call.method, call.route, extra={"request": line})
 
     async def _asked(self, call: ServedCall, *, screened: bool = False) -> Asked:
-        """Who asks, and where."""
+        """Authenticate a call, and return the context of its operation."""
         grant, space = await self.entrance.enter(call)
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = screened or call.header(AGENT) is not None
@@ -116,7 +117,7 @@ class App:
     # Routes of the service itself
 
     async def _health(self, call: ServedCall) -> None:
-        """How the service is; without a key for all spaces, that it is there."""
+        """Answer with the state of the service; without a key for all spaces, only with its status."""
         call.route = "health"
         health = Health(status="ok")
         try:
@@ -131,20 +132,20 @@ class App:
         why = await service.readiness.problem(service.stopping, {*service.spaces, *service.spaces.unfinished})
         await call.answer(503 if why else 200, Ready(status=why or "ready").as_json())
 
-    async def _tell_metrics(self, call: ServedCall) -> None:
+    async def _metrics(self, call: ServedCall) -> None:
         call.route = "metrics"
         await self._enter_all_spaces(call)
         body = await asyncio.to_thread(self.metrics.text)
         await call.answer_bytes(200, body, (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()))
 
     async def _enter_all_spaces(self, call: ServedCall) -> None:
-        """Raises PracticumError for a request without a key for all spaces."""
+        """Raise PracticumError if the request has no key for all spaces."""
         grant, _ = await self.entrance.enter(call)
-        grant.require("ask", "this")
-        grant.require_all_spaces("this")
+        grant.require("ask", "this endpoint")
+        grant.require_all_spaces("this endpoint")
 
     async def _openapi(self, call: ServedCall) -> None:
-        # It takes no key, since it is the same everywhere.
+        # No key is needed, because the document is the same for all services.
         call.route = "openapi.json"
         await call.answer(200, self._document)
 
@@ -159,7 +160,7 @@ class App:
         """Answer with a page."""
         if self.pages is None:
             raise RequestRefused(
-                "request.unknown_path", f"there is nothing at {call.path:.200}: the API begins with /v1"
+                "request.unknown_path", f"unknown path {call.path:.200}: paths of the API begin with /v1"
             )  # fmt: skip
         await self.keys.refresh()
         if not self.keys.required:
@@ -168,7 +169,7 @@ class App:
 
 
 class _Endpoint:
-    """A method that answers a call, as an ASGI application."""
+    """ASGI application for a method that answers a call."""
 
     def __init__(self, do: Callable[[ServedCall], Awaitable[None]]) -> None:
         self._do = do
@@ -177,8 +178,8 @@ class _Endpoint:
         await self._do(scope[CALL])
 
 
-class _Looking(_Endpoint):
-    """One that only shows something."""
+class _ReadEndpoint(_Endpoint):
+    """ASGI application for a method that only reads."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
@@ -186,29 +187,29 @@ class _Looking(_Endpoint):
         await self._do(scope[CALL])
 
 
-_ELSEWHERE = re.compile(
+_OTHER_APIS = re.compile(
     r"/(?!s/|static/)(?:[^/]+/)*?(?P<api>chat/completions|completions|responses|messages|embeddings|models)(?P<more>/.*)?"
 )
-"""Addresses of APIs as clients write them, such as /chat/completions and /openai/v1/chat/completions."""
+"""Paths of APIs as clients write them, such as /chat/completions and /openai/v1/chat/completions."""
 
 _GEMINI = re.compile(r"/v1(?:alpha|beta)\d*/.*|/v1/models/[^/]+:(?:generateContent|streamGenerateContent|countTokens)")
 
 
-def _right_address(call: ServedCall) -> str | None:
-    """What a client should use in place of an address that belongs to another API, or lacks its /v1."""
+def _address_hint(call: ServedCall) -> str | None:
+    """Return a hint if a path belongs to another API, lacks its /v1 or repeats it; else None."""
     path = call.path
     twice = path.startswith("/v1/v1/")
     if path.startswith("/v1/") and not twice and not _GEMINI.fullmatch(path):
         return None
     base = f"{call.scope.get('scheme', 'http')}://{call.headers.get(b'host', 'HOST'):.200}"
-    found = _ELSEWHERE.fullmatch(path)
-    if found is not None and ":" not in (found["more"] or ""):
-        more = found["api"] + (found["more"] or "")
+    match = _OTHER_APIS.fullmatch(path)
+    if match is not None and ":" not in (match["more"] or ""):
+        more = match["api"] + (match["more"] or "")
         client = base if more.startswith("messages") else f"{base}/v1"
         return f"use {base}/v1/{more}, so the base URL of your client is {client}"
     if twice or path in ("/api/chat", "/api/generate") or _GEMINI.fullmatch(path):
         return (
-            f"only OpenAI's protocols are served, at {base}/v1 (chat/completions, responses), and Anthropic's, at "
-            f"{base}/v1/messages"
+            f"the service only supports OpenAI's protocols at {base}/v1 (chat/completions, responses), and "
+            f"Anthropic's at {base}/v1/messages"
         )
     return None

@@ -1,4 +1,4 @@
-"""A request to the service as it came in, and its answer on the way out."""
+"""Request to the service, and its response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 
 MOST_HELD = 2**30
-"""Bytes of the requests and answers that are in memory at a time. Further ones have to wait, or pass unread."""
+"""Limit of the requests and answers in memory (bytes). Further ones are refused or pass unread."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 
@@ -31,52 +31,52 @@ _INERT = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
 )
-"""Headers of all answers but pages: a browser shows them as data. An upstream's page would otherwise run as a page of
-this service."""
+"""Headers of all responses except pages, so that a browser shows them as data. Otherwise, an upstream's page would run
+as a page of this service."""
 
 
 class Left(Exception):
-    """The client is gone."""
+    """The client has disconnected."""
 
 
 @dataclass
 class HeldBytes:
-    """The bytes of requests and answers that are in memory."""
+    """Number of bytes of requests and answers that are in memory."""
 
     bytes: int = 0
 
 
 @dataclass
 class ServedCall:
-    """A request, as it came in, and what is known of it when it ends."""
+    """Request to the service, with the data for its log line, metrics and span."""
 
     scope: Mapping[str, Any]
     receive: Receive
     out: Send
     endings: int
-    """`Service.endings` when it came in."""
+    """Value of `OpenSpaces.endings` when the request arrived."""
     held: HeldBytes = field(default_factory=HeldBytes)
     size: int = 0
-    """Bytes of it and of its answer that are in memory."""
+    """Number of bytes of this request and its answer that are in memory."""
     started: float = field(default_factory=time.monotonic)
     status: int = 0
-    """That was answered; 0: nothing yet."""
+    """Status of the response. 0: not sent yet."""
     added: float | None = None
-    """Seconds that practicum took before a request went to the upstream."""
+    """Time (s) that practicum took before it sent the request to the upstream. None: not sent."""
     route: str = "other"
-    """What is asked for: the name of an operation or of a protocol, or one of a few words."""
+    """Route: the name of an operation or a protocol, or another fixed word."""
     grant: Grant | None = None
     space: str = ""
     interaction: str | None = None
     version: int | None = None
-    told: UpstreamAnswer | None = None
-    """What the upstream answered."""
+    upstream_answer: UpstreamAnswer | None = None
+    """Answer of the upstream."""
     error: str = ""
-    """How the upstream failed."""
+    """Error of the upstream."""
 
     @property
     def path(self) -> str:
-        """The path as the client wrote it, escapes included: it is compared and sent in this one form."""
+        """Path as the client wrote it, with escapes. Paths are compared and sent in this form."""
         return str(self.scope["raw_path"], "latin-1")
 
     @property
@@ -85,7 +85,7 @@ class ServedCall:
 
     @property
     def address(self) -> str:
-        """The address of the client, or of the proxy before the service."""
+        """Address of the client, or of the proxy in front of the service."""
         return str((self.scope.get("client") or ("",))[0])
 
     @cached_property
@@ -93,22 +93,23 @@ class ServedCall:
         return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
 
     def header(self, name: bytes, most: int = 200) -> str | None:
-        """A header of practicum's own, in UTF-8. Raises RequestRefused if it is too long."""
+        """Return the value of a header of practicum, decoded as UTF-8. Raise RequestRefused if it is too long."""
         value = self.headers.get(name)
         with suppress(UnicodeDecodeError):
             value = value and value.encode("latin-1").decode()
         if value is not None and len(value) > most:
-            raise RequestRefused("request.malformed", f"the header {name.decode()} is longer than {most} characters")
+            raise RequestRefused("request.malformed", f"the header {name.decode()} has more than {most} characters")
         return value or None
 
     def hold(self, size: int) -> bool:
-        """Count bytes that are in memory until the call ends. Returns whether there is room for them."""
+        """Count bytes that stay in memory until the call ends. Return whether all calls together stay below
+        MOST_HELD."""
         self.size += size
         self.held.bytes += size
         return self.held.bytes <= MOST_HELD
 
     async def body(self, most: int) -> bytes:
-        """The body. Raises RequestRefused if it has more bytes than `most`, and TooMany if there is no room for it."""
+        """Read the body. Raise RequestRefused if it has more than `most` bytes, and TooMany if memory is full."""
         too_large = RequestRefused("request.too_large", f"the body has more than {most:,} bytes", limit=most)
         if int(self.headers.get(b"content-length") or 0) > most:
             raise too_large
@@ -122,21 +123,21 @@ class ServedCall:
             if size > most:
                 raise too_large
             if not self.hold(len(parts[-1])):
-                raise TooMany("request.too_many", "too many large requests are under way: send it again", RETRY)
+                raise TooMany("request.too_many", "too many large requests are in progress: try again", RETRY)
             more = message.get("more_body", False)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def given(self) -> bytes | dict[str, Any]:
-        """What an operation is given."""
+    async def arguments(self) -> bytes | dict[str, Any]:
+        """Return the body of a request for an operation, or the fields of its query (GET)."""
         if self.method != "GET":
             return await self.body(MOST_BODY)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if twice := [name for name, values in query.items() if len(values) > 1]:
-            raise RequestRefused("request.malformed", f"the query has {twice[0]!r:.80} more than once")
+        if repeated := [name for name, values in query.items() if len(values) > 1]:
+            raise RequestRefused("request.malformed", f"the query has {repeated[0]!r:.80} more than once: send it once")
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
-        """Send a message of an ASGI application that answers."""
+        """Send an ASGI message of another application that answers this request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.out(message)
@@ -149,11 +150,11 @@ class ServedCall:
         await self.out({"type": "http.response.body", "body": body, "more_body": more})
 
     async def answer(self, status: int, value: Any, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a JSON value."""
+        """Send a response with a JSON body."""
         body = json.dumps(value, ensure_ascii=False).encode()
         await self.answer_bytes(status, body, JSON_TYPE, *headers)
 
     async def answer_bytes(self, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-        """Answer with a body."""
+        """Send a response with a body."""
         await self.begin(status, [(b"content-length", b"%d" % len(body)), *headers])
         await self.write(body)

@@ -1,4 +1,4 @@
-"""What a client may do to a connection before its request is complete: who may ask is not known until then."""
+"""Limits of a connection before its request is complete, because the sender is not authenticated until then."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 WHOLE = 60.0
-"""Seconds within which a request must have arrived, from the connection or from its first byte on."""
+"""Time limit (s) for a request to arrive, from the connection or from its first byte."""
 
 MOST_BESIDE = 2**16
-"""Bytes of a request beside its body: the line with the address, headers, trailers, and what cuts a body into chunks
-beyond the size of the body."""
+"""Largest size (bytes) of a request without its body: request line, headers, trailers, and framing of chunks beyond the
+size of the body."""
 
 MOST_OPEN = 10_000
-"""Connections that are open at a time; fewer where the process may not open three times as many files."""
+"""Largest number of open connections; at most a third of the files that the process may open."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def most_open() -> int:
-    """Connections that fit: each may take another one to the upstream, and the store needs files, too."""
+    """Return the limit of connections: each may need a connection to the upstream, and the store needs files too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_OPEN, files // 3) if files > 0 else MOST_OPEN
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose requests are bounded in size and in time. uvicorn waits for ever for the first request of a
-    connection and for the end of each, and reads headers of any size. It reads some requests otherwise than proxies do:
-    with trailers, with `Upgrade`, and with an address of another form than /path?query."""
+    """Connection with limits of the size and time of requests. uvicorn waits without a time limit for the first request
+    and for the end of each, and reads headers of any size. It also reads some requests differently than proxies: with
+    trailers, with `Upgrade`, or with a target that is not /path?query."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._most = most_open()
-        self._beside = 0
+        self._head = 0
         self._has_head = self._is_upgrade = False
         self._read = b""
         self._late: asyncio.TimerHandle | None = None
@@ -53,19 +53,19 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # One read later than it could be known, since a read may hold a part of the body, too.
-        if self._beside > MOST_BESIDE:
+        # Checked one read late, because a read may also contain a part of the body.
+        if self._head > MOST_BESIDE:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_TOO_LARGE)
             self.transport.close()
             return
         self._read = data
         super().data_received(data)
-        self._beside += len(data)
+        self._head += len(data)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Called where the parser has stopped at a request with `Upgrade`, whose body it takes for another protocol's.
-        No protocol is changed, so the request is read once more, without that header."""
+        """Read a request with `Upgrade` again without that header. uvicorn calls this method when the parser has
+        stopped at the header and takes the body for another protocol. The service never switches protocols."""
         stopped = sys.exc_info()[1]
         if not self._is_upgrade or not isinstance(stopped, httptools.HttpParserUpgrade):
             return
@@ -78,14 +78,14 @@ class Connection(HttpToolsProtocol):
         super().data_received(b"\r\n".join([*lines, b"", self._read[stopped.args[0] :]]))
 
     def on_message_begin(self) -> None:
-        self._beside = 0
+        self._head = 0
         self._has_head = False
         if self._late is None:
             self._wait()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers are dropped: after the head of a request, nothing may change who sent it.
+        # Drop trailers: after the head of a request, no header may change its sender.
         if not self._has_head:
             super().on_header(name, value)
 
@@ -96,15 +96,15 @@ class Connection(HttpToolsProtocol):
             return
         target = self.url
         if self.parser.get_method() == b"CONNECT":
-            # Its target is host:port. The application refuses the method.
+            # The target of CONNECT is host:port. The application refuses the method.
             self.url = target = b"/"
         super().on_headers_complete()
-        # uvicorn would read `//host/path` and `http://host/path` as /path, and would drop `#fragment`.
+        # uvicorn would read `//host/path` and `http://host/path` as /path, and drop `#fragment`.
         self.scope["raw_path"], _, self.scope["query_string"] = target.partition(b"?")
 
     def on_body(self, body: bytes) -> None:
-        # Twice: each byte of a body pays for one that cuts it into chunks.
-        self._beside -= 2 * len(body)
+        # Twice the size: each byte of a body allows one byte of chunk framing.
+        self._head -= 2 * len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -124,7 +124,7 @@ class Connection(HttpToolsProtocol):
     def _end(self) -> None:
         self._late = None
         if self.pipeline:
-            # It is not read any further until the requests before it are answered.
+            # The request is not read further until earlier requests are answered.
             self._wait()
         else:
             self.transport.close()

@@ -1,4 +1,4 @@
-"""What a service counts, by the names of its metrics; and failures of practicum that must not fail a request."""
+"""Counters of a service, by metric name, and failures of practicum that must not fail a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = frozenset(metric.field for metric in of_kind("counter"))
 
 
 class ServiceCounts(dict[str, int]):
-    """The counters of a service by the names of their metrics (`core.metrics`). Raises KeyError for another name."""
+    """Counters of a service by metric name (`core.metrics`). Raises KeyError for an unknown name."""
 
     def __missing__(self, name: str) -> int:
         if name not in _NAMES:
@@ -22,21 +22,21 @@ class ServiceCounts(dict[str, int]):
 
 
 class FaultCounter:
-    """Counts failures in `counts`, and logs the first of each kind. A kind is the work that failed, the type of the
+    """Counter of failures that logs the first one of each kind. A kind is the operation that failed, the type of the
     error, and the line that raised it."""
 
     def __init__(self, counts: ServiceCounts) -> None:
         self._counts = counts
         self._logged: set[tuple[str, str, str, int | None]] = set()
 
-    def note(self, doing: str, error: Exception) -> None:
-        """Count an error, and log it if it is the first of its kind."""
+    def note(self, operation: str, error: Exception) -> None:
+        """Count an error. Log it if it is the first of its kind."""
         self._counts["failed_open"] += 1
         frame = extract_tb(error.__traceback__)[-1]
-        kind = doing, type(error).__name__, frame.filename, frame.lineno
+        kind = operation, type(error).__name__, frame.filename, frame.lineno
         if kind not in self._logged:
             self._logged.add(kind)
             logger.error(
-                "%s failed, and the request goes on unchanged: it is counted in /health as failed_open, and logged "
-                "once", doing, exc_info=error,
+                "%s failed, so the request is passed on unchanged; /health counts this as failed_open; later failures "
+                "of this kind are not logged", operation, exc_info=error,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The data of one end user in a service that runs: what is in memory goes with what is stored (`session.users`)."""
+"""Deletion and export of one user's data while the service runs. Data in memory is deleted too (`session.users`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("practicum.serve")
 
 
 class ErasingHost(Protocol):
-    """What removing a user's data needs of a service that runs."""
+    """Parts of the service that the deletion of user data uses."""
 
     database: Database
     spaces: OpenSpaces
@@ -39,19 +39,20 @@ class ErasingHost(Protocol):
 
 
 async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
-    """All that is kept of a user in a space, as plain values. Raises Unknown if that is nothing, UnknownSpace, and
-    StoreError if it cannot be read."""
+    """Return all data of a user in a space, as plain values. Raise Unknown if the user has no data,
+    UnknownSpace if the space does not exist, and StoreError if it cannot be read."""
     at = await service.spaces.opened(space)
-    found = await asyncio.to_thread(lambda: [*users.export_user(at.store, user)])
-    return [{**item, "space": space} for item in found]
+    items = await asyncio.to_thread(lambda: [*users.export_user(at.store, user)])
+    return [{**item, "space": space} for item in items]
 
 
 async def forget_user(service: ErasingHost, space: str, user: str, *, alike: bool = False) -> Forgotten:
-    """Remove a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted, and goes
-    on afterwards. The space serves all the time. Raises UnknownSpace, too."""
+    """Delete a user's data from a space (see `session.users.forget_user`). A round of learning is interrupted and
+    continued afterwards; requests are served throughout. Raise Unknown if the user has no data, and UnknownSpace
+    if the space does not exist."""
     if space not in service.spaces.unfinished:
         await service.spaces.opened(space)
-    # It ends even if nobody waits for it any longer: half of it would leave the service without its learner.
+    # Shielded against cancellation: if the deletion stopped halfway, the service would have no learner.
     done = await asyncio.shield(_erase_served(service, space, user, alike))
     if done is None:
         raise users.nothing_of(user, space)
@@ -59,19 +60,19 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, alike: boo
 
 
 async def finish_erasures(service: ErasingHost) -> None:
-    """Finish what was interrupted of removals, in all spaces. One that fails raises an alarm, and is tried again. A
-    space that is not open stays closed while another node is about it, or was until a moment ago."""
+    """Finish interrupted deletions of user data in all spaces. A failed deletion raises an alarm and is tried again
+    later. A closed space stays closed while another process writes to it, because that may be the deletion."""
     stores = {store.name: store for store in await asyncio.to_thread(users.unfinished_spaces, service.database)}
     for space, store in stores.items():
         if not await asyncio.to_thread(attrgetter("is_written"), store):
             with suppress(Unfinished, RunBusy):
                 await asyncio.shield(_erase_served(service, space))
-                logger.warning("space %s: the removal of a user's data, which was interrupted, is done", space)
+                logger.warning("space %s: finished an interrupted deletion of a user's data", space)
         elif space not in service.spaces:
-            busy = RunBusy("store.busy", "another node is about it")
+            busy = RunBusy("store.busy", "another node is deleting the data")
             service.spaces.unfinished.setdefault(space, Unfinished(space, store.space, True, busy))
     for space in {*service.spaces.unfinished}.difference(stores):
-        # Another node has finished it, or the space was deleted.
+        # Another node has finished the deletion, or the space was deleted.
         del service.spaces.unfinished[space]
 
 
@@ -85,8 +86,8 @@ async def _erase_served(
                 raise unknown(name)
             done = await asyncio.to_thread(
                 users.erase, service.database.store(name, id), user, alike,
-                clean=lambda found: service.call_soon(_clean(service, space, user, found)) if space else None,
-                rewritten=lambda: service.call_soon(_read_again(service, space)) if space else None,
+                clean=lambda data: service.call_soon(_clean(service, space, user, data)) if space else None,
+                rewritten=lambda: service.call_soon(_reload(service, space)) if space else None,
             )  # fmt: skip
             service.spaces.unfinished.pop(name, None)
             return done
@@ -95,22 +96,22 @@ async def _erase_served(
             raise
 
 
-async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, found: users.KeptOfUser) -> None:
-    """Remove what the service has of a user in memory, whose rows are removed."""
-    # Beside no feedback, which may be about what is removed.
+async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.KeptOfUser) -> None:
+    """Remove a user's data from memory, after its rows were deleted."""
+    # Under the lock, because feedback may be about the deleted data.
     async with space.lock:
-        for key, known in service.recorder.recent.items():
-            if known.user == user and key.startswith(f"{space.id} "):
+        for key, interaction in service.recorder.recent.items():
+            if interaction.user == user and key.startswith(f"{space.id} "):
                 del service.recorder.recent[key]
-    space.conversations.forget(found.pins)
+    space.conversations.forget(data.pins)
     if space.rollout is not None:
-        space.rollout.sessions.difference_update(found.pins)
+        space.rollout.sessions.difference_update(data.pins)
     await service.read_messages(space)
-    # Its corrections and what waits, as after a change by another node.
+    # Read corrections and waiting outcomes again, as after a change by another node.
     await service.refresh(space)
 
 
-async def _read_again(service: ErasingHost, space: ServedSpace) -> None:
-    """Show nothing any more of what a space learned from a user."""
+async def _reload(service: ErasingHost, space: ServedSpace) -> None:
+    """Read the versions again after text that was learned from a user was removed."""
     await asyncio.to_thread(space.read_versions)
     await service.refresh(space)

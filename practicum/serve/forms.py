@@ -1,4 +1,4 @@
-"""The fields of a form with their controls, for pages and commands, and the values that a browser sends."""
+"""Fields of a form with their controls, for pages and commands, and the values that a browser sends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from practicum.core.forms import Form
 from practicum.core.words import one_line
 
 LONG = 500
-"""Characters from which a text gets several lines."""
+"""Length limit (characters) above which a text field gets several lines."""
 
 Control = Literal["line", "text", "number", "choice", "choices", "check"]
 
 
 @dataclass(frozen=True)
 class FormField:
-    """A field of a form: its label and its control, with the bounds of a number, or the values to choose from."""
+    """Field of a form: label and control, with the bounds of a number or the choices."""
 
     name: str
     control: Control
@@ -40,12 +40,12 @@ class FormField:
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """The names under which a browser sends its values."""
+        """Names under which a browser sends the values of the field."""
         return tuple(f"{self.name}.{choice}" for choice in self.choices) if self.control == "choices" else (self.name,)
 
 
 def fields_of(form: type[Form], but: str) -> list[FormField]:
-    """The fields of a form, but one."""
+    """Return the fields of a form, except the field `but`."""
     return [_field(name, field) for name, field in form.model_fields.items() if name != but]
 
 
@@ -69,39 +69,45 @@ def _field(name: str, field: Any) -> FormField:
 
 
 def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
-    """The type of a field that a control is for, without None, and its limits."""
-    kind, given = get_origin(annotation), get_args(annotation)
+    """Return the type of a field without None, and its limits."""
+    kind, arguments = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        found = [*limits, *given[1:]]
+        limits = [*limits, *arguments[1:]]
         # pydantic keeps the limits of a Field in its metadata.
-        return _plain(given[0], [*found, *(one for part in given[1:] for one in getattr(part, "metadata", ()))])
+        return _plain(
+            arguments[0], [*limits, *(one for part in arguments[1:] for one in getattr(part, "metadata", ()))]
+        )
     if kind in (Union, UnionType):
-        # A time can also be sent as a text.
-        return (str, limits) if datetime in given else _plain(next(one for one in given if one is not NoneType), limits)
+        # A time is sent as text.
+        return (
+            (str, limits)
+            if datetime in arguments
+            else _plain(next(one for one in arguments if one is not NoneType), limits)
+        )
     return annotation, limits
 
 
 def read_fields(fields: Sequence[FormField], sent: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a form that a browser sent, as texts: empty ones are left out. Raises UsageError for a value that
-    belongs to no field."""
+    """Return the values of a form that a browser sent as texts, without empty ones. Raise UsageError if a value belongs
+    to no field."""
     if unknown := sent.keys() - {"token", *(name for field in fields for name in field.sent)}:
         named = ", ".join(field.name for field in fields) or "none"
-        text = f"there is no field {min(unknown)} (the fields are {named})"
+        text = f"no field named {min(unknown)}: the fields are {named}"
         raise UsageError("request.malformed", one_line(text, 400))
-    found = dict[str, Any]()
+    values = dict[str, Any]()
     for field in fields:
         if field.control == "choices":
             chosen = [choice for choice in field.choices if f"{field.name}.{choice}" in sent]
-            found |= {field.name: chosen} if chosen else {}
+            values |= {field.name: chosen} if chosen else {}
         elif field.control == "check":
-            found |= {field.name: True} if field.name in sent else {}
+            values |= {field.name: True} if field.name in sent else {}
         elif (text := sent.get(field.name, "").strip()) != "":
-            found[field.name] = _number(text, field) if field.control == "number" else text
-    return found
+            values[field.name] = _number(text, field) if field.control == "number" else text
+    return values
 
 
 def _number(text: str, field: FormField) -> Any:
-    """A number; another text stays, and is refused with the form."""
+    """Return a number, or the text unchanged if it is not a number: then validation of the form refuses it."""
     try:
         return int(text) if field.whole else float(text)
     except ValueError:

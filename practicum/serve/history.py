@@ -1,4 +1,4 @@
-"""The recent history of a space: rollouts of its versions, alarms, how requests went that were shown each entry."""
+"""Recent history of a space: rollouts, alarms, scores by entry, and deletions of user data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from practicum.store import schema
 
 
 async def space_history(space: ServedSpace, most: int = 50) -> answers.SpaceHistory:
-    """The last rollouts and alarms of a space, and the scores of requests that were shown each entry."""
+    """Return the newest rollouts, alarms and deletions of user data of a space, and the mean scores of requests
+    by shown entry, `most` of each."""
     r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
     queries = [
         space.store.select(table).order_by(order.desc()).limit(most)

@@ -1,4 +1,4 @@
-"""The HTTP routes of the operations, made from their table."""
+"""HTTP routes of the operations."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from practicum.serve.call import JSON_TYPE, ServedCall
 from practicum.serve.operations import OPERATIONS
 
 CALL = "practicum.call"
-"""The key of the ServedCall in an ASGI scope."""
+"""Name under which an ASGI scope holds its ServedCall."""
 
 PIECE = 2**20
-"""Bytes of a long answer that are written at a time."""
+"""Size (bytes) of the pieces in which a long answer is sent."""
 
 AGENT = b"x-practicum-agent"
-"""The header of a request in which an agent speaks for itself: what the filter flags in its words waits for review."""
+"""Header of requests that an agent makes by itself: text that the filter flags in them waits for review."""
 
 Enter = Callable[[ServedCall], Awaitable[Asked]]
-"""Finds out who asks, and where. Raises PracticumError for a request that is refused."""
+"""Function that authenticates a call. Raises PracticumError if it is refused."""
 
 
 def operation_routes(enter: Enter) -> list[Route]:
-    """A route for each path."""
+    """Return a route for each path."""
     by_path = dict[str, dict[str, Operation]]()
     for operation in OPERATIONS.values():
         by_path.setdefault(operation.path, {})[operation.verb] = operation
@@ -35,7 +35,7 @@ def operation_routes(enter: Enter) -> list[Route]:
 
 
 class _Operations:
-    """The operations of one path, by verb, as an ASGI application."""
+    """ASGI application for the operations of one path, by verb."""
 
     def __init__(self, verbs: Mapping[str, Operation], enter: Enter) -> None:
         self._verbs, self._enter = verbs, enter
@@ -47,12 +47,12 @@ class _Operations:
             raise wrong_verb(call, [*self._verbs])
         call.route = operation.name
         asked = await self._enter(call)
-        answer = await perform(operation, asked, await call.given())
+        answer = await perform(operation, asked, await call.arguments())
         call.interaction = getattr(answer, "interaction", None)
         if operation.patience is not None:
             await call.answer(operation.status, answer.as_json())
             return
-        # There may be very much of it: it is written in pieces, which do not hold up the event loop.
+        # The answer may be large: encode it in a thread and send it in pieces, to not block the event loop.
         body = await asyncio.to_thread(lambda: answer.model_dump_json(exclude_unset=True).encode())
         await call.begin(operation.status, [JSON_TYPE])
         for start in range(0, len(body), PIECE):
@@ -61,8 +61,8 @@ class _Operations:
 
 
 def wrong_verb(call: ServedCall, verbs: list[str]) -> RequestRefused:
-    """The refusal of a verb that a path does not take."""
+    """Return the error for a verb that a path does not support."""
     allowed = ", ".join(verbs)
     return RequestRefused(
-        "request.wrong_verb", f"{call.method} is not for {call.path}: {allowed} is", (b"allow", allowed.encode())
+        "request.wrong_verb", f"{call.path} does not support {call.method}: use {allowed}", (b"allow", allowed.encode())
     )

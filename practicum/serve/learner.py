@@ -1,9 +1,9 @@
-"""Learning in the background: outcomes become a version, which has to earn its way.
+"""Background learning: makes versions from outcomes, and tests each version before it goes live.
 
-A round takes the outcomes that wait, learns from them (`session.further`, which resumes after a kill and pays for
-nothing twice), and tries the new version on held-out requests. Only then a share of the sessions sees it. A round
-begins from the live version, whatever became of the last candidate, and no round begins while a candidate is out: what
-is learned is tested one step at a time.
+A round takes the waiting outcomes, learns from them (`session.further`, which resumes after a kill without paying for a
+call twice), and tests the new version on held-out requests. Then a share of the sessions sees the version. A round
+starts from the live version, whether or not the last candidate was promoted. No round starts during a rollout, so each
+step of learning is tested separately.
 """
 
 from __future__ import annotations
@@ -66,30 +66,30 @@ from practicum.store.snapshot import read_context
 logger = logging.getLogger("practicum.serve")
 
 TICK = 5.0
-"""Seconds between two looks at whether a round is due, if nothing wakes the learner."""
+"""Interval (s) between checks for a due round."""
 
 PAUSE = 300.0
-"""Seconds after a round that failed, such as because the provider was away."""
+"""Pause (s) of a space after a failed round, such as after an outage of the provider."""
 
 GATE_TASKS, GATE_LEAST = 40, 8
-"""Held-out requests on which the replay gate tries a version: the newest ones, and how many there must be."""
+"""Number of held-out requests (the newest) on which the replay gate tests a version, and its minimum."""
 
 GATE_ALPHA = 0.05
 
 AT_ONCE = 200
-"""Outcomes that a round learns from, at most."""
+"""Largest number of outcomes in a round."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What learning cost: calls of models, and US dollars where they are known."""
+    """Cost of learning: model calls, and US dollars if known."""
 
     calls: int
     usd: float
 
 
 def _spent(space: ServedSpace) -> Spent:
-    """What learning has cost in a space until now."""
+    """Return the total cost of learning in a space."""
     spent = Journal(space.store).before
     return Spent(spent.calls, spent.usd or 0.0)
 
@@ -99,8 +99,8 @@ def _today() -> str:
 
 
 class LearningHost(Protocol):
-    """What the learner needs of its service. `call_soon` runs a coroutine in the event loop of the service and returns
-    its result; the coroutines here run there."""
+    """Parts of the service that the learner uses. `call_soon` runs a coroutine in the event loop of the service and
+    returns its result; the methods here that are coroutines must run there."""
 
     settings: ServiceSettings
     upstream: Upstream | None
@@ -116,48 +116,48 @@ class LearningHost(Protocol):
 
 
 class Learner(threading.Thread):
-    """Learns in a thread with an event loop of its own."""
+    """Thread with its own event loop that learns in all open spaces."""
 
     def __init__(self, service: LearningHost) -> None:
         super().__init__(name="practicum-learner", daemon=True)
         self.service = service
         self.status = "off"
         self.at = ""
-        """The space that it looks at."""
+        """Name of the space of the current round, or empty."""
         upstream = service.upstream
         self.model = service.settings.learner or (upstream.name if upstream else "")
         self.parts = Parts()
         if upstream is not None and upstream.client is not None and not service.settings.learner:
             self.parts = Parts(clients={"agent": upstream.client})
-        self._wanted: set[str] = set()
+        self._requested: set[str] = set()
         self._after: dict[str, float] = {}
-        self._known: dict[str, int] = {}
+        self._decided_versions: dict[str, int] = {}
         self._turns: Counter[str] = Counter()
-        """How often something was learned in each space, or tried."""
+        """Number of rounds, learning or trial, by space."""
         self._spent: dict[str, tuple[str, int, Spent]] = {}
-        """What learning cost in spaces: on which day, after how many turns."""
+        """Today's cost of learning by identity of the space, with the day and the number of turns at that time."""
         self._wake = threading.Event()
         self._ended = False
 
     def wake(self) -> None:
-        """Look now whether a round is due."""
+        """Check now for a due round."""
         self._wake.set()
 
     def want(self, space: str) -> None:
-        """Begin a round in this space as soon as possible, however few outcomes wait."""
-        self._wanted.add(space)
+        """Start a round in this space as soon as possible, even with few outcomes."""
+        self._requested.add(space)
         self._after.pop(space, None)
         self.wake()
 
     def forget(self, space: ServedSpace) -> None:
-        """Know nothing of a space any more, which is deleted."""
-        self._wanted.discard(space.name)
+        """Drop the data of a space that is deleted."""
+        self._requested.discard(space.name)
         self._after.pop(space.name, None)
-        for known in (self._known, self._spent):
-            known.pop(space.id, None)
+        for values in (self._decided_versions, self._spent):
+            values.pop(space.id, None)
 
     def stop(self) -> None:
-        """End the thread. A round under way is continued when the service starts again."""
+        """Stop the thread. A round under way is continued when the service starts again."""
         self._ended = True
         self.wake()
         if self.is_alive():
@@ -167,7 +167,7 @@ class Learner(threading.Thread):
     _round: asyncio.Task[None] | None = None
 
     def run(self) -> None:
-        """Learn until the service ends."""
+        """Learn until `stop` is called."""
         self.status = "waiting"
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
@@ -182,16 +182,16 @@ class Learner(threading.Thread):
                 continue
             self.at = space.name
             try:
-                # While the lease lasts, the space is not deleted.
+                # The lease prevents deletion of the space.
                 async with writing(space.store) as store:
                     await self._catch_up(space)
                     if not self._due(space):
                         continue
                     self.status = f"learning in space {space.name}"
-                    self._wanted.discard(space.name)
+                    self._requested.discard(space.name)
                     self._round = asyncio.create_task(self._learn(space, store))
                     if self._ended:
-                        # `stop` came too early to cut it.
+                        # `stop` was called before the task existed.
                         self._round.cancel()
                     await self._round
             except asyncio.CancelledError:
@@ -204,33 +204,33 @@ class Learner(threading.Thread):
                 if self.service.database.writer.failing is None:
                     self._failed(space, str(error))
                 else:
-                    # The store raises an alarm of its own.
+                    # The store raises its own alarm.
                     self._pause(space, TICK)
                     logger.info("space %s: %s", space.name, error)
             except Exception as error:
-                # What it says may quote what was read, and alarms are logged.
+                # The alarm is logged without the error's message, which may quote requests.
                 logger.exception("learning in space %s failed", space.name)
-                self._failed(space, f"{type(error).__name__}: the log of the service says where")
+                self._failed(space, f"{type(error).__name__}: see the log of the service")
             finally:
                 self._round, self.status, self.at = None, "waiting", ""
                 self._turns[space.name] += 1
 
     async def _catch_up(self, space: ServedSpace) -> None:
-        """Learn what others did in a space."""
-        # Written, so that they are counted.
+        """Read changes by other processes in a space."""
+        # Write everything that is queued, so that it is counted.
         self.service.database.do(lambda at: None).result()
         self.service.call_soon(self.service.refresh(space))
 
     def _pause(self, space: ServedSpace, seconds: float) -> None:
-        """Begin no round in a space for so long, unless one is wanted."""
+        """Start no round in a space for a time (s), unless one is requested."""
         self._after[space.name] = time.monotonic() + seconds
 
-    def _failed(self, space: ServedSpace, what: str) -> None:
+    def _failed(self, space: ServedSpace, message: str) -> None:
         self._pause(space, PAUSE)
         self.service.counts["learning_failures"] += 1
-        self.service.call_soon(self._tell(space, Alarm(space.name, "learning", what)))
+        self.service.call_soon(self._notify(space, Alarm(space.name, "learning", message)))
 
-    async def _tell(self, space: ServedSpace, alarm: Alarm) -> None:
+    async def _notify(self, space: ServedSpace, alarm: Alarm) -> None:
         self.service.alarms.add(space.id, alarm)
 
     def _due(self, space: ServedSpace) -> bool:
@@ -239,19 +239,19 @@ class Learner(threading.Thread):
         settings = self.service.settings
         late = time.monotonic() - space.waiting_since >= 60 * settings.learn_minutes
         many = space.waiting >= settings.learn_every or (space.waiting > 0 and late)
-        return space.name in self._wanted or many or self.is_untried(space)
+        return space.name in self._requested or many or self.is_untried(space)
 
     def is_untried(self, space: ServedSpace) -> bool:
-        """Whether the newest version of a space is still to be tried."""
+        """Return whether the newest version of a space must still be tested."""
         return space.last != space.live and not self._decided(space)
 
     def _decided(self, space: ServedSpace) -> bool:
-        """Whether it was decided before what becomes of the newest version."""
-        if self._known.get(space.id) != space.last:
+        """Return whether the newest version has a rollout, in any state."""
+        if self._decided_versions.get(space.id) != space.last:
             t = schema.rollouts
             if not space.store.rows(space.store.select(t.c.number).where(t.c.version == space.last).limit(1)):
                 return False
-            self._known[space.id] = space.last
+            self._decided_versions[space.id] = space.last
         return True
 
     # A round
@@ -259,36 +259,36 @@ class Learner(threading.Thread):
     async def _learn(self, space: ServedSpace, store: Store) -> None:
         if space.last != space.live:
             if not self._decided(space):
-                # It was learned before the service ended, approved in a review, or edited by hand.
-                await self._try(space, store, space.last)
+                # It was learned before the service ended, approved in a review, or edited by a person.
+                await self._test(space, store, space.last)
                 return
             roll_back(store, space.live, by_hand=False)
             space.read_versions()
         budget = self._budget(space)
         if budget is None:
             self._pause(space, PAUSE)
-            logger.info("space %s: the budget of today is spent", space.name)
+            logger.info("space %s: today's budget is used up", space.name)
             return
         began = space.live
         limits = {"max_calls": budget.calls, "max_usd": budget.usd}
-        given = {**self._models, **{name: most for name, most in limits.items() if most is not None}}
+        values = {**self._models, **{name: most for name, most in limits.items() if most is not None}}
         trusted, o = self.service.settings.trusted, schema.outcomes
         waiting = [row.id for row in store.rows(store.select(o.c.id).where(o.c.state == WAITING))]
         result = await learn_further(
             store,
             self.parts,
             Watch(),
-            given,
+            values,
             trusted=trusted,
             question=space.question,
             most=AT_ONCE,
             served=True,
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):
-            # The space has no folder of its own on a database.
+            # In a database, the space has no folder.
             how = "see the page Review, or /v1/review" if store.database.shared else f"practicum review {store.folder}"
-            waits = in_number(held, f"{held} learned edit[|s] wait[s|] for review: {how}")
-            self.service.call_soon(self._tell(space, Alarm(space.name, "review", waits)))
+            text = in_number(held, f"{held} learned edit[|s] wait[s|] for review: {how}")
+            self.service.call_soon(self._notify(space, Alarm(space.name, "review", text)))
         if result.stopped:
             self._pause(space, PAUSE)
             logger.info("space %s: learning stopped: %s", space.name, result.stopped)
@@ -296,17 +296,17 @@ class Learner(threading.Thread):
         self.service.counts["learning_rounds"] += 1
         space.read_versions()
         if space.live != began:
-            self._give_up(space, store, waiting)
+            self._drop_version(space, store, waiting)
         elif space.last != space.live:
-            await self._try(space, store, space.last)
+            await self._test(space, store, space.last)
 
     @property
     def _models(self) -> dict[str, str]:
-        """The model that the service learns with, in place of the one that a space was made with."""
+        """Model for learning, which replaces the model with which the space was created."""
         return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:
-        """What is left of today's budget; None if nothing is."""
+        """Return the rest of today's budget; None if it is used up."""
         settings, t = self.service.settings, schema.days
         spent = _spent(space)
 
@@ -323,28 +323,28 @@ class Learner(threading.Thread):
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
     def spent_today(self, spaces: Sequence[ServedSpace]) -> dict[str, Spent]:
-        """What learning has cost today in each of these spaces, by identity, on all nodes, in any thread. Raises
-        StoreError if it cannot be read."""
-        t, today, found = schema.days, _today(), dict[str, Spent]()
+        """Return today's cost of learning on all nodes, by identity of the space. Thread safe. Raise StoreError if it
+        cannot be read."""
+        t, today, result = schema.days, _today(), dict[str, Spent]()
         database = self.service.database
         for start in range(0, len(spaces), AT_ONCE):
             some = {space.id: space for space in spaces[start : start + AT_ONCE]}
             for row in database.rows(database.of_spaces(t, some, (t.c.calls, t.c.usd)).where(t.c.day == today)):
-                # On several nodes, another one may learn.
+                # With several nodes, another node may be learning.
                 changes = some[row.space].name == self.at or database.shared
-                known, turns = self._spent.get(row.space), self._turns[some[row.space].name]
-                if known is None or known[:2] != (today, turns) or changes:
+                cached, turns = self._spent.get(row.space), self._turns[some[row.space].name]
+                if cached is None or cached[:2] != (today, turns) or changes:
                     now = _spent(some[row.space])
-                    known = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
-                    self._spent[row.space] = known
-                found[row.space] = known[2]
-        return found
+                    cached = today, turns, Spent(now.calls - row.calls, now.usd - row.usd)
+                    self._spent[row.space] = cached
+                result[row.space] = cached[2]
+        return result
 
-    def _give_up(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
-        """Drop what was learned while somebody made another version live by hand: it was made from the version that was
-        taken back. The outcomes of the round, which had these `ids`, are learned from again."""
+    def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
+        """Drop a version that was learned while a person made another version live: it is based on the version that was
+        taken back. The outcomes of the round (`ids`) are learned from again."""
         o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
-        row = dropped.row(DROPPED, "another version was made live by hand meanwhile")
+        row = dropped.row(DROPPED, "another version was made live by hand during the round")
 
         def wait_again(at: Transaction) -> None:
             for id in ids:
@@ -357,12 +357,12 @@ class Learner(threading.Thread):
 
     # A candidate
 
-    async def _try(self, space: ServedSpace, store: Store, version: int) -> None:
-        """Try a version on held-out requests; then show it to a share of the sessions."""
+    async def _test(self, space: ServedSpace, store: Store, version: int) -> None:
+        """Test a version on held-out requests, then show it to a share of the sessions."""
         service, settings = self.service, self.service.settings
         base = space.live
         old, new = read_context(store, base), read_context(store, version)
-        evidence: dict[str, Any] = {"gate": "nothing that is shown changes"}
+        evidence: dict[str, Any] = {"gate": "both versions show the same"}
         tasks = self._held_out(space) if old.digest != new.digest else []
         if len(tasks) >= GATE_LEAST:
             trial = await self._replay(space, store, tasks, base, version)
@@ -375,16 +375,16 @@ class Learner(threading.Thread):
         if evidence["gate"] == "dropped":
             reason = f"worse on held-out requests ({100 * evidence['mean']:+.1f} points on {evidence['tasks']})"
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
-            reason = f"untested: there is no canary, and the gate was {evidence['gate']}"
+            reason = f"untested: the canary is turned off, and the gate was {evidence['gate']}"
         if reason:
             if store.change(partial(begin_rollout, row=rollout.row(DROPPED, reason))):
                 alarm = Alarm(space.name, "rollout", ended_text(version, DROPPED, reason))
-                service.call_soon(self._tell(space, alarm))
+                service.call_soon(self._notify(space, alarm))
             return
         if not service.call_soon(service.rollouts.begin(space, rollout)):
             return
         if old.digest == new.digest or not settings.canary:
-            reason = f"it shows what version {base} shows" if old.digest == new.digest else "no canary is wanted"
+            reason = f"it shows the same as version {base}" if old.digest == new.digest else "the canary is turned off"
             service.call_soon(service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
     def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:
@@ -396,26 +396,30 @@ class Learner(threading.Thread):
         o, i, store = schema.outcomes, schema.interactions, space.store
         both = store.select(o.c.id, o.c.data, i.c.data.label("asked")).where(i.c.id == o.c.id, o.c.state == HELD)
         rows = store.rows(both.order_by(i.c.number.desc()).limit(GATE_TASKS))
-        found = [(row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows]
-        # What was asked about a request stays known when others are removed, or their questions are seen anew.
+        targets = [
+            (row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows
+        ]
+        # The journal keys calls by task id: with the digest, a changed question is asked again, and others are not.
         return [
-            Task(f"{id}.{digest(question, target)[:8]}", question, target) for id, question, target in found if question
+            Task(f"{id}.{digest(question, target)[:8]}", question, target)
+            for id, question, target in targets
+            if question
         ]
 
     async def _replay(self, space: ServedSpace, store: Store, tasks: Sequence[Task], base: int, version: int) -> Trial:
-        """The paired test of the acceptance gate, on requests from which nothing was learned."""
+        """Run the paired test of the acceptance gate on requests that were not used for learning."""
         values = Origin.of(store, self._models, self.parts, False).acting_values()
         setup = set_up(values, Splits(test=tuple(tasks)), self.parts)
         budget = Budget(self._budget(space) or BudgetLimits(calls=0))
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             run = Run(state).at(f"gate {base} {version}")
             old, new = read_context(store, base), read_context(store, version)
-            # With another model they are asked again.
+            # Another model has another digest, so its calls are made again.
             split = f"held-out-{setup.digest()}"
             return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 
     async def _vectors(self, space: ServedSpace) -> np.ndarray:
-        """The vectors of the newest requests, shape (n, d)."""
+        """Return the vectors of the newest requests, shape (n, d)."""
         i = schema.interactions
         newest = space.store.select(i.c.data).order_by(i.c.number.desc()).limit(KINDS_FROM)
         questions = [space.question(json.loads(row.data)) for row in space.store.rows(newest)]

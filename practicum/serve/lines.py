@@ -1,7 +1,7 @@
-"""What the service says about itself: lines on standard error, as text or as JSON.
+"""Log of the service: lines on standard error, as text or as JSON.
 
-What was asked, shown and answered is never in them, and neither are keys, sessions and users. So of an error that
-nobody foresaw, a line has its type and where it was raised, but not its message, which may quote what was read.
+Lines never contain questions, views, answers, keys, sessions or users. For an unexpected error, a line has its type and
+the code location, but not its message, which may quote such data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from practicum.core.visible import visible, visible_json, visible_line
 
 requests = logging.getLogger("practicum.requests")
-"""One record for each request, with what `--log json` writes of it as the attribute `request`."""
+"""Logger with one record for each request; the attribute `request` has the values for `--log json`."""
 
 
 def set_up(as_json: bool) -> None:
@@ -25,30 +25,30 @@ def set_up(as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else LineFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # It warns of each write that fails, which is raised too.
+    # psycopg logs a warning for each failed write, which also raises an error.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     if as_json:
         requests.setLevel(logging.INFO)
 
 
 def where(error: BaseException) -> list[str]:
-    """The types of an error and of its causes, each with the lines of code that led there, the innermost one last."""
-    found, seen = list[str](), set[int]()
+    """Return the types of an error and of its causes, each with its stack of code lines, innermost last."""
+    result, seen = list[str](), set[int]()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         calls = (f"{frame.filename}:{frame.lineno} {frame.name}" for frame in extract_tb(cause.__traceback__))
-        found.append(" > ".join([type(cause).__name__, *calls]))
+        result.append(" > ".join([type(cause).__name__, *calls]))
         cause = cause.__cause__ or cause.__context__
-    return found
+    return result
 
 
 class LineFormatter(logging.Formatter):
-    """Records as text. A message is one line, and what a terminal would obey in it is escaped: it may quote a model
-    server."""
+    """Formatter of records as text. A message becomes one line, and terminal control characters are escaped, because
+    it may quote a model server."""
 
     def format(self, record: logging.LogRecord) -> str:
-        # Another handler may have kept there how it writes the error.
+        # Another formatter may have cached its text of the error in the record.
         record = copy(record)
         record.msg, record.args = visible_line(record.getMessage()), None
         record.exc_text = None
@@ -59,7 +59,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Each record as a JSON object in one line."""
+    """Formatter of records as JSON objects, one per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

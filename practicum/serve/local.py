@@ -1,7 +1,8 @@
-"""The service of a folder, for other processes of the same user: its operations, at a socket in the folder.
+"""Operations of a service for other processes of the same user, at a socket in the folder of the store.
 
-One process has a store open. Others, such as the memory of an agent in each window of an editor, ask that one. Whoever
-can reach the socket can read the folder, so there are no keys: each request names the roles in which it is made.
+Only one process opens a store. Others, such as the memory of an agent in each window of an editor, send requests to
+that process. A process that can reach the socket can read the folder too, so no keys are needed: each request names its
+roles.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from practicum.serve.service import Service
 from practicum.store.spaces import UnknownSpace
 
 SOCKET = "socket"
-"""The socket in the folder of a store."""
+"""Name of the socket in the folder of a store."""
 
 ROLES = b"x-practicum-roles"
-"""The header of a request that names the roles in which it is made, with commas between them."""
+"""Header with the roles of a request, separated by commas."""
 
 DRAIN = 5
-"""Seconds that requests in flight get at the end."""
+"""Time (s) that requests in flight get at shutdown."""
 
 
 class Local:
-    """The operations of a service for the processes of its user. A space that a request names is made if there is
-    none."""
+    """ASGI application with the operations of a service, for processes of the same user. A space that a request names
+    is created if it does not exist."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._keys = service, Keys({}, service.database)
@@ -65,7 +66,7 @@ class Local:
     async def asked(
         self, roles: Iterable[str], space: str, session: str | None, user: str | None, *, screened: bool
     ) -> Asked:  # fmt: skip
-        """Who asks, in these roles, and where."""
+        """Return the context of an operation with these roles. Create the space if it does not exist."""
         async with self._making:
             try:
                 await self._service.spaces.opened(space)
@@ -76,11 +77,11 @@ class Local:
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
-    raise RequestRefused("request.unknown_path", f"there is nothing at {scope['path']:.200}")
+    raise RequestRefused("request.unknown_path", f"unknown path {scope['path']:.200}")
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """A server that leaves signals to the process that it is in."""
+    """Server that does not handle signals, because its process handles them."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -89,8 +90,8 @@ class _EmbeddedServer(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
-    """A block in which other processes of this user can ask the service, which has the store in `folder` open. Raises
-    StoreError if there can be no socket."""
+    """Accept requests of other processes of this user inside the block, for a service that has the store in `folder`
+    open. Raise StoreError if the socket cannot be created."""
     path, local = folder / SOCKET, Local(service)
     sock = _bound(path)
     config = uvicorn.Config(
@@ -102,25 +103,25 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
     try:
         yield local
     finally:
-        # While the store is locked: the next one makes a socket of its own.
+        # While the store is locked, so that this does not remove the socket of the next process.
         path.unlink(missing_ok=True)
         server.should_exit = True
         await serving
 
 
 def _bound(path: Path) -> socket.socket:
-    """A socket at a path that this user alone can reach; one that an ended process left there is replaced."""
+    """Return a socket at a path that only this user can access. Replace a socket of an ended process."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # First in a folder that no other user can enter, since a socket has no mode before it is bound.
+        # Bind in a folder that other users cannot enter, because the mode can only be set after that.
         with TemporaryDirectory(prefix=".", dir=path.parent) as private:
-            made = os.path.join(private, "s")
-            sock.bind(made)
-            os.chmod(made, 0o600)
+            bound = os.path.join(private, "s")
+            sock.bind(bound)
+            os.chmod(bound, 0o600)
             sock.listen(128)
-            os.replace(made, path)
+            os.replace(bound, path)
     except OSError as error:
         sock.close()
         why = "its path is too long; choose a shorter one" if "too long" in str(error) else error.strerror or error
-        raise StoreError("store.unwritable", f"no socket can be made in the store {path.parent}: {why}") from error
+        raise StoreError("store.unwritable", f"cannot create a socket in the store {path.parent}: {why}") from error
     return sock

@@ -1,4 +1,4 @@
-"""Making spaces, and bringing those that are there up to date, before they are served."""
+"""Creation of spaces, and the update of existing spaces before they are served."""
 
 from __future__ import annotations
 
@@ -39,57 +39,57 @@ from practicum.store.spaces import UnknownSpace, require_space_name
 
 
 class SpaceMaker:
-    """Makes the spaces of a service. `model` is what it learns with, and `small` whether a small model answers. It
-    may be used in any thread."""
+    """Creates the spaces of a service. `model` is the model that learns. `small`: a small model answers. Thread
+    safe."""
 
     def __init__(self, database: Database, settings: ServiceSettings, model: str, small: bool, parts: Parts) -> None:
         self._database, self._settings, self._model, self._small, self._parts = database, settings, model, small, parts
         self.warnings: list[str] = []
-        """What the operator should know."""
-        self.made: list[str] = []
-        """The spaces that were made."""
+        """Warnings for the operator."""
+        self.created: list[str] = []
+        """Names of the created spaces."""
 
     def make(self, name: str, context: str | None = None, unfinished: Collection[str] = ()) -> None:
-        """Make a space that starts from a `context`, if there is none of this name yet. In those with an `unfinished`
-        removal of a user's data nothing needs to be learned."""
+        """Create a space that starts from a `context`, or update the existing space of this name. If its name is in
+        `unfinished` (a deletion of user data is unfinished), a failed update is only a warning."""
         require_space_name(name, UnknownSpace)
         with self._database.backend.alone(f"making space {name}"):
             if (id := self._database.live(name)) is None:
                 self._create_space(name, context)
-                self.made.append(name)
+                self.created.append(name)
                 return
         if context is not None or self._settings.settings:
-            self.warnings.append(f"space {name} is there already: --context and --set change nothing of it")
+            self.warnings.append(f"space {name} exists already: --context and --set have no effect on it")
         try:
             with self._database.store(name, id).leased() as store:
                 self._bring_up_to_date(name, store)
         except RunBusy:
-            # Another node learns, and has done this.
+            # Another node holds the lease to learn, and has updated the space.
             if not self._database.shared:
                 raise
         except StoreError as error:
             if name not in unfinished:
                 raise
-            # It is served as it is, and learns nothing, until the removal can be finished.
-            self.warnings.append(f"space {name} does not learn yet: {error}")
+            # Until the deletion can be finished, the space is served unchanged and does not learn.
+            self.warnings.append(f"space {name} does not learn until user data is deleted: {error}")
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
-        """Let a space that was made before be served. Its agent, models and settings stay its own."""
+        """Prepare an existing space for this service. It keeps its agent, models and settings."""
         settings, (config, _) = self._settings, read_config(store)
         if not (own := is_own(store, config)):
             self.warnings.append(
-                f"space {name} was made by another installation, so what it learned is shown as a stranger's: give all "
+                f"space {name} was created by another installation, so its entries are shown as untrusted: give all "
                 f"nodes the same key (the folder {home()})"
             )
         if settings.method is not None and config.method != settings.method:
             raise UsageError(
                 "method.mismatch",
-                f"space {name} learns by {config.method}, not by {settings.method}: leave out --method, or serve "
+                f"space {name} learns with method {config.method}, not {settings.method}: leave out --method, or pass "
                 "another --space",
             )
         if own and settings.review not in (None, config.review):
             update_run(store, **config_columns(config.model_copy(update={"review": settings.review})))
-        # A command that looks at a run with this process's service leaves it as it is: its last version is live.
+        # A command that only reads a run does not name a live version; then the last version is live.
         if (settings.upstream or settings.learn) and LIVE not in read_names(store):
             name_version(store, LIVE)
 
@@ -108,12 +108,12 @@ class SpaceMaker:
                     config, _ = read_config(store)
                     own = is_own(store, config)
                 if own and settings.method is None and config.method != "none":
-                    kept = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
-                    values |= {name: getattr(config, name) for name in kept if getattr(config, name)}
+                    inherited = ("method", "settings", "profile", "sections", "instructions", "embedder", "scorer")
+                    values |= {name: getattr(config, name) for name in inherited if getattr(config, name)}
         if not methods.is_own(values["method"]):
             raise UsageError(
                 "method.unsuitable",
-                f"method {values['method']!r} cannot serve: choose one that practicum bench methods lists",
+                f"method {values['method']!r} cannot serve: choose a method that practicum bench methods lists",
             )
         config = config_from({**values, "model": self._model or None, "review": settings.review or "foreign"})
         seed = load_context(context) if context is not None else None
@@ -124,12 +124,12 @@ class SpaceMaker:
         with self._database.create(name) as store:
             begin(store, config, Splits(), seed, "done", waiting)
             name_version(store, LIVE)
-            # Kept, so that the space opens quickly ever after.
+            # Store the vectors, so that the space opens quickly.
             vectors = Vectors(run_embedder(config, self._parts), store)
             asyncio.run(vectors.ready(entry.embedded_text for entry in seed))
 
     def remove_old_folders(self) -> None:
-        """Remove the folders of this node for spaces that other nodes deleted."""
+        """Delete this node's folders of spaces that other nodes deleted."""
         live = {row.space for row in self._database.rows(select(schema.spaces.c.space))}
         for folder in (self._settings.folder / "spaces").glob("*.*"):
             if folder.suffix.removeprefix(".") not in live:

@@ -1,7 +1,7 @@
-"""The server of the Model Context Protocol: the operations as tools, and the playbook as resources.
+"""Server of the Model Context Protocol: operations as tools, and the playbook as resources.
 
-It is the `Server` of the `mcp` package. Its `MCPServer` lists the same tools to every caller, words its own errors, and
-sets up the log of the process; here the tools follow from the roles, and errors have the codes of every other face.
+It is the `Server` of the `mcp` package, not its `MCPServer`, which lists the same tools to every caller, has its own
+error texts, and configures the log of the process. Here, roles determine the tools, and errors have practicum's codes.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from practicum.serve.operations import OPERATIONS
 from practicum.serve.tools import PLAYBOOK, TEMPLATES, allowed, listing, resource_listing
 
 PAGE = 200
-"""Entries of the playbook that are read at a time."""
+"""Number of entries of the playbook that are read at a time."""
 
 MOST_ENTRIES = 2_000
-"""Entries of the playbook that the resource has at most."""
+"""Largest number of entries in the resource of the playbook."""
 
 AGENT = "this agent"
-"""Who calls, in refusals."""
+"""Name of the caller in refusals."""
 
 
 class ToolCaller(Protocol):
-    """Who calls tools, in some roles."""
+    """Caller of tools, with some roles."""
 
     @property
     def roles(self) -> Collection[str]:
-        """What the caller may do."""
+        """Roles of the caller."""
 
-    async def perform(self, operation: Operation, given: Mapping[str, Any]) -> Answer:
-        """The answer of an operation. Raises PracticumError."""
+    async def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
+        """Run an operation, and return its answer. Raise PracticumError if it fails."""
 
 
 def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
-    """The server. `caller_of` finds out who calls, by the context of a request."""
+    """Return the server. `caller_of` returns the caller for the context of a request."""
 
     async def list_tools(ctx: Any, params: object) -> ListToolsResult:
         tools = allowed(caller_of(ctx).roles)
@@ -69,14 +69,14 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
     async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
         if (operation := OPERATIONS.get(params.name)) is None:
             names = ", ".join(OPERATIONS)
-            raise _refusal("request.malformed", f"there is no tool {params.name!r:.80}: there are {names}")
-        # What a model gives as null it leaves out.
-        given = {name: value for name, value in (params.arguments or {}).items() if value is not None}
+            raise _refusal("request.malformed", f"no tool named {params.name!r:.80}: choose from {names}")
+        # Models pass null for arguments that they leave out.
+        arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
         try:
             caller = caller_of(ctx)
-            # The caller may have fewer roles than its key.
+            # The caller may have fewer roles than the key.
             require_role(caller.roles, operation.role, f"the tool {operation.name}", AGENT)
-            answer = await caller.perform(operation, given)
+            answer = await caller.perform(operation, arguments)
             text, content, wrong = answer.as_text(), answer.as_json(), False
         except PracticumError as error:
             text, content, wrong = str(error), {"error": error.body()}, True
@@ -96,11 +96,11 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
     async def read_resource(ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri, caller = str(params.uri), caller_of(ctx)
         if uri != PLAYBOOK and not uri.startswith(f"{PLAYBOOK}/"):
-            raise _refusal("request.malformed", f"there is no resource {uri!r:.200}: {PLAYBOOK} is one")
+            raise _refusal("request.malformed", f"unknown resource {uri!r:.200}: {PLAYBOOK} exists")
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
-    # No tool takes values from headers, so none are compared with its schema.
+    # No tool takes arguments from headers, so none need to be compared with its schema.
     return Server(
         NAME, version=VERSION, instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,
@@ -109,17 +109,17 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
 
 
 def _refusal(code: str, message: str) -> MCPError:
-    """An error of the protocol, with its code in `data`."""
+    """Return an error of the protocol, with practicum's code in `data`."""
     return MCPError(INVALID_PARAMS, message, error_body(code, message))
 
 
 # The playbook as a resource
 
 
-async def _page(caller: ToolCaller, **given: Any) -> PlaybookPage:
+async def _page(caller: ToolCaller, **arguments: Any) -> PlaybookPage:
     try:
         require_role(caller.roles, "ask", PLAYBOOK, AGENT)
-        answer = await caller.perform(OPERATIONS["playbook"], given)
+        answer = await caller.perform(OPERATIONS["playbook"], arguments)
     except PracticumError as error:
         raise MCPError(INVALID_PARAMS, str(error), error.body()) from error
     assert isinstance(answer, PlaybookPage)
@@ -127,7 +127,7 @@ async def _page(caller: ToolCaller, **given: Any) -> PlaybookPage:
 
 
 async def _playbook(caller: ToolCaller, section: str) -> str:
-    """The playbook, or a section of it, as markdown."""
+    """Return the playbook, or a section of it, as markdown."""
     page = await _page(caller, section=section, limit=PAGE)
     if section and section not in page.sections:
         raise MCPError(INVALID_PARAMS, f"the playbook has no section {section!r:.200}")

@@ -1,7 +1,7 @@
-"""Agents at /mcp, over streamable HTTP: each request is answered by itself, with JSON.
+"""Agents at /mcp, over streamable HTTP: each request gets one answer, as JSON.
 
-The session of a client is a name alone, which pins the version that it sees; nothing is kept of it. What is too much is
-refused before it is read, so that agents cannot take the processor from the requests that pass through.
+The session of a client is only a name, which determines the version that it sees; no state is stored. Excess requests
+are refused before they are read, so that agents take little processor time from proxied requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from practicum.serve.api import MOST_BODY, Asked, Operation, perform
 from practicum.serve.call import ServedCall
 
 MOST_SENT, SECONDS = 100, 2
-"""Requests that each key may send to /mcp in so many seconds. One takes 3 to 4 ms of the processor."""
+"""Rate limit of a key at /mcp: number of requests, and interval (s). A request takes 3 to 4 ms of processor time."""
 
 _ASKED = "practicum.asked"
 
 
 @dataclass(frozen=True)
-class Inside:
-    """A caller whose service is in this process."""
+class LocalCaller:
+    """Caller of a service in this process."""
 
     asked: Asked
 
@@ -35,12 +35,12 @@ class Inside:
     def roles(self) -> Collection[str]:
         return self.asked.grant.roles
 
-    async def perform(self, operation: Operation, given: Mapping[str, Any]) -> Answer:
-        return await perform(operation, self.asked, given)
+    async def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
+        return await perform(operation, self.asked, arguments)
 
 
 class Agents:
-    """What answers agents. Use `running` around it. It is loaded when the first one asks, which takes half a second."""
+    """Handler of requests of agents. Use it inside `running`. The first request loads it, which takes half a second."""
 
     def __init__(self) -> None:
         self._sent = Rates()
@@ -50,7 +50,7 @@ class Agents:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """A block in which requests are answered."""
+        """Handle requests inside the block."""
         try:
             yield
         finally:
@@ -59,13 +59,13 @@ class Agents:
                 await self._serving
 
     async def _started(self) -> Any:
-        """What reads and answers requests, by the protocol."""
+        """Return the protocol's session manager. Start it if needed."""
         async with self._loading:
             if self._manager is None:
                 manager, began = await asyncio.to_thread(_load), asyncio.Event()
 
                 async def serve() -> None:
-                    # In a task of its own: whatever fails in there ends no other request.
+                    # In a separate task, so that a failure in it does not cancel the current request.
                     async with manager.run():
                         began.set()
                         await self._ends.wait()
@@ -76,22 +76,24 @@ class Agents:
         return self._manager
 
     async def answer(self, call: ServedCall, asked: Asked) -> None:
-        """Answer a request. Raises RequestRefused, or TooMany."""
+        """Answer a request. Raise RequestRefused or TooMany if it is refused."""
         counts = asked.service.counts
         counts["mcp_requests"] += 1
-        limit = f"too many requests to /mcp of {asked.grant.name}"
+        limit = f"too many requests to /mcp with the key {asked.grant.name}"
         self._sent.take(asked.grant.digest, MOST_SENT, limit, SECONDS)
         if call.method == "DELETE":
-            # The end of a session, of which nothing is kept.
+            # The client ends its session; no state needs to be deleted.
             await call.begin(204, [])
             await call.write(b"")
             return
         if call.method != "POST":
             raise RequestRefused(
-                "request.wrong_verb", "agents POST to /mcp, and nothing is sent unasked", (b"allow", b"POST, DELETE")
+                "request.wrong_verb",
+                "/mcp supports only POST and DELETE; the server sends no streams",
+                (b"allow", b"POST, DELETE"),
             )
         body: bytes | None = await call.body(MOST_BODY)
-        # The first request of a client, which then repeats the name; newer protocols know no sessions.
+        # The first request of a client gets a session id, which later requests repeat; newer protocols have none.
         first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))
 
         async def receive() -> MutableMapping[str, Any]:
@@ -118,5 +120,5 @@ def _load() -> Any:
 
     from practicum.serve.mcp import make_server
 
-    server = make_server(lambda ctx: Inside(ctx.request.scope[_ASKED]))
+    server = make_server(lambda ctx: LocalCaller(ctx.request.scope[_ASKED]))
     return StreamableHTTPSessionManager(server, json_response=True, stateless=True)

@@ -1,10 +1,10 @@
-"""The opening of a connection over standard input: the first requests of a client, answered before the SDK is loaded.
+"""First requests of a client over standard input, answered before the SDK of the protocol is loaded.
 
-Clients such as Claude Code and Codex list the tools at their start and wait briefly for the answer; loading the SDK of
-the protocol takes longer, and opening the store much longer. So `initialize`, `server/discover`, `ping` and the lists
-of tools and resources are answered here as the SDK answers them (a test compares the two). The sections of the playbook
-are not known then: the client is notified of them later. The first message of another kind, and all after it, go to the
-SDK, which is given `initialize` again.
+Clients such as Claude Code and Codex list the tools when they start, and wait for the answer only briefly. Loading the
+SDK takes longer, and opening the store much longer. So this module answers `initialize`, `server/discover`, `ping` and
+the lists of tools and resources exactly as the SDK does (a test compares them). The sections of the playbook are not
+known yet: the client is notified of them later. The first other message and all messages after it go to the SDK, which
+gets `initialize` again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from importlib.metadata import version
 from typing import Any
 
 NAME, VERSION = "practicum", version("practicum")
-"""The server as clients see it."""
+"""Name and version of the server."""
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Versions of the protocol that begin with `initialize`. The answers to them are the same."""
+"""Versions of the protocol that begin with `initialize`. Their answers are the same."""
 
 STATELESS = "2026-07-28"
-"""The version of the protocol without `initialize`, in which each request says who sends it."""
+"""Version of the protocol without `initialize`, in which each request names its client."""
 
 INSTRUCTIONS = """\
 practicum is your memory across sessions: corrections, notes and a playbook of what worked here. Use it without being
@@ -46,19 +46,19 @@ _STAMP = {f"{_META}serverInfo": _SERVER}
 
 
 class Opening:
-    """Answers the first messages of a client whose agent has these roles."""
+    """Handler of the first messages of a client whose agent has these roles."""
 
     def __init__(self, roles: Collection[str]) -> None:
         self._roles = roles
         self._lists: dict[str, dict[str, Any]] = {}
         self.handshake: list[bytes] = []
-        """The messages that were answered here and that the SDK has to be given again."""
+        """Answered messages that must be replayed to the SDK."""
         self.answered: list[int | str] = []
-        """The ids of those among them that have an answer."""
+        """Ids of the messages in `handshake` that were answered."""
 
     def answer(self, line: bytes) -> dict[str, Any] | None:
-        """The answer to a message, which is empty for a notification. None if the message takes the SDK: it is of
-        another kind, or not valid."""
+        """Return the answer to a message; it is empty for a notification. None if the SDK must handle the message: it
+        is of another kind, or invalid."""
         try:
             message = json.loads(line)
             method, id = message["method"], message.get("id")
@@ -106,9 +106,9 @@ class Opening:
         }  # fmt: skip
 
     def lists(self) -> dict[str, dict[str, Any]]:
-        """What the agent may use, by the method that lists it."""
+        """Return the lists of tools and resources of the agent, by method."""
         if not self._lists:
-            # Its pydantic takes as long as all that `initialize` needs.
+            # Imported here, because its pydantic takes as long to load as everything that `initialize` needs.
             from practicum.serve.access import includes
             from practicum.serve.tools import TEMPLATES, allowed, listing, resource_listing
 
@@ -126,6 +126,6 @@ def _is_client(client: Any) -> bool:
 
 
 def _is_stateless(meta: Mapping[str, Any]) -> bool:
-    """Whether a request has all that the stateless version of the protocol demands."""
+    """Return whether a request has all fields that the stateless version of the protocol requires."""
     capable = isinstance(meta[f"{_META}clientCapabilities"], dict)
     return capable and meta[f"{_META}protocolVersion"] == STATELESS and _is_client(meta[f"{_META}clientInfo"])

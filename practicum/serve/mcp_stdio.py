@@ -1,6 +1,6 @@
-"""The memory of one agent, over standard input and output: what `practicum mcp` runs.
+"""Memory of one agent over standard input and output, for `practicum mcp`.
 
-Clients start without a server that answers late, so `mcp_opening` answers their first requests, and everything heavy is
+Clients ignore a server that answers late, so `mcp_opening` answers their first requests, and heavy packages are
 loaded after that.
 """
 
@@ -21,17 +21,17 @@ from practicum.serve.mcp_opening import Opening
 from practicum.serve.transport import Transport
 
 MOST_LINE = 2**20
-"""Bytes of the largest message of an agent, as over HTTP."""
+"""Largest size (bytes) of a message of an agent, the same as over HTTP."""
 
 _TOO_LONG = f"a message has more than {MOST_LINE:,} bytes"
 TOO_LONG = {"code": -32600, "message": _TOO_LONG, "data": error_body("request.too_large", _TOO_LONG)}
 NO_JSON = {"code": -32700, "message": "a message is not JSON", "data": error_body("request.malformed", "no JSON")}
-"""The errors of JSON-RPC for a message that is not read."""
+"""JSON-RPC errors for messages that cannot be read."""
 
 
 def run(transport: Transport, failed: Callable[[PracticumError], object]) -> None:
-    """Answer the agent at standard input and output until it closes them, or a signal comes. `failed` is called when
-    the store cannot be opened; calls of tools try again, and answer with the error."""
+    """Answer the agent at standard input and output until it closes them, or until a signal. `failed` is called if the
+    store cannot be opened; calls of tools try again, and answer with the error."""
     lines.set_up(as_json=False)
     asyncio.run(_run(transport, failed))
 
@@ -43,7 +43,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
         loop.add_signal_handler(number, _stop, stopped, number)
     code = 0
     try:
-        # Its end waits for a store that is being opened, and raises why it cannot be.
+        # Leaving the block waits for a store that is being opened, and raises the error if that fails.
         async with transport:
             speaking = asyncio.create_task(_speak(transport, Wire.claimed(), failed))
             ends: set[asyncio.Future[Any]] = {speaking, stopped}
@@ -54,7 +54,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
     except PracticumError as error:
         failed(error)
         code = error.exit_code
-    # A thread waits for standard input, which nothing ends but the agent or this.
+    # Exit at once, because a thread is blocked by standard input until the agent closes it.
     sys.stderr.flush()
     os._exit(128 + stopped.result() if stopped.done() else code)
 
@@ -65,32 +65,32 @@ def _stop(stopped: asyncio.Future[int], number: int) -> None:
 
 
 class Wire:
-    """Standard input and output as lines, in the form that the SDK's `stdio_server` takes."""
+    """Standard input and output as lines, with the interface that the SDK's `stdio_server` expects."""
 
-    def __init__(self, given: BinaryIO, taken: BinaryIO) -> None:
-        self._given, self._taken = given, taken
-        self._again: list[bytes] = []
+    def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
+        self._source, self._sink = source, sink
+        self._replayed: list[bytes] = []
         self._answered: list[Any] = []
 
     @classmethod
     def claimed(cls) -> Self:
-        """The wire of this process. What anything else reads from standard input is empty, and what it prints on
-        standard output goes to standard error."""
-        given, taken = os.dup(0), os.dup(1)
+        """Take over standard input and output. After that, other code in this process reads an empty standard input,
+        and its standard output goes to standard error."""
+        source, sink = os.dup(0), os.dup(1)
         with open(os.devnull, "rb") as empty:
             os.dup2(empty.fileno(), 0)
         os.dup2(2, 1)
-        return cls(os.fdopen(given, "rb", closefd=False), os.fdopen(taken, "wb", closefd=False))
+        return cls(os.fdopen(source, "rb", closefd=False), os.fdopen(sink, "wb", closefd=False))
 
     def replay(self, lines: Sequence[bytes], answered: Sequence[Any]) -> None:
-        """Give these lines before those that come, and drop the first answer to each of these ids."""
-        self._again, self._answered = [*lines], [*answered]
+        """Return these lines from `read` first, and drop the first answer to each of these ids."""
+        self._replayed, self._answered = [*lines], [*answered]
 
     async def read(self) -> bytes:
-        """The next line; empty at the end. One that is too long, or no JSON, is answered with an error, and left
-        out."""
-        if self._again:
-            return self._again.pop(0)
+        """Return the next line; empty at the end of input. A line that is too long or not JSON is answered with an
+        error and skipped."""
+        if self._replayed:
+            return self._replayed.pop(0)
         while True:
             line, whole = await asyncio.to_thread(self._line)
             if whole and (not line.strip() or _is_json(line)):
@@ -99,10 +99,11 @@ class Wire:
             await asyncio.to_thread(self._send, json.dumps(error).encode() + b"\n")
 
     def _line(self) -> tuple[bytes, bool]:
-        """The next line, and whether it is no longer than MOST_LINE; of a longer one only its end is kept."""
-        line, whole = self._given.readline(MOST_LINE), True
+        """Return the next line, and whether it has at most MOST_LINE bytes. Of a longer line, only its end is
+        returned."""
+        line, whole = self._source.readline(MOST_LINE), True
         while len(line) == MOST_LINE and not line.endswith(b"\n"):
-            line, whole = self._given.readline(MOST_LINE), False
+            line, whole = self._source.readline(MOST_LINE), False
         return line, whole
 
     def __aiter__(self) -> Self:
@@ -114,18 +115,18 @@ class Wire:
         return line.decode(errors="replace")
 
     async def write(self, text: str) -> None:
-        """Send a line."""
+        """Send a line, unless it answers a replayed message."""
         if self._answered and (id := json.loads(text).get("id")) in self._answered:
             self._answered.remove(id)
             return
         await asyncio.to_thread(self._send, text.encode())
 
     def _send(self, line: bytes) -> None:
-        self._taken.write(line)
-        self._taken.flush()
+        self._sink.write(line)
+        self._sink.flush()
 
     async def flush(self) -> None:
-        """Each line is sent at once."""
+        """Do nothing, because each line is sent at once."""
 
 
 def _is_json(line: bytes) -> bool:
@@ -146,7 +147,7 @@ async def _speak(transport: Transport, wire: Wire, failed: Callable[[PracticumEr
             if answer:
                 await wire.write(json.dumps(answer, ensure_ascii=False) + "\n")
             if loading is None:
-                # After the first answer, and after the tools are known: it takes the processor from both.
+                # After the first answer and the lists of tools, because loading takes processor time from both.
                 opening.lists()
                 loading = asyncio.create_task(asyncio.to_thread(import_module, "practicum.serve.mcp"))
                 reaching = asyncio.create_task(_reach(loading, transport, opening, wire, failed))
@@ -155,10 +156,10 @@ async def _speak(transport: Transport, wire: Wire, failed: Callable[[PracticumEr
                 await _serve((await loading).make_server(lambda ctx: transport), wire)
                 return
         if reaching is None:
-            # Nothing was asked, as by a person who tries the command: say whether it would work.
+            # The input was empty, for example when a person tries the command: report whether the store can be opened.
             await transport.reach()
     except* (BrokenPipeError, ConnectionResetError):
-        # The agent is gone, and nobody reads this answer.
+        # The agent has disconnected, and no client reads this answer.
         pass
     finally:
         if reaching is not None:
@@ -172,12 +173,12 @@ async def _reach(
     wire: Wire,
     failed: Callable[[PracticumError], object],
 ) -> None:
-    """Open the store after the SDK is loaded, and notify the client if there are resources that were not listed. The
-    next call of a tool tries again what failed."""
+    """Open the store after the SDK is loaded, and notify the client if there are unlisted resources. If this fails, the
+    next call of a tool tries again."""
     await loading
     try:
         await transport.reach()
-        # From now on the SDK lists them, with the sections of the playbook.
+        # Now the SDK lists the resources, with the sections of the playbook.
         del opening.lists()["resources/list"]
         if opening.handshake and await _has_sections(transport):
             await wire.write('{"jsonrpc": "2.0", "method": "notifications/resources/list_changed"}\n')
@@ -186,7 +187,7 @@ async def _reach(
 
 
 async def _has_sections(transport: Transport) -> bool:
-    """Whether there are resources that were not listed yet: the sections of a playbook."""
+    """Return whether there are resources that were not listed yet: sections of the playbook."""
     from practicum.serve.answers import PlaybookPage
     from practicum.serve.operations import OPERATIONS
 

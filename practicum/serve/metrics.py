@@ -1,7 +1,7 @@
-"""What the service measures, as Prometheus reads it.
+"""Metrics of the service, for Prometheus.
 
-Requests are counted when they end. All else is read when somebody asks: from the counts of the service, from the spaces
-that are open, and from the database.
+Requests are counted when they end. All other values are read on demand: from the counters of the service, from open
+spaces, and from the database.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from practicum.store import schema
 from practicum.store.reviews import PENDING
 
 AT_ONCE = 1_000
-"""Rows that are asked for by their keys in one query, at most."""
+"""Largest number of keys of rows in one query."""
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds of whole requests, as bounds of the histogram."""
+"""Bounds (s) of the histogram of request durations."""
 
 ADDED = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
-"""Seconds that practicum adds, as bounds of the histogram."""
+"""Bounds (s) of the histogram of the time that practicum adds."""
 
 Value = tuple[tuple[str, ...], float]
-"""The labels of a value, and the value."""
+"""Labels and number of a value."""
 
 
 class Metrics(Collector):
-    """The metrics of a service."""
+    """Collector of the metrics of a service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -55,21 +55,21 @@ class Metrics(Collector):
         return Histogram(metric.prometheus, metric.about, metric.labels, buckets=bounds, registry=self.registry)
 
     def count(self, route: str, status: int, seconds: float, added: float | None) -> None:
-        """Count a request that ended; `added` is None if it was none to a model."""
+        """Count a request that ended. `added` is None if it was not sent to a model."""
         self._ended[route, status] += 1
-        if (known := self._times.get(route)) is None:
-            known = self._times[route] = self._seconds.labels(route)
-        known.observe(seconds)
+        if (histogram := self._times.get(route)) is None:
+            histogram = self._times[route] = self._seconds.labels(route)
+        histogram.observe(seconds)
         if added is not None:
             self._added.labels(route).observe(added)
 
     def text(self) -> bytes:
-        """All values, in the format of Prometheus; it may be called in any thread. While the database cannot be read,
-        those that are in it are missing."""
+        """Return all metrics in the format of Prometheus. Thread safe. Metrics from the database are missing while it
+        cannot be read."""
         return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
-        # Without this, making the registry would read the database.
+        # Otherwise, the registration would read the database.
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -92,7 +92,7 @@ class Metrics(Collector):
         yield scores
 
     def _counts(self, metric: MetricKind) -> Iterable[Value]:
-        """The values of a counter, each with its labels."""
+        """Return the values of a counter, each with its labels."""
         service, writer = self._service, self._service.database.writer
         match metric.field:
             case "requests":
@@ -104,10 +104,10 @@ class Metrics(Collector):
         return [((), service.counts[metric.field])]
 
     def _gauges(self, spaces: list[ServedSpace]) -> dict[str, list[Value]]:
-        """The values of gauges by name, each with its labels. What is in the database is missing while that cannot be
-        read."""
+        """Return the values of gauges by name, each with its labels. Gauges from the database are missing while it
+        cannot be read."""
         service = self._service
-        found: dict[str, list[Value]] = {
+        values: dict[str, list[Value]] = {
             "unwritten_rows": [((), service.database.writer.unwritten)],
             "open_spaces": [((), len(spaces))],
             "open_spaces_bytes": [((), 1e6 * sum(space.megabytes for space in spaces))],
@@ -118,19 +118,19 @@ class Metrics(Collector):
         with suppress(StoreError):
             waiting, spent = self._waiting(spaces), service.learner.spent_today(spaces)
             costs = {space.name: spent.get(space.id, Spent(0, 0.0)) for space in spaces}
-            found |= {
+            values |= {
                 "corrections_waiting": [((space.name,), waiting[space.id]) for space in spaces],
                 "learning_calls_today": [((name,), cost.calls) for name, cost in costs.items()],
                 "learning_usd_today": [((name,), cost.usd) for name, cost in costs.items()],
             }
-        return found
+        return values
 
     def _waiting(self, spaces: list[ServedSpace]) -> Counter[str]:
-        """The corrections and notes that wait for review, by the identity of their space."""
-        t, found, database = schema.reviews, Counter[str](), self._service.database
+        """Return the number of corrections and notes that wait for review, by identity of the space."""
+        t, counts, database = schema.reviews, Counter[str](), self._service.database
         for start in range(0, len(spaces), AT_ONCE):
             some = [space.id for space in spaces[start : start + AT_ONCE]]
             waiting = database.of_spaces(t, some, (func.count(),)).group_by(t.c.space)
             waiting = waiting.where(t.c.state == PENDING, t.c.id.startswith(LETTER))
-            found.update(dict(map(tuple, database.rows(waiting))))
-        return found
+            counts.update(dict(map(tuple, database.rows(waiting))))
+        return counts

@@ -1,4 +1,4 @@
-"""The spaces that a service has open, by name: opened by the first request, and closed when nobody needs them."""
+"""Open spaces of a service, by name. The first request opens a space; an unused space is closed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from practicum.store.database import Database
 from practicum.store.spaces import UnknownSpace, require_space_name, unknown
 
 IN_USE = 1.0
-"""Seconds since a request for a space within which it stays open, since the request may still use it."""
+"""Time (s) after a request for a space during which the space stays open, because the request may still use it."""
 
 ENDED = 5_000
-"""Spaces that have ended whose names are remembered."""
+"""Number of closed or deleted spaces whose names are remembered."""
 
 
 class OpenSpaces(dict[str, ServedSpace]):
-    """The open spaces by name. `prepare` makes a space that was just opened ready for requests."""
+    """Open spaces by name. `prepare` prepares a space that was just opened for requests."""
 
     def __init__(self, database: Database, parts: Parts, prepare: Callable[[ServedSpace], Awaitable[None]]) -> None:
         super().__init__()
@@ -33,17 +33,17 @@ class OpenSpaces(dict[str, ServedSpace]):
         self._slots = asyncio.Semaphore(2)
         self._opening: dict[str, asyncio.Task[ServedSpace]] = {}
         self.unfinished: dict[str, Unfinished] = {}
-        """Removals of users' data that failed, by space. A space that may show what was learned from the user is
-        closed."""
+        """Failed deletions of user data, by space. A space is closed if it may show text that was learned from the
+        user."""
         self._deleting = set[str]()
-        """The names of spaces that are being deleted."""
+        """Names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """What `endings` was when a space of a name had ended."""
+        """Value of `endings` when the last space of a name ended."""
         self.endings = 0
-        """Counts the ends of spaces."""
+        """Number of spaces that have ended."""
 
     async def opened(self, name: str) -> ServedSpace:
-        """A space, opened if it is not yet. Raises UnknownSpace if there is none of this name."""
+        """Return a space. Open it if needed. Raise UnknownSpace if no space has this name."""
         if name in self._deleting:
             raise unknown(name)
         if name in self.unfinished and self.unfinished[name].shows:
@@ -60,11 +60,11 @@ class OpenSpaces(dict[str, ServedSpace]):
     async def _open(self, name: str) -> ServedSpace:
         if (id := await asyncio.to_thread(self._database.live, name)) is None:
             raise unknown(name)
-        # A few at a time: more would hold up each other, and the requests of spaces that are open.
+        # Open few spaces at a time: more would delay each other and the requests of open spaces.
         async with self._slots:
             space = await asyncio.to_thread(ServedSpace.open, self._database.store(name, id), self._parts)
         await self._prepare(space)
-        # Another node may have deleted it meanwhile.
+        # Another node may have deleted the space while it was opened.
         if name in self._deleting or not await asyncio.to_thread(self.is_live, space):
             await space.close()
             raise unknown(name)
@@ -72,7 +72,7 @@ class OpenSpaces(dict[str, ServedSpace]):
         return space
 
     async def close(self) -> None:
-        """Close all spaces, for the end of the service."""
+        """Close all spaces at the end of the service."""
         opening = [*self._opening.values()]
         for task in opening:
             task.cancel()
@@ -81,19 +81,19 @@ class OpenSpaces(dict[str, ServedSpace]):
             await space.close()
 
     def is_live(self, space: ServedSpace) -> bool:
-        """Whether an open space is still there; it may be called in any thread."""
+        """Return whether an open space still exists. Thread safe."""
         t = schema.spaces
         return bool(self._database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
 
     def require_since(self, name: str, endings: int) -> None:
-        """Raises UnknownSpace if a space of this name was deleted since there were so many `endings`: a request that
-        came before is not about the space that has the name now."""
+        """Raise UnknownSpace if a space of this name was deleted after `endings` spaces had ended. An earlier request
+        is not for the space that has the name now."""
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
     async def current(self, name: str, endings: int, grant: Grant) -> ServedSpace:
-        """The space of a request that came when there were so many `endings`. Raises UnknownSpace if that was deleted
-        since, and Forbidden for a key of an earlier space with this name."""
+        """Return the space of a request that arrived when `endings` spaces had ended. Raise UnknownSpace if the space
+        was deleted since, and Forbidden for a key of an earlier space with this name."""
         self.require_since(name, endings)
         space = await self.opened(name)
         require_key_of(space.id, grant)
@@ -101,34 +101,34 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     @contextmanager
     def deleting(self, name: str) -> Iterator[None]:
-        """A block in which a space is deleted, and cannot be opened."""
+        """Prevent opening of a space inside the block, in which it is deleted."""
         self._deleting.add(name)
         try:
             yield
         finally:
-            # Requests that came meanwhile are not about the next space of this name either.
+            # Requests that arrived during the deletion are not for the next space of this name either.
             self.end(name)
             self._deleting.discard(name)
 
     def end(self, name: str) -> None:
-        """Note that the requests until now are not about the next space of this name."""
+        """Record that the requests so far are not for the next space of this name."""
         self.endings += 1
         self._ended[name] = self.endings
         self._ended.move_to_end(name)
         if len(self._ended) > ENDED:
             self._ended.popitem(last=False)
 
-    def unused(self, memory: float, kept: Collection[str]) -> list[ServedSpace]:
-        """The spaces that are to be closed, and will be opened by the next request: those that were not asked for
-        long, and if all take more than `memory` megabytes, more of those that were not asked for longest. Those with a
-        `kept` name stay."""
-        found = list[ServedSpace]()
+    def unused(self, memory: float, keep: Collection[str]) -> list[ServedSpace]:
+        """Return the spaces to close: spaces that are idle for a long time, and if all spaces take more than `memory`
+        megabytes, more spaces, least recently used first. Spaces named in `keep` stay open. The next request opens a
+        closed space again."""
+        result = list[ServedSpace]()
         over = sum(space.megabytes for space in self.values()) - memory
         for space in sorted(self.values(), key=lambda space: space.used):
             unused = time.monotonic() - space.used
             if unused <= (IN_USE if over > 0 else PINNED):
                 break
-            if space.name not in kept and not space.is_busy:
-                found.append(space)
+            if space.name not in keep and not space.is_busy:
+                result.append(space)
                 over -= space.megabytes
-        return found
+        return result

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the service, made from its operations: for programs that call it, and for tests."""
+"""OpenAPI 3.1 document of the service, generated from its operations: for client programs, and for tests."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from practicum.serve.operations import OPERATIONS
 from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
-"""Of the document: another one if a program that reads it has to change."""
+"""Version of the API; a new one if clients must change."""
 
 ABOUT = """\
-Learning between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and others below /v1
-that ask models, pass through to the upstream: requests get what was learned, and answers the headers
-x-practicum-interaction and x-practicum-version. The operations listed here are the service's own.
+Learning proxy between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and other paths
+below /v1 that call models, pass through to the upstream: the service adds learned context to requests, and adds the
+headers x-practicum-interaction and x-practicum-version to answers. The operations listed here belong to the service.
 
-Without any key, the service answers to its own machine alone. An operation names the role that its key must have; a key
-with the role admin may do everything."""
+If no key is configured, the service only accepts requests from its own machine. Each operation names the role that its
+key needs; a key with the role admin may do everything."""
 
 ERRORS = {
-    "400": "What was sent is wrong.", "401": "There is no key, or it is wrong or has expired.",
-    "403": "The key is not for this.", "404": "There is no such thing, or no such space.",
-    "405": "The method is another one.", "409": "It was changed or decided before, or is busy now.",
+    "400": "The request is invalid.", "401": "The key is missing, wrong or expired.",
+    "403": "The key does not permit this.", "404": "The item or the space does not exist.",
+    "405": "The path does not support this method.", "409": "The item was changed or decided before, or is busy.",
     "413": "The body is too large.", "429": "Too many requests: see Retry-After.",
-    "503": "The database is away: see Retry-After.", "507": "It cannot be written.",
+    "503": "The database is unavailable: see Retry-After.", "507": "The data cannot be written.",
 }  # fmt: skip
 
 SCHEMES = {
@@ -39,36 +39,40 @@ SCHEMES = {
 }
 
 HEADERS = {
-    "x-practicum-space": "The space, for a key that is for all (default: the service's first one).",
-    "x-practicum-session": "The conversation or ticket.",
-    "x-practicum-user": "The end user who speaks: what is said is that user's word.",
+    "x-practicum-space": "Space, if the key is for all spaces (default: the first space of the service).",
+    "x-practicum-session": "Conversation or ticket.",
+    "x-practicum-user": "End user who sends the text: it is recorded as this user's.",
 }
 
 SEEN = {
-    "x-practicum-interaction": "The id of the interaction, to report about.",
-    "x-practicum-version": "The version that was shown.",
+    "x-practicum-interaction": "Id of the interaction, for reports.",
+    "x-practicum-version": "Version that was shown.",
 }
 
 
 def document() -> dict[str, Any]:
-    """The document, as plain values."""
+    """Return the document as plain values."""
     paths: dict[str, dict[str, Any]] = {path: {"post": _passed(path)} for path in PROTOCOLS}
     own: list[type[Answer]] = [answers.Health, answers.Ready, answers.Error]
-    given: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
         *((operation.answer, "serialization") for operation in OPERATIONS.values()),
         *((operation.form, "validation") for operation in OPERATIONS.values()),
         *((answer, "serialization") for answer in own),
     ]
-    _, shared = models_json_schema([*dict.fromkeys(given)], ref_template="#/components/schemas/{model}")
+    _, shared = models_json_schema([*dict.fromkeys(models)], ref_template="#/components/schemas/{model}")
     for operation in OPERATIONS.values():
         paths.setdefault(operation.path, {})[operation.verb.lower()] = _described(operation, shared["$defs"])
     ready = {
-        "200": _answered("It can serve.", _ref("Ready")),
-        "503": _answered("It cannot, and why.", _ref("Ready")),
+        "200": _answered("The service is ready.", _ref("Ready")),
+        "503": _answered("The service is not ready; `status` is the reason.", _ref("Ready")),
     }
-    metrics = _answered("What Prometheus reads.", {"type": "string"}, "text/plain")
+    metrics = _answered("Metrics in the format of Prometheus.", {"type": "string"}, "text/plain")
     paths |= {
-        "/health": {"get": _open("health", {"200": _answered("It is there. A key says more.", _ref("Health"))})},
+        "/health": {
+            "get": _open(
+                "health", {"200": _answered("The service runs. With a key, the answer has its state.", _ref("Health"))}
+            )
+        },
         "/ready": {"get": _open("ready", ready)},
         "/metrics": {"get": {**_open("metrics", {"200": metrics}), "security": _security("ask")}},
     }
@@ -98,13 +102,13 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
 
 
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    """An operation: a form is the query of a GET, and the body otherwise."""
+    """Return the description of an operation: its form is the query of a GET, and the body otherwise."""
     form, whole = operation.form.__name__, ", for all spaces" if operation.whole else ""
     fields = schemas[form]
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": f"{operation.about}\n\nThe role of its key: {operation.role}{whole}.",
+        "description": f"{operation.about}\n\nRequired role of the key: {operation.role}{whole}.",
         "security": _security(operation.role),
         "parameters": [_ref(name, "parameters") for name in HEADERS],
         "responses": {
@@ -124,7 +128,7 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _passed(path: str) -> dict[str, Any]:
-    """A path of a protocol: what is sent and answered is the upstream's to describe."""
+    """Return the description of a path of a protocol. The upstream defines requests and answers."""
     anything: dict[str, Any] = {}
     answered = {
         "description": "The upstream's answer.",
@@ -133,16 +137,16 @@ def _passed(path: str) -> dict[str, Any]:
     }
     return {
         "operationId": PROTOCOLS[path],
-        "description": f"Passes through to {path} of the upstream.\n\nThe role of its key: ask.",
+        "description": f"Passes through to {path} of the upstream.\n\nRequired role of the key: ask.",
         "security": _security("ask"),
         "parameters": [_ref(name, "parameters") for name in HEADERS],
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
-        "responses": {"200": answered, "default": {"description": "An error, of the service or of the upstream."}},
+        "responses": {"200": answered, "default": {"description": "Error of the service or of the upstream."}},
     }
 
 
 def _open(name: str, responses: dict[str, Any]) -> dict[str, Any]:
-    """What takes no key."""
+    """Return the description of a path that needs no key."""
     refused = {status: _ref(status, "responses") for status in ("401", "403", "405", "429")}
     return {"operationId": name, "security": [], "responses": {**refused, **responses}}
 

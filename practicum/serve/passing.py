@@ -1,7 +1,7 @@
-"""What clients may ask the model server with the service's key: to answer, and for the answers that it gave them.
+"""Paths of the model server that clients may use with the service's key: model calls, and responses to the client.
 
-Files, fine-tunes, batches, stored conversations and the like are the key's, not the client's, so their paths pass only
-if the operator names them (`--pass PATH`). A client that sends a key of its own (`--pass-key`) has that key's rights.
+Files, fine-tunes, batches, stored conversations and the like belong to the key, not to the client, so their paths only
+pass if the operator names them (`--pass PATH`). A client that sends its own key (`--pass-key`) has that key's rights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from practicum.core.errors import UsageError
 from practicum.serve.admission import RequestRefused, is_normal
 from practicum.serve.protocols import is_dense
 
-_ASKING = frozenset(
+_MODEL_CALLS = frozenset(
     f"/v1/{path}"
     for path in (
         "chat/completions", "completions", "responses", "responses/input_tokens", "responses/compact", "messages",
@@ -25,38 +25,38 @@ _ASKING = frozenset(
         "audio/translations", "images/generations", "images/edits", "images/variations",
     )
 )  # fmt: skip
-"""Where models are asked (POST)."""
+"""Paths of model calls (POST)."""
 
 _CONTINUING = frozenset({"/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"})
-"""Of these, where a request can go on from what the model server keeps."""
+"""Paths of model calls that may continue data stored by the model server."""
 
 _RESPONSE = re.compile(r"/v1/responses/([A-Za-z0-9_-]+)(?:/(cancel|input_items))?")
 
-_FAMILIES = frozenset(path.split("/")[2] for path in _ASKING if path.count("/") > 2)
+_FAMILIES = frozenset(path.split("/")[2] for path in _MODEL_CALLS if path.count("/") > 2)
 
-_MOST_ODD = 2**20
-"""Bytes of a body that cannot be read and passes all the same, at most."""
+_MOST_UNREADABLE = 2**20
+"""Largest size (bytes) of an unreadable body that may still pass."""
 
-_SIGNS = ("previous_response_id", "conversation", r"\u00")
-"""One of these is in every body that goes on from something: the names, perhaps with escapes."""
+_MARKS = ("previous_response_id", "conversation", r"\u00")
+"""Texts that mark a body that may continue stored data: names of fields, and an escape that such a name may contain."""
 
 
 @dataclass(frozen=True)
 class Passing:
-    """What passes to the model server: `prefixes` are paths of the operator, each with all below it; `all` lets all
-    pass."""
+    """Rules for passing requests to the model server. `prefixes`: paths of the operator, including all paths below.
+    `all`: all requests pass."""
 
     prefixes: tuple[str, ...] = ()
     all: bool = False
 
     def has(self, path: str) -> bool:
-        """Whether the operator lets everything at a path pass."""
+        """Return whether the operator has allowed all requests to a path."""
         return self.all or any(f"{path}/".startswith(f"{prefix}/") for prefix in self.prefixes)
 
     def response(self, method: str, path: str) -> str | None:
-        """The id of the response that a request is about, which must have been made in the space; None if it is about
-        none. Raises RequestRefused (403) if the request does not pass."""
-        if self.has(path) or (method == "POST" and path in _ASKING):
+        """Return the id of the response that a request is about, which must belong to the space. None: it is not about
+        a response. Raise RequestRefused (403) if the request does not pass."""
+        if self.has(path) or (method == "POST" and path in _MODEL_CALLS):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
             return None
@@ -68,24 +68,25 @@ class Passing:
         prefix = "/".join(parts[: 4 if parts[2] in _FAMILIES else 3])
         raise RequestRefused(
             "request.not_passed",
-            f"{method} {path:.200} does not pass to the model server, where it would use the service's key: to "
-            f"let it pass, the operator starts the service with --pass {prefix:.200}"
+            f"{method} {path:.200} does not pass to the model server, because it would use the service's key: to allow "
+            f"it, start the service with --pass {prefix:.200}"
         )  # fmt: skip
 
     def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
-        """The id of the response that a request goes on from, which must have been made in the space (None: it goes on
-        from none), and the body, in which it stands once. Raises RequestRefused for a body that goes on from a stored
+        """Return the id of the response that a request continues, which must belong to the space (None: it continues no
+        response), and the body with at most one such field. Raise RequestRefused if the body continues a stored
         conversation (403), cannot be read (400), or is compressed (415)."""
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):
             raise RequestRefused("request.encoded", f"send the body of {path} without content-encoding")
         if is_dense(body):
-            # In UTF-16 and UTF-32, which some servers read too, there is a NUL beside each of these characters.
+            # In UTF-16 and UTF-32, which some servers accept too, each of these characters has a NUL next to it.
             plain = body.translate(None, b"\0") if b"\0" in body else body
-            if any(sign.encode() in plain for sign in _SIGNS):
+            if any(mark.encode() in plain for mark in _MARKS):
                 raise RequestRefused(
-                    "request.too_large", "the body has too many values to be checked for what it goes on from"
+                    "request.too_large",
+                    "the body has too many values to check whether it continues stored data: send a smaller one",
                 )
             return None, body
         try:
@@ -95,38 +96,38 @@ class Passing:
                 for name in ("previous_response_id", "conversation")
             )
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            if _may_go_on(body):
+            if _may_continue(body):
                 raise RequestRefused("request.malformed", "the body is not a JSON object in UTF-8") from None
-            # The model server says what is wrong with it.
+            # Pass it on: the model server reports the error.
             return None, body
         if conversation is not None and not self.has("/v1/conversations"):
             raise RequestRefused(
                 "request.not_passed",
-                "`conversation` names one that the model server keeps, which may be that of another space: to let "
-                "it pass, the operator starts the service with --pass /v1/conversations"
+                "the body continues a stored `conversation` of the model server, which may belong to another space: to "
+                "allow it, start the service with --pass /v1/conversations"
             )  # fmt: skip
         if not isinstance(previous, str | None):
             raise RequestRefused("request.malformed", "`previous_response_id` must be the id of a response")
         if not fields.keys().isdisjoint(("previous_response_id", "conversation")):
-            # A name that stands twice is read differently by different servers: the one that was checked is sent.
+            # Servers read repeated names differently, so send only the value that was checked.
             body = b"{%s}" % b",".join(msgspec.json.encode(name) + b":" + value for name, value in fields.items())
         return previous, body
 
 
-def _may_go_on(body: bytes) -> bool:
-    """Whether a model server that reads more than JSON in UTF-8, such as UTF-16, could go on from something by a
-    body."""
-    if len(body) > _MOST_ODD:
+def _may_continue(body: bytes) -> bool:
+    """Return whether an unreadable body could continue stored data, for a model server that also accepts other
+    encodings, such as UTF-16."""
+    if len(body) > _MOST_UNREADABLE:
         return True
     text = body.decode(detect_encoding(body), errors="replace")
-    return any(sign in text for sign in _SIGNS)
+    return any(mark in text for mark in _MARKS)
 
 
 def read_prefixes(paths: Iterable[str]) -> tuple[str, ...]:
-    """The prefixes of paths that pass. Raises UsageError for one that is not a path below /v1."""
+    """Return the prefixes of paths that pass. Raise UsageError if a path is not below /v1."""
     for path in paths:
         if not (f"{path}/".startswith("/v1/") and path.isascii() and is_normal(path.encode())):
             raise UsageError(
-                "settings.invalid", f"--pass takes a path of the model server such as /v1/files, and not {path!r:.80}"
+                "settings.invalid", f"--pass needs a path of the model server such as /v1/files, not {path!r:.80}"
             )
     return tuple(dict.fromkeys(paths))

@@ -1,10 +1,10 @@
-"""The three protocols of model servers: what a request asks, where what was learned goes, what a response answers.
+"""Three protocols of model servers: reads requests, inserts learned context into them, and reads answers.
 
-A request is taken apart into the bytes of its values, and put together again from the same bytes: tools, images and
-fields that nobody knows reach the server as the client wrote them. What was learned is joined to the text of two kinds
-of messages. What is the same for all requests follows the system message. What was looked up for a message stands at
-its beginning, in this request and in all later ones of the conversation, so that each prompt continues the one before
-it and a prefix cache keeps serving it.
+A request is parsed into the raw bytes of its values, and written from the same bytes: tools, images and unknown fields
+reach the server as the client wrote them. Learned context goes to two places. The part that is the same for all
+requests follows the system message. The part that was looked up for a user's message is put before its text, in this
+request and in all later requests of the conversation, so that each prompt continues the previous one and a prefix cache
+applies.
 """
 
 from __future__ import annotations
@@ -34,56 +34,56 @@ PROTOCOLS: Mapping[str, Kind] = {
 T = TypeVar("T")
 
 MOST_TEXT = 20_000
-"""Characters of a text that are kept."""
+"""Largest number of characters of a text that is stored."""
 
 MOST_STEPS = 20
-"""Steps of an agent that are kept of a request: the last ones."""
+"""Largest number of steps of an agent that are stored for a request: the last ones."""
 
 SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call")
-"""Items of the protocol `responses` that hold what a tool of the provider returned."""
+"""Types of items of the protocol `responses` that contain results of the provider's tools."""
 
 _MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
-"""Ends of the types of parts that hold what somebody else wrote: results of tools, those of the provider too, and
-documents. Within a text the quote would be escaped."""
+"""Endings of the types of parts that contain text of other authors: results of tools, including the provider's, and
+documents. Within a text, the quote would be escaped."""
 
 MOST_CALLS = 50
-"""Calls of tools that are kept of an answer: the first ones."""
+"""Largest number of tool calls that are stored for an answer: the first ones."""
 
 MOST_NAME = 200
-"""Characters of a name that are kept, such as that of a model. A longer id counts as missing."""
+"""Largest number of characters of a name that are stored, such as of a model. A longer id counts as missing."""
 
-MOST_SAID = 2**20
-"""Characters of an answer that are read, before its thoughts are split off."""
+MOST_ANSWER = 2**20
+"""Largest number of characters of an answer that are read, before its thoughts are separated."""
 
 LONG = 2**16
-"""Characters of an answer from which on it is put together in a thread."""
+"""Number of characters above which an answer is assembled in a thread."""
 
 MOST_TOKENS = 10**9
-"""The largest number of tokens that is believed."""
+"""Largest number of tokens that is plausible."""
 
 MOST_READ = 8 * 2**20
-"""Bytes of the largest request, answer or event that is read, unless the service was started with another bound."""
+"""Largest size (bytes) of a request, answer or event that is parsed, unless the service sets another limit."""
 
 MOST_VALUES = 400_000
-"""Commas, colons and opening brackets of the JSON that is read: an upper bound of its values. Decoding holds up all
-other requests, and takes as long as there are values."""
+"""Largest number of commas, colons and opening brackets in JSON that is parsed: an upper bound of its values. Decoding
+blocks all other requests, for a time proportional to the number of values."""
 
 MOST_ITEMS, MOST_FIELDS = 10_000, 1_000
-"""Messages and fields of the largest request that is read."""
+"""Largest number of messages, and of fields, in a request that is parsed."""
 
 MOST_LINES = 20_000
-"""Lines of the largest event that is read."""
+"""Largest number of lines of an event that is parsed."""
 
 NULL = Raw(b"null")
 LEADING = ("system", "developer")
 
 
 class Unreadable(ValueError):
-    """A body that is not of the protocol. It is passed on as it is, for the server to refuse."""
+    """The body does not follow the protocol. It is passed on unchanged, so that the model server reports the error."""
 
 
 class Oversized(Unreadable):
-    """A body that is too large to be read."""
+    """The body is too large to be parsed."""
 
 
 class _Kind(Struct):
@@ -105,7 +105,7 @@ class _ToolCall(Struct):
 
 
 class _Item(Struct):
-    """A message, or another item of a conversation."""
+    """Message, or another item of a conversation."""
 
     role: str = ""
     type: str = ""
@@ -117,7 +117,7 @@ class _Item(Struct):
 
 
 class _ContentBlock(Struct):
-    """A part of a message in the protocol of Anthropic."""
+    """Part of a message in the protocol of Anthropic."""
 
     type: str = ""
     text: str | None = None
@@ -128,7 +128,7 @@ class _ContentBlock(Struct):
 
 @dataclass(frozen=True)
 class Insertion:
-    """What is put into a request: `note` goes before the text of a user's message, `turns` before the message as
+    """Insertion into a request: `note` goes before the text of a user's message, and `turns` go before the message as
     earlier messages."""
 
     note: str = ""
@@ -137,10 +137,10 @@ class Insertion:
 
 @dataclass(frozen=True)
 class Request:
-    """A request, taken apart.
+    """Parsed request.
 
-    `query` is the text of the user's last message, and `steps` what the agent did since. `points` are the places of the
-    user's messages among the items, each with a digest of the conversation up to it.
+    `query` is the text of the user's last message, and `steps` are the agent's steps since then. `points` are the
+    positions of the user's messages in `items`, each with a digest of the conversation up to it.
     """
 
     kind: Kind
@@ -152,12 +152,12 @@ class Request:
     stream: bool
     model: str
     material: bool = False
-    """Whether the conversation has results of tools, or documents."""
-    _whole: bool = field(default=False)  # the input is one text and no list
+    """Whether the conversation contains results of tools, or documents."""
+    _whole: bool = field(default=False)  # the input is a text, not a list
 
     def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
-        """The request with what was learned: `fixed` for all requests, `learned` by the places of user messages. A
-        `model` is filled in."""
+        """Return the body with learned context: `fixed` for all requests, and `learned` by position of the user's
+        message. `model` is filled in."""
         fields = dict(self.fields)
         if model:
             fields["model"] = _raw(model)
@@ -175,7 +175,7 @@ class Request:
                 fields[name] = _joined(fields.get(name, NULL), fixed, "text")
         conversation = "input" if self.kind == "responses" else "messages"
         if self._whole:
-            # A server may treat one text and a list with one message differently.
+            # Keep a text as a text, because a server may treat a list with one message differently.
             whole = learned.get(0)
             if whole is not None and whole.note:
                 fields[conversation] = _before(fields[conversation], whole.note, "input_text")
@@ -191,12 +191,12 @@ class Request:
 
 
 def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
-    """Take a request apart. Raises Unreadable if it is not of the protocol, and Oversized if it has more than `most`
+    """Parse a request. Raise Unreadable if it does not follow the protocol, and Oversized if it has more than `most`
     bytes, or too many messages or values."""
     if len(body) > most or is_dense(body):
         raise Oversized(f"more than {most:,} bytes, or too many values")
     try:
-        # Values that are taken apart later are not checked here, but for this.
+        # Check that all is UTF-8, because values that are decoded later are not checked otherwise.
         body.decode()
         fields = _fields(body)
         conversation = fields["input" if kind == "responses" else "messages"]
@@ -224,68 +224,69 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
 
 _HALF = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(%s)|.)" % _HALF, re.DOTALL)
-"""An escape in JSON; the group is half of a character alone."""
+"""Escape in JSON. The group is an unpaired surrogate."""
 
 
 def _fields(body: bytes) -> dict[str, Raw]:
-    """The values of a JSON object. Halves of characters, which JavaScript leaves where it cuts a text, are replaced."""
+    """Return the values of a JSON object. Replace unpaired surrogates, which JavaScript produces when it cuts a
+    text."""
     try:
         return msgspec.json.decode(body, type=dict[str, Raw])
     except msgspec.DecodeError:
         if re.search(rb"\\" + _HALF, body) is None:
             raise
-        whole = _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+        whole = _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], body)
         return msgspec.json.decode(whole, type=dict[str, Raw])
 
 
 def is_dense(data: bytes) -> bool:
-    """Whether JSON may have too many values to be read (see MOST_VALUES)."""
+    """Return whether JSON may have too many values to be parsed (see MOST_VALUES)."""
     return len(data) > MOST_VALUES and len(data) - len(data.translate(None, b",:{[")) > MOST_VALUES
 
 
 def text_request(query: str) -> Request:
-    """A request of one text, in no protocol."""
+    """Return a request with one text, without a body in a protocol."""
     query = _whole_characters(query)
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", _whole=True)
 
 
 def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
-    """The last answers in a conversation (texts and calls of tools), `most` at most, the newest first, each with the
+    """Return the last answers in a conversation (texts and tool calls), at most `most`, newest first, each with the
     user's text before it; and the user's last text. Content that cannot be read counts as empty."""
-    found, pending, question = list[tuple[str, str]](), list[str](), None
+    answered, pending, question = list[tuple[str, str]](), list[str](), None
     parts = list[str]()
-    """What is said in an answer, the last part first."""
+    """Texts of the current answer, last part first."""
     for raw in reversed(request.items):
         item = msgspec.json.decode(raw, type=_Item)
         if item.role == "assistant" or item.type == "reasoning" or item.type.endswith("_call"):
-            if len(found) + len(pending) < most:
-                parts.append(_said(request.kind, item))
+            if len(answered) + len(pending) < most:
+                parts.append(_text_and_calls(request.kind, item))
             continue
-        pending, parts = [*pending, *filter(None, [_joined_said(parts)])], []
+        pending, parts = [*pending, *filter(None, [_join_reversed(parts)])], []
         text = ""
         with suppress(msgspec.MsgspecError, RecursionError):
             text = _text(item.content)[:MOST_TEXT] if item.role == "user" else ""
         if text:
             question = text if question is None else question
-            found, pending = [*found, *((text, one) for one in pending)], []
-            if len(found) >= most:
+            answered, pending = [*answered, *((text, one) for one in pending)], []
+            if len(answered) >= most:
                 break
-    found += [("", one) for one in [*pending, _joined_said(parts)] if one]
+    answered += [("", one) for one in [*pending, _join_reversed(parts)] if one]
     if request._whole:
         question = msgspec.json.decode(request.fields["input"], type=str)[:MOST_TEXT]
-    return found, question or ""
+    return answered, question or ""
 
 
-def _joined_said(parts: Sequence[str]) -> str:
-    return "".join(reversed(parts))[:MOST_SAID]
+def _join_reversed(parts: Sequence[str]) -> str:
+    return "".join(reversed(parts))[:MOST_ANSWER]
 
 
-def _said(kind: Kind, item: _Item) -> str:
-    """The text and the calls of tools of an item that a model made."""
+def _text_and_calls(kind: Kind, item: _Item) -> str:
+    """Return the text and the tool calls of an item from a model."""
     try:
         text = _text(item.content)[:MOST_TEXT] if item.role == "assistant" else ""
-        return text + "".join(step for what, step in _steps(kind, item) if what == "call")
+        return text + "".join(step for type_, step in _steps(kind, item) if type_ == "call")
     except (msgspec.MsgspecError, RecursionError):
         return ""
 
@@ -293,7 +294,7 @@ def _said(kind: Kind, item: _Item) -> str:
 def _points(
     kind: Kind, fields: Mapping[str, Raw], items: Sequence[Raw], read: Sequence[_Item]
 ) -> tuple[list[tuple[int, str]], list[str]]:
-    """The places of the user's messages with the digests of the conversation so far, and their texts."""
+    """Return the positions of the user's messages with digests of the conversation so far, and their texts."""
     digest, points, texts = blake2b(digest_size=12), list[tuple[int, str]](), list[str]()
     digest.update(fields.get("system", NULL) if kind == "messages" else fields.get("instructions", NULL))
     for place, (raw, item) in enumerate(zip(items, read, strict=True)):
@@ -305,16 +306,16 @@ def _points(
 
 
 def _continues(kind: Kind, item: _Item) -> bool:
-    """Whether a user's message brings results of tools, so that the agent goes on with what it was asked before. What
-    an agent writes beside them, such as reminders, is no question."""
+    """Return whether a user's message contains results of tools, so that the agent continues its task. Other text in
+    such a message, such as reminders, is not a question."""
     if kind != "messages" or _first(item.content) != b"[":
         return False
     return any(part.type == "tool_result" for part in msgspec.json.decode(item.content, type=list[_Kind]))
 
 
 def _is_material(item: _Item) -> bool:
-    """Whether an item of a conversation has results of tools, or documents. A part whose type is not read exactly, such
-    as an argument of the same name, counts too."""
+    """Return whether an item contains results of tools, or documents. Types are matched by their ending only, so an
+    argument of the same name also counts."""
     if item.role in ("tool", "function") or item.type.endswith("_output") or item.type in SERVED:
         return True
     content = bytes(item.content) if _first(item.content) == b"[" else b""
@@ -322,7 +323,7 @@ def _is_material(item: _Item) -> bool:
 
 
 def _text(content: Raw) -> str:
-    """The text of a message: a text, or that of its parts."""
+    """Return the text of a message: its content, or the joined texts of its parts."""
     if _first(content) == b'"':
         return str(msgspec.json.decode(content, type=str))
     if _first(content) != b"[":
@@ -332,7 +333,7 @@ def _text(content: Raw) -> str:
 
 
 def _last_steps(kind: Kind, items: Sequence[_Item]) -> tuple[tuple[str, str], ...]:
-    """The last steps of an agent in these items."""
+    """Return the last steps of an agent in these items."""
     steps = list[tuple[str, str]]()
     for item in reversed(items):
         steps = [*_steps(kind, item), *steps][-MOST_STEPS:]
@@ -342,7 +343,7 @@ def _last_steps(kind: Kind, items: Sequence[_Item]) -> tuple[tuple[str, str], ..
 
 
 def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
-    """What an agent did: calls of tools and their results."""
+    """Yield the steps of an agent in an item: type and text."""
     for call in item.tool_calls or ():
         yield "call", _call(call.function.name, _text_of(call.function.arguments))
     if item.type == "function_call":
@@ -364,7 +365,7 @@ def _steps(kind: Kind, item: _Item) -> Iterator[tuple[str, str]]:
 
 
 def _first(raw: Raw) -> bytes:
-    """The first byte of a value, which tells a text from a list."""
+    """Return the first byte of a value, which distinguishes a text from a list."""
     return bytes(memoryview(raw)[:1])
 
 
@@ -372,13 +373,13 @@ def _call(name: str, arguments: str) -> str:
     return f"{name}({arguments})"[:MOST_TEXT]
 
 
-def said_in(text: str, calls: Iterable[tuple[str, str]]) -> str:
-    """An answer as one text, by which `last_answers` finds it in a later request."""
+def answer_text(text: str, calls: Iterable[tuple[str, str]]) -> str:
+    """Return an answer as one text, in the form in which `last_answers` returns it from a later request."""
     return "".join([text, *(_call(name, arguments) for name, arguments in calls)])
 
 
 def _text_of(value: Raw) -> str:
-    """A value as a text: a text is itself, and anything else is compact JSON, of which the beginning is enough."""
+    """Return a value as text: a text unchanged, and any other value as compact JSON, which may be cut."""
     if _first(value) == b'"':
         return str(msgspec.json.decode(value, type=str))
     if len(beginning := bytes(memoryview(value)[: 4 * MOST_TEXT])) == 4 * MOST_TEXT:
@@ -387,7 +388,7 @@ def _text_of(value: Raw) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value as a text, without halves of characters."""
+    """Return a value as text, without unpaired surrogates."""
     if isinstance(value, str):
         return _whole_characters(value)
     return _whole_characters(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
@@ -406,19 +407,19 @@ def _exchange(turn: Turn) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _before(content: Raw, note: str, kind: str) -> Raw:
-    """The content of a user's message with a note before its first text."""
+    """Return the content of a user's message with a note before its first text."""
     if _first(content) == b'"':
         return Raw(_encode(f"{note}\n\n")[:-1] + bytes(content)[1:])
     parts = msgspec.json.decode(content, type=list[Raw])
     kinds = [msgspec.json.decode(part, type=_Kind).type for part in parts]
-    # Before the text and not first of all: results of tools have to come first.
+    # Not before the first part: results of tools must come first.
     place = next((n for n, each in enumerate(kinds) if each in ("text", "input_text")), len(parts))
     parts.insert(place, _raw({"type": kind, "text": note}))
     return Raw(b"[" + b",".join(map(bytes, parts)) + b"]")
 
 
 def _joined(content: Raw, text: str, kind: str) -> Raw:
-    """The content of a system message with a text behind it."""
+    """Return the content of a system message with a text appended."""
     if _first(content) == b'"':
         return Raw(bytes(content)[:-1] + _encode(f"\n\n{text}")[1:]) if bytes(content) != b'""' else _raw(text)
     if _first(content) != b"[":
@@ -428,7 +429,8 @@ def _joined(content: Raw, text: str, kind: str) -> Raw:
 
 
 def _after_system(items: list[Raw], text: str) -> list[Raw]:
-    """Messages with a text behind the last of the leading system messages; a new one where there is none."""
+    """Return the messages with a text appended to the last leading system message. Add such a message if the first
+    message has another role."""
     leading = 0
     while leading < len(items) and msgspec.json.decode(items[leading], type=_Item).role in LEADING:
         leading += 1
@@ -445,12 +447,11 @@ def _after_system(items: list[Raw], text: str) -> list[Raw]:
 
 @dataclass
 class UpstreamAnswer:
-    """What a response answers: the id, the model and the text, the tools it calls, and what it used.
+    """Answer in a response: id, model, text, tool calls and usage.
 
-    `whole` is true once the response said that it ends, whoever closes the connection then. `unread` is true if some of
-    it has a shape that is not of the protocol; the rest is read. `failed` is true if it reports an error, and
-    `material` if tools of the provider returned something. `text` is without the model's `thoughts`. `wrong` names
-    numbers that cannot be right: they count as unknown.
+    `whole`: the response has ended by its protocol. `unread`: a part does not follow the protocol and was skipped.
+    `failed`: the response reports an error. `material`: the provider's tools returned results. `text` excludes the
+    model's `thoughts`. `wrong` has the names of implausible numbers, which count as unknown.
     """
 
     id: str = ""
@@ -469,25 +470,25 @@ class UpstreamAnswer:
     _ends: set[str] = field(default_factory=set)
 
     def end(self, *reasons: Any) -> None:
-        """Note why the answer ended, as the protocol says it. None says nothing."""
+        """Record reasons why the answer ended, as in the protocol. None is ignored."""
         for reason in reasons:
             if isinstance(reason, str) and reason in _SILENT:
                 self._ends.add(reason)
 
     def call(self, name: str, arguments: str) -> None:
-        """Add a call of a tool."""
+        """Add a tool call."""
         if len(self.calls) < MOST_CALLS:
             self.calls.append((name[:MOST_NAME], arguments[:MOST_TEXT]))
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
-        """Set the text, from which inline thoughts are taken, and the thoughts that had a field of their own."""
-        said = split_thoughts(_whole_characters(text[:MOST_SAID]))
-        self.text = said.text[:MOST_TEXT]
-        self.thoughts = (said.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
+        """Set the text, without inline thoughts, and the thoughts: inline, or from separate fields."""
+        separated = split_thoughts(_whole_characters(text[:MOST_ANSWER]))
+        self.text = separated.text[:MOST_TEXT]
+        self.thoughts = (separated.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
 
     @property
     def silence(self) -> Count | None:
-        """Why a whole answer that could be read and calls no tool says nothing; None if it says something."""
+        """Reason why a complete answer without tool calls has no text. None: it has text, or it was not read."""
         if not self.whole or self.calls or self.unread or self.failed:
             return None
         return silence(
@@ -497,47 +498,46 @@ class UpstreamAnswer:
 
 
 _LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
-"""Why an answer ended, in the protocols, if it reached a limit of tokens."""
+"""Reasons of the protocols for the end of an answer that reached a limit of tokens."""
 
 _SILENT = frozenset({"refusal", "content_filter", *_LIMITS})
-"""Why an answer ended, in the protocols, if it may say nothing."""
+"""Reasons of the protocols for the end of an answer that may have no text."""
 
 _TEXTS = ("text", "output_text", "input_text")
-"""Types of parts that are text. Other parts, such as thinking, are not what is answered."""
+"""Types of parts that are text. Other parts, such as thinking, are not a part of the answer's text."""
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
-"""The last events of a stream of the protocol `responses`."""
+"""Last events of a stream of the protocol `responses`."""
 
 
 def read_answer(body: bytes) -> UpstreamAnswer | None:
-    """The answer of a whole response; None if it is not a JSON object."""
+    """Return the answer in a complete response. None if the body is not a JSON object."""
     response = _decoded(body)
     return None if response is None else _of_response(response)
 
 
 def read_stream(body: bytes) -> UpstreamAnswer | None:
-    """The answer of a stream of events, as far as it was received; None if it has no event that is a JSON object."""
+    """Return the answer in a stream of events, which may be incomplete. None if no event is a JSON object."""
     reader = StreamReader()
     reader.take(body)
     return reader.end()
 
 
 class StreamReader:
-    """Reads a stream of events while it arrives. An event of more than `most` bytes is not read."""
+    """Incremental reader of a stream of events. An event of more than `most` bytes is skipped."""
 
     def __init__(self, most: int = MOST_READ) -> None:
         self._most = most
-        self._stream, self._found = _Stream(), False
+        self._stream, self._has_event = _Stream(), False
         self.other = bytearray()
-        """What was received before the first event; all, if none came."""
+        """Data received before the first event; all data, if no event was received."""
         self._rest, self._half, self._skips = bytearray(), False, False
-        """What was received of an event, whether CR is the last byte that was received, and whether the event is too
-        large."""
+        """Data of an incomplete event, whether the last received byte is CR, and whether the event is too large."""
 
     def take(self, data: bytes) -> None:
-        """Read what was received next."""
+        """Read the next received data."""
         if self._half or b"\r" in data:
-            # CR may be the first half of CR LF.
+            # CR may be the first byte of CR LF.
             data = b"\r" + data if self._half else data
             self._half = data.endswith(b"\r")
             data = data.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -559,7 +559,7 @@ class StreamReader:
 
     @property
     def is_long(self) -> bool:
-        """Whether putting the answer together may take long."""
+        """Whether it may take long to assemble the answer."""
         return len(self._rest) > LONG or self._stream.length > LONG
 
     def _hold(self, data: bytes) -> None:
@@ -567,11 +567,11 @@ class StreamReader:
         if len(self._rest) > self._most:
             self._skips = self._stream.answer.unread = True
         if self._skips:
-            # An empty line may begin with its last byte.
+            # Keep the last byte, because an empty line may begin with it.
             del self._rest[:-1]
 
     def _read(self, block: bytes, last: bool = False) -> None:
-        """Read an event; the last one may have been cut."""
+        """Read an event. The last event of a stream may be incomplete."""
         if block.count(b"\n") > MOST_LINES:
             self._stream.answer.unread = True
             return
@@ -579,33 +579,33 @@ class StreamReader:
             lines = [block[5:].strip()]
         else:
             lines = [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
-        # Some servers leave out the empty line between events.
+        # Some servers omit the empty line between events.
         if len(lines) > 1 and not all(line.startswith((b"{", b"[DONE]")) for line in lines):
             lines = [b"\n".join(lines)]
-        if not self._found and not lines and len(self.other) + len(block) <= self._most:
+        if not self._has_event and not lines and len(self.other) + len(block) <= self._most:
             self.other += block + b"\n\n"
         for data in lines:
             if data == b"[DONE]":
-                self._stream.answer.whole = self._found = True
+                self._stream.answer.whole = self._has_event = True
             elif (event := _decoded(data)) is not None:
                 self._stream.take(event)
-                self._found = True
+                self._has_event = True
             elif not last:
                 self._stream.answer.unread = True
 
     def end(self) -> UpstreamAnswer | None:
-        """The answer; None if there was no event that is a JSON object."""
+        """Return the answer. None if no event is a JSON object."""
         if not self._skips:
             self._read(bytes(self._rest), last=True)
             self._rest.clear()
-        return self._stream.end() if self._found else None
+        return self._stream.end() if self._has_event else None
 
 
 class _BoundedText:
-    """A text that arrives in pieces, of which MOST_SAID characters are kept."""
+    """Text that is received in pieces, and cut after MOST_ANSWER characters."""
 
     def __init__(self) -> None:
-        self._pieces, self._room = StringIO(), MOST_SAID
+        self._pieces, self._room = StringIO(), MOST_ANSWER
 
     def add(self, piece: str) -> None:
         if piece and self._room > 0:
@@ -613,14 +613,14 @@ class _BoundedText:
             self._room -= len(piece)
 
     def __len__(self) -> int:
-        return MOST_SAID - max(self._room, 0)
+        return MOST_ANSWER - max(self._room, 0)
 
     def __str__(self) -> str:
         return self._pieces.getvalue()
 
 
 class _Stream:
-    """The events of a stream, of any of the protocols, put together."""
+    """Assembly of an answer from the events of a stream, of any of the protocols."""
 
     def __init__(self) -> None:
         self.answer = UpstreamAnswer()
@@ -631,10 +631,10 @@ class _Stream:
         """Add an event."""
         answer, kind = self.answer, event.get("type")
         if kind == "response.output_text.delta":
-            self._text.add(self._given(event.get("delta"), ""))
+            self._text.add(self._typed(event.get("delta"), ""))
             return
         if kind == "content_block_delta":
-            self._add_to_block(self._given(event.get("delta"), {}))
+            self._add_to_block(self._typed(event.get("delta"), {}))
             return
         if _reports_error(event):
             answer.failed = answer.whole = True
@@ -652,7 +652,7 @@ class _Stream:
         elif kind == "content_block_start":
             self._begin_block(_object(event.get("content_block")))
         elif kind == "message_delta":
-            self._add_to_block(self._given(event.get("delta"), {}))
+            self._add_to_block(self._typed(event.get("delta"), {}))
         elif kind == "message_stop":
             answer.whole = True
         for choice in _objects(event.get("choices")):
@@ -661,7 +661,7 @@ class _Stream:
 
     @property
     def length(self) -> int:
-        """Characters of the text and the thoughts so far."""
+        """Number of characters of the text and the thoughts so far."""
         return len(self._text) + len(self._thoughts)
 
     def _end_item(self, item: Mapping[str, Any]) -> None:
@@ -671,7 +671,7 @@ class _Stream:
             self._add_to_call(_plain(item.get("arguments")))
 
     def _begin_call(self, name: str) -> None:
-        # One more than is kept, whose arguments are those of none that is.
+        # Keep one call more than the limit, so that further arguments go to it and not to a stored call.
         if len(self._calls) <= MOST_CALLS:
             self._calls.append([name, ""])
 
@@ -688,15 +688,15 @@ class _Stream:
             self._text.add(_string(block.get("text")))
 
     def _add_to_block(self, delta: Mapping[str, Any]) -> None:
-        self._text.add(self._given(delta.get("text"), ""))
+        self._text.add(self._typed(delta.get("text"), ""))
         self._thoughts.add(_string(delta.get("thinking")))
         self.answer.end(delta.get("stop_reason"))
-        self._add_to_call(self._given(delta.get("partial_json"), ""))
+        self._add_to_call(self._typed(delta.get("partial_json"), ""))
         self.answer.whole = self.answer.whole or bool(delta.get("stop_reason"))
 
     def _add_to_choice(self, choice: Mapping[str, Any]) -> None:
-        delta: dict[str, Any] = self._given(choice.get("delta"), {})
-        self._text.add(_answered(delta.get("content"), self.answer, ""))
+        delta: dict[str, Any] = self._typed(choice.get("delta"), {})
+        self._text.add(_content_text(delta.get("content"), self.answer, ""))
         self._thoughts.add(_thought(delta))
         self.answer.material = self.answer.material or bool(delta.get("annotations"))
         self.answer.end(choice.get("finish_reason"), "refusal" if delta.get("refusal") else None)
@@ -707,20 +707,20 @@ class _Stream:
             self._add_to_call(_piece(function.get("arguments")))
         self.answer.whole = self.answer.whole or bool(choice.get("finish_reason"))
 
-    def _given(self, value: Any, missing: T) -> T:
-        """A value of the same type as `missing`, which is what it is where there is none."""
+    def _typed(self, value: Any, missing: T) -> T:
+        """Return a value if it has the type of `missing`, else `missing`."""
         if isinstance(value, type(missing)):
             return value
         self.answer.unread = self.answer.unread or value is not None
         return missing
 
     def end(self) -> UpstreamAnswer:
-        """What the events answer."""
+        """Return the assembled answer."""
         answer, response = self.answer, self._response
-        for name, given in self._calls:
-            answer.call(name, _whole_characters(given))
+        for name, arguments in self._calls:
+            answer.call(name, _whole_characters(arguments))
         if response is not None:
-            # The last event repeats all of the answer, but some servers leave out the output there.
+            # The last event repeats the whole answer, but some servers omit the output there.
             answer.calls = response.calls or answer.calls
             answer.end(*response._ends)
         text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
@@ -740,9 +740,9 @@ def _of_response(response: Mapping[str, Any]) -> UpstreamAnswer:
     answer.end(response.get("stop_reason"), _object(response.get("incomplete_details")).get("reason"))
     for choice in _objects(response.get("choices"))[:1]:
         message = _object(choice.get("message"))
-        text.append(_answered(message.get("content"), answer, ""))
+        text.append(_content_text(message.get("content"), answer, ""))
         thoughts.append(_thought(message))
-        # Citations of pages that the provider searched.
+        # Citations of pages that the provider has searched.
         answer.material = answer.material or bool(message.get("annotations"))
         answer.end(choice.get("finish_reason"), "refusal" if message.get("refusal") else None)
         for call in _objects(message.get("tool_calls")):
@@ -750,7 +750,7 @@ def _of_response(response: Mapping[str, Any]) -> UpstreamAnswer:
             answer.call(_string(function.get("name")), _plain(function.get("arguments")))
     for item in _objects(response.get("output")):
         if item.get("type") in ("message", None):
-            text.append(_answered(item.get("content"), answer, "\n"))
+            text.append(_content_text(item.get("content"), answer, "\n"))
             answer.end(*(part.get("type") for part in _objects(item.get("content"))))
         elif item.get("type") == "reasoning":
             parts = [*_objects(item.get("summary")), *_objects(item.get("content"))]
@@ -758,33 +758,33 @@ def _of_response(response: Mapping[str, Any]) -> UpstreamAnswer:
         elif item.get("type") == "function_call":
             answer.call(_string(item.get("name")), _plain(item.get("arguments")))
         answer.material = answer.material or item.get("type") in SERVED
-    text.append(_answered(response.get("content"), answer, "\n"))
+    text.append(_content_text(response.get("content"), answer, "\n"))
     for block in _objects(response.get("content")):
         answer.material = answer.material or _string(block.get("type")).endswith("_tool_result")
         if block.get("type") == "tool_use":
             answer.call(_string(block.get("name")), _plain(block.get("input")))
     answer.settle("\n".join(filter(None, text)), thoughts)
-    known = (response.get(name) for name in ("choices", "output", "content"))
+    contents = (response.get(name) for name in ("choices", "output", "content"))
     answer.failed = _reports_error(response)
-    answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in known))
+    answer.unread = answer.unread or not (answer.failed or any(isinstance(value, list | str) for value in contents))
     return answer
 
 
 def _reports_error(response: Mapping[str, Any]) -> bool:
-    """Whether a response, or an event of one, is an error: some servers send it with the status 200."""
+    """Return whether a response or an event reports an error. Some servers send errors with status 200."""
     return bool(response.get("error")) or response.get("type") in ("error", "response.failed")
 
 
 def _whole_characters(text: str) -> str:
-    """A text whose halves of characters, which no store takes, are joined or replaced."""
+    """Return a text with surrogate pairs joined and unpaired surrogates replaced, because no store accepts them."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _answered(content: Any, answer: UpstreamAnswer, between: str) -> str:
-    """The text of a message of an answer: a text, or its parts that are text, with `between` between them. A content of
-    another shape makes the answer `unread`."""
+def _content_text(content: Any, answer: UpstreamAnswer, between: str) -> str:
+    """Return the text of an answer's message: its content, or its text parts joined by `between`. Set `unread` if the
+    content has another shape."""
     if content is None or isinstance(content, str):
         return content or ""
     parts, texts = content if isinstance(content, list) else [content], list[str]()
@@ -802,7 +802,7 @@ def _answered(content: Any, answer: UpstreamAnswer, between: str) -> str:
 
 
 def _thought(message: Mapping[str, Any]) -> str:
-    """The thoughts in a message, or in a part of one: in a field of their own, or in parts of the content."""
+    """Return the thoughts in a message or a delta: from a separate field, or from parts of the content."""
     inner = [part.get("thinking") for part in _objects(message.get("content"))]
     own = message.get("reasoning_content") or message.get("reasoning")
     if not own and not inner:
@@ -815,12 +815,12 @@ def _thought(message: Mapping[str, Any]) -> str:
 
 
 def _add_usage(answer: UpstreamAnswer, usage: Any) -> None:
-    """Add what a response says that it used. What it does not say stays as it was."""
+    """Add the usage in a response. Numbers that are missing stay unchanged."""
     used = _object(usage)
 
     def tokens(name: str, of: Mapping[str, Any] = used) -> int:
         number = of.get(name)
-        # A bool is an int, too.
+        # In Python, a bool is an int.
         if type(number) is int and 0 <= number <= MOST_TOKENS:
             return number
         if number is not None:
@@ -828,23 +828,23 @@ def _add_usage(answer: UpstreamAnswer, usage: Any) -> None:
         return 0
 
     details = _object(used.get("prompt_tokens_details") or used.get("input_tokens_details"))
-    # Anthropic's input tokens are those that were neither read from the cache nor written to it.
-    apart = tokens("cache_read_input_tokens") + tokens("cache_creation_input_tokens")
-    answer.input_tokens = tokens("prompt_tokens") or tokens("input_tokens") + apart or answer.input_tokens
+    # Anthropic's input tokens exclude tokens that were read from the cache or written to it.
+    cache_tokens = tokens("cache_read_input_tokens") + tokens("cache_creation_input_tokens")
+    answer.input_tokens = tokens("prompt_tokens") or tokens("input_tokens") + cache_tokens or answer.input_tokens
     answer.output_tokens = tokens("completion_tokens") or tokens("output_tokens") or answer.output_tokens
     cached = tokens("cached_tokens", details) or tokens("cache_read_input_tokens")
     answer.cached_tokens = cached or answer.cached_tokens
 
 
 def _decoded(data: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else, and for one with too many values."""
+    """Return a JSON object. None if the data is not a JSON object, or has too many values."""
     if is_dense(data):
         return None
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         try:
-            # It also reads NaN among logprobs, and halves of a character that was cut between two events.
+            # The json package also reads NaN in logprobs, and surrogates that were split between two events.
             value = json.loads(data)
         except (ValueError, RecursionError):
             return None
@@ -864,18 +864,18 @@ def _string(value: Any) -> str:
 
 
 def _id(value: Any) -> str:
-    """An id; empty for one that is too long to be one."""
+    """Return an id, or an empty text if it is too long."""
     return _string(value) if isinstance(value, str) and len(value) <= MOST_NAME else ""
 
 
 def _piece(arguments: Any) -> str:
-    """A piece of the arguments of a call, which may end in the middle of a character."""
+    """Return a piece of a call's arguments, which may end within a character."""
     return arguments if isinstance(arguments, str) else _plain(arguments) if arguments else ""
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
-    """A response of the protocol `responses` with these values beside those of its metadata. Another body is returned
-    as it is."""
+    """Return a response of the protocol `responses` with these values added to its metadata. Return another body
+    unchanged."""
     if is_dense(response):
         return response
     try:

@@ -1,5 +1,5 @@
-"""The proxy: what was learned is put into requests of the three protocols (`protocols`), and all other requests below
-/v1 are passed on as they are. Bytes come in and bytes go out; nothing of the operations is on this path.
+"""Proxy to the model server: puts the view of a space into requests of the three protocols (`protocols`), and passes
+other requests below /v1 on unchanged. It handles bytes and does not use the operations.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from practicum.store.spaces import UnknownSpace
 logger = logging.getLogger("practicum.serve")
 
 COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "responses"}
-"""Where a client asks how many tokens a request would have: with what it would be shown."""
+"""Paths at which a client counts the tokens of a request. They are counted with the view."""
 
 MOST_BODY = 32 * 2**20
-"""Bytes of the largest request: images are sent in it."""
+"""Largest size (bytes) of a request, which may contain images."""
 
 QUIET = 10.0
-"""Seconds between two failures of the upstream that are logged, at least."""
+"""Shortest interval (s) between two logged failures of the upstream."""
 
 
 class Proxy:
-    """Requests to models, and others below /v1. `pass_key` sends the client's own key upstream. `passing` has paths of
-    the upstream that pass beside those of models (`passing.read_prefixes`). `spans` are sent of requests to models."""
+    """Proxy for requests to models, and for other requests below /v1. `pass_key`: send the client's own key upstream.
+    `passing`: other paths of the upstream that are passed on (`passing.read_prefixes`). `spans`: tracing of requests to
+    models, or None."""
 
     def __init__(
         self, service: Service, upstream: Upstream, entrance: Entrance, *, pass_key: bool, passing: Sequence[str],
@@ -53,12 +54,12 @@ class Proxy:
         self.service, self.upstream, self.pass_key, self.spans = service, upstream, pass_key, spans
         self.passing = Passing(tuple(passing), all=pass_key)
         self.most_read = service.settings.max_read * 2**20
-        """Bytes of the largest request, answer or event that is read."""
+        """Largest size (bytes) of a request, answer or event that is parsed."""
         self._entrance = entrance
         self._failure_logged = float("-inf")
 
     async def answer(self, call: ServedCall) -> None:
-        """Answer a request. Raises PracticumError for one that is refused."""
+        """Answer a request. Raise PracticumError if it is refused."""
         path, method = call.path, call.method
         if method == "POST" and path in PROTOCOLS:
             call.route = PROTOCOLS[path]
@@ -67,7 +68,7 @@ class Proxy:
             return
         call.route = "upstream"
         space = await self._entrance.enter_as(call, "ask")
-        await self._require_made(call, space, self.passing.response(method, path))
+        await self._require_response(call, space, self.passing.response(method, path))
         body = await self._body(call, space)
         if method == "POST" and path in COUNTING:
             _, _, body = await self._prepare(call, COUNTING[path], space, _caller(call), body)
@@ -92,7 +93,7 @@ class Proxy:
                 call.status, call.error = LEFT, "cancelled"
                 raise
         except asyncio.CancelledError:
-            # The service stops, and the answer takes too long.
+            # The service is stopping, and the answer takes too long.
             call.error = "cancelled"
             await relay.read_rest()
             relay.keep(503)
@@ -103,37 +104,37 @@ class Proxy:
             self._end_span(span, call)
 
     async def _body(self, call: ServedCall, space: str) -> bytes:
-        """The body for the upstream. Raises RequestRefused for one that goes on from a response of another space,
-        unless the operator sends it."""
+        """Return the body for the upstream. Raise RequestRefused if it continues a response of another space; the
+        operator may continue any response."""
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
         if call.grant is not None and call.grant.is_operator:
             return body
-        checked = self.passing.previous_response
+        check = self.passing.previous_response
         if len(body) > OFF_LOOP:
-            previous, body = await asyncio.to_thread(checked, call.path, encoding, body)
+            previous, body = await asyncio.to_thread(check, call.path, encoding, body)
         else:
-            previous, body = checked(call.path, encoding, body)
-        await self._require_made(call, space, previous)
+            previous, body = check(call.path, encoding, body)
+        await self._require_response(call, space, previous)
         return body
 
-    async def _require_made(self, call: ServedCall, space: str, response: str | None) -> None:
-        """Raise RequestRefused for a response of the upstream that was not made in this space, which may be another's.
-        The operator may ask for any: not all responses are kept."""
+    async def _require_response(self, call: ServedCall, space: str, response: str | None) -> None:
+        """Raise RequestRefused if a response of the upstream was not made for this space, because it may belong to
+        another space. The operator may access any response, because not all responses are recorded."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         opened = await self.service.spaces.opened(space)
-        if not await self.service.recorder.made_response(opened, response):
+        if not await self.service.recorder.has_response(opened, response):
             raise RequestRefused(
                 "response.unknown",
-                f"no response {response!r:.80} was made in this space: to let all pass, the operator starts the "
-                "service with --pass /v1/responses"
+                f"no response {response!r:.80} of this space: to allow all responses, start the service with "
+                "--pass /v1/responses"
             )  # fmt: skip
 
     async def _prepare(
         self, call: ServedCall, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
-        """Put what was learned into the body of a request. A body that cannot be read, or with which anything fails,
-        goes on as it came. Raises UnknownSpace, and Forbidden for a key of an earlier space with this name."""
+        """Put the view into the body of a request. If the body cannot be read, or anything fails, return it unchanged.
+        Raise UnknownSpace, and Forbidden for a key of an earlier space of the same name."""
         self.service.spaces.require_since(space, call.endings)
         request = None
         try:
@@ -159,15 +160,15 @@ class Proxy:
         return request, None, body
 
     def _begin_span(self, call: ServedCall, request: Request | None, headers: CIMultiDict[str]) -> Span | None:
-        """Begin a span, and put its trace into the headers of the request to the upstream."""
+        """Begin a span, and write its trace context into the headers of the upstream request."""
         if self.spans is None:
             return None
         traced = ((name, call.headers.get(name.encode())) for name in ("traceparent", "tracestate"))
-        given = {name: value for name, value in traced if value is not None}
+        incoming = {name: value for name, value in traced if value is not None}
         upstream = self.upstream.name or f"{self.upstream.address}#"
         model = self.upstream.counted(request.model if request else "")
         try:
-            span = Span(self.spans, given, call.path, call.started, upstream, model)
+            span = Span(self.spans, incoming, call.path, call.started, upstream, model)
             span.pass_trace(headers)
         except Exception as error:
             self.service.faults.note("beginning a span", error)
@@ -177,31 +178,34 @@ class Proxy:
     def _end_span(self, span: Span | None, call: ServedCall) -> None:
         if span is None:
             return
-        about = {"space": call.space, "version": call.version, "interaction": call.interaction}
+        attributes = {"space": call.space, "version": call.version, "interaction": call.interaction}
         try:
-            answer = call.told and replace(call.told, model=call.told.model and self.upstream.counted(call.told.model))
-            span.end(call.status or 500, answer, call.error, about)
+            answer = call.upstream_answer and replace(
+                call.upstream_answer,
+                model=call.upstream_answer.model and self.upstream.counted(call.upstream_answer.model),
+            )
+            span.end(call.status or 500, answer, call.error, attributes)
         except Exception as error:
             self.service.faults.note("ending a span", error)
 
     def require_status(self, response: aiohttp.ClientResponse) -> None:
-        """Raise ClientPayloadError for a number that is no status of HTTP."""
+        """Raise ClientPayloadError if the status is not a valid HTTP status."""
         if not 200 <= response.status < 600:
             self.service.counts["wrong_numbers"] += 1
-            raise aiohttp.ClientPayloadError(f"the status {response.status}")
+            raise aiohttp.ClientPayloadError(f"invalid status {response.status}")
 
     def upstream_failed(self, error: BaseException) -> None:
-        """Count a failure of the upstream, and log it."""
+        """Count a failure of the upstream, and log it at most every QUIET seconds."""
         self.service.counts["upstream_failures"] += 1
         if time.monotonic() - self._failure_logged >= QUIET:
             self._failure_logged = time.monotonic()
             logger.warning(
-                "the upstream at %s failed (%s): %s; further failures are counted in /health, and logged after %g s",
+                "the upstream at %s failed (%s): %s; /health counts further failures, the next is logged after %g s",
                 urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
             )  # fmt: skip
 
     async def _pass_on(self, call: ServedCall, body: bytes) -> None:
-        """Pass on a request of which nothing is kept."""
+        """Pass on a request that is not recorded."""
         headers = self.upstream.headers(call.scope["headers"], self.pass_key, body)
         path, began, ended = _upstream_path(call), False, False
         try:
@@ -221,7 +225,7 @@ class Proxy:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.upstream_failed(error)
             if began:
-                # The connection is cut, so that the client does not take a part for the whole.
+                # Close the connection, so that the client does not take a part for a complete answer.
                 raise
             status, failure = upstream_error(error)
             await call.answer(status, error_answer(call.path, status, failure))
@@ -233,6 +237,6 @@ def _caller(call: ServedCall) -> Caller:
 
 
 def _upstream_path(call: ServedCall) -> str:
-    """The path and the query for the upstream, as the client wrote them."""
+    """Return the path and the query for the upstream, as the client wrote them."""
     query = str(call.scope["query_string"], "latin-1")
     return call.path.removeprefix("/v1") + (f"?{query}" if query else "")

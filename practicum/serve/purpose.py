@@ -1,9 +1,9 @@
-"""Which requests a client makes for itself: for the title, the tags or the summary of a conversation.
+"""Detection of housekeeping requests of clients: for the title, the tags or the summary of a conversation.
 
-Clients do not mark these requests, and each words them in its own way. What they have in common: they offer no tools,
-and a sentence at the beginning of their instructions, or of the user's message, asks to write a title of a conversation
-or to summarize one. This is recognised in English. A request for a summary must also contain the conversation as
-messages, since an agent whose work is to summarize conversations gets them as text.
+Clients do not mark these requests, and each uses its own wording. Such a request offers no tools, and a
+sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a conversation.
+Only English is detected. A request for a summary must also contain the conversation as messages, since an agent that
+summarizes conversations for users gets them as text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from msgspec import Raw
 from practicum.serve.protocols import LEADING, NULL, Request
 
 Purpose = Literal["title", "context"]
-"""Why an interaction is no request of a user: a client asked for a title or a summary, or an agent asked what a request
-would be shown (`/v1/context`). It does not count in figures unless it has an outcome."""
+"""Reason why an interaction is not a request of a user: a client asked for a title or a summary, or an agent asked for
+a view (`/v1/context`). Such an interaction does not count in figures unless it has an outcome."""
 
 BEGINNING = 400
-"""Characters of a text that are looked at."""
+"""Number of characters at the beginning of a text that are searched."""
 
 _TITLE = r"(?:titles?|tags|headline|naming|follow-up questions)\b"
 _VERB = r"\b(?:generat|creat|writ|output|provid|giv|return|respond|suggest|produc|extract|choos|nam(?:e|ing)\b)"
@@ -47,20 +47,20 @@ class _RequestMessage(msgspec.Struct):
 
 
 def is_housekeeping(request: Request) -> bool:
-    """Whether a client asks for the title, the tags or the summary of a conversation."""
+    """Return whether a client asks for the title, the tags or the summary of a conversation."""
     if bytes(request.fields.get("tools", NULL)) not in (b"null", b"[]"):
         return False
     if any(_ORDERS.match(one) and _TITLED.search(one) for one in _sentences(request.query)):
         return True
-    told = [*_beginnings(request)]
-    if any(_WRITES.search(one) and _TITLED.search(one) for one in told):
+    sentences = [*_beginnings(request)]
+    if any(_WRITES.search(one) and _TITLED.search(one) for one in sentences):
         return True
-    summarizes = any(_SUMMARIZES.search(one) and _CONVERSATION.search(one) for one in told)
+    summarizes = any(_SUMMARIZES.search(one) and _CONVERSATION.search(one) for one in sentences)
     return summarizes and any(_item(item).role == "assistant" for item in request.items)
 
 
 def _beginnings(request: Request) -> Iterator[str]:
-    """The sentences at the beginning of each text of the instructions."""
+    """Yield the sentences at the beginning of each text of the instructions."""
     texts = [request.fields.get("system", NULL), request.fields.get("instructions", NULL)]
     texts += (item.content for item in takewhile(lambda item: item.role in LEADING, map(_item, request.items)))
     for raw in texts:
@@ -78,5 +78,5 @@ def _item(raw: Raw) -> _RequestMessage:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences at the beginning of a text, if one of them may ask for something that is looked for."""
+    """Return the sentences at the beginning of a text if it may ask for a title or a summary; else nothing."""
     return re.split(r"[.!?\n]+", text[:BEGINNING]) if _HINT.search(text, 0, BEGINNING) else []

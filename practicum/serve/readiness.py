@@ -1,4 +1,4 @@
-"""Whether a service is ready: a balancer asks before it sends requests."""
+"""Readiness of a service, for load balancers."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from practicum.core.errors import StoreError
 from practicum.store.database import Database
 
 LATELY = 30.0
-"""Seconds since the database answered within which the service is ready: a short failure takes no node away."""
+"""Time (s) since the last answer of the database during which the service counts as ready, so that short failures do
+not remove a node."""
 
 PROBE = 1.0
-"""Seconds since the database answered after which it is asked, and for which that is waited for."""
+"""Time (s) since the last answer of the database after which it is probed, and timeout (s) of the probe."""
 
 
 class Readiness:
-    """Whether a service is ready that serves these spaces from a database."""
+    """Readiness of a service that serves these spaces from a database."""
 
     def __init__(self, database: Database, spaces: Sequence[str]) -> None:
         self._database, self._spaces = database, spaces
-        self._asked = float("-inf")
+        self._asked_at = float("-inf")
         self._probe: Future[Any] | None = None
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody has asked lately."""
-        return time.monotonic() - self._asked <= LATELY
+        """Whether readiness was requested in the last LATELY seconds."""
+        return time.monotonic() - self._asked_at <= LATELY
 
-    async def problem(self, stopping: bool, known: Container[str]) -> str | None:
-        """Why no more requests should be sent here; None if they should. `known` are the spaces that are open, or
-        closed for a removal."""
-        self._asked = time.monotonic()
+    async def problem(self, stopping: bool, available: Container[str]) -> str | None:
+        """Return the reason why this node should get no more requests; None if it is ready. `available` has the names
+        of spaces that are open, or closed for a deletion of user data."""
+        self._asked_at = time.monotonic()
         if stopping:
-            return "the service stops"
-        if closed := [name for name in self._spaces if name not in known]:
+            return "the service is stopping"
+        if closed := [name for name in self._spaces if name not in available]:
             return f"space {closed[0]} is not open"
         if time.monotonic() - self._database.writer.worked > PROBE:
-            # One question at a time, however often this is asked.
+            # Run one probe at a time, even if readiness is requested often.
             if self._probe is None or self._probe.done():
                 self._probe = self._database.do(lambda at: at.first(select(1)))
             with suppress(TimeoutError, StoreError):
                 async with asyncio.timeout(PROBE):
                     await asyncio.shield(asyncio.wrap_future(self._probe))
         silent = time.monotonic() - self._database.writer.worked
-        return f"the database has not answered for {silent:.0f} seconds" if silent > LATELY else None
+        return f"the database has not responded for {silent:.0f} seconds" if silent > LATELY else None

@@ -1,4 +1,4 @@
-"""Interactions as they are recorded: what was asked, shown and answered, kept in memory for a while and stored."""
+"""Recording of interactions: request, view and answer are stored, and stay in memory for some time."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from practicum.store.database import Database
 from practicum.store.sums import LONGEST_NAME, interaction_sums
 from practicum.store.writer import WINDOW
 
-TOLD = ("query", "question", "steps", "answer", "calls", "thoughts")
-"""What of an interaction's data is redacted."""
+REDACTED = ("query", "question", "steps", "answer", "calls", "thoughts")
+"""Fields of an interaction's data that are redacted."""
 
 RECENT, RECENT_BYTES = 5_000, 64 * 2**20
-"""Interactions that are kept in memory, since most feedback is about one of them, and bytes of their texts."""
+"""Limits of the interactions in memory (number, bytes of text): most feedback is about a recent interaction."""
 
 PAUSES = (2 * WINDOW, 0.1, 0.4)
-"""Seconds between looks for an interaction that another node may be about to write."""
+"""Pauses (s) between lookups of an interaction that another node may be about to write."""
 
 TOKENS = ("input", "cached", "output")
-"""The kinds of tokens of an interaction, in order: cached ones are among those of the input."""
+"""Kinds of tokens of an interaction. `cached` tokens are included in `input`."""
 
 
 class Recorder:
-    """Records the interactions of a service. `judged` is the share of answers without an outcome that a judge scores,
-    and `waits` is called with an open space in which an outcome waits to be learned from. `shared`: other nodes write
-    interactions, too."""
+    """Recorder of the interactions of a service. `judged` is the share of answers without an outcome that a judge
+    scores. `waits` is called with an open space when an outcome waits for learning. `shared`: other nodes write
+    interactions too."""
 
     def __init__(
         self, database: Database, spaces: Mapping[str, ServedSpace], upstream: Upstream | None, judged: float,
@@ -51,23 +51,23 @@ class Recorder:
         self._database, self._spaces, self._upstream, self._judged = database, spaces, upstream, judged
         self._alarms, self._counts, self._waits, self._shared = alarms, counts, waits, shared
         self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
-        """By the id of the space and that of the interaction, or of the response."""
-        self._unkept: OrderedDict[str, None] = OrderedDict()
-        """Responses that no interaction has, by the name of the space and the id of the response."""
+        """Interactions by identity of the space and id of the interaction, and by identity and id of the response."""
+        self._responses: OrderedDict[str, None] = OrderedDict()
+        """Responses without an interaction, by the name of the space and the id of the response."""
 
     def keep(
         self, space: str, id: str, request: Request | None, query: str, steps: Any, shown: RequestView,
         answer: UpstreamAnswer | None, *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
         screened: bool = False,
     ) -> None:  # fmt: skip
-        """Keep an interaction: what was asked, shown and answered. One with a `purpose` is no request of a user. One of
-        a space that was deleted since is dropped. `screened`: an agent wrote the question."""
+        """Record an interaction: request, view (`shown`) and answer. With a `purpose`, it is not a request of a user.
+        It is dropped if its space was deleted. `screened`: an agent wrote the question."""
         at = self._spaces.get(space)
-        # Of a space that is closed now, nothing is kept in memory.
+        # Keep nothing in memory for a closed space.
         at = at if at is not None and at.id == shown.space else None
         if request is not None and answer is not None and at is not None and purpose != "title":
             at.conversations.add(request, user, answer, shown.session)
-        # A title is no turn of the conversation that it is about.
+        # A request for a title is not a turn of the conversation.
         answer, session = answer or UpstreamAnswer(), None if purpose == "title" else shown.session
         model = (request.model if request else "") or (self._upstream.model if self._upstream else "")
         data = {
@@ -85,7 +85,7 @@ class Recorder:
         if answer.thoughts:
             data["thoughts"] = answer.thoughts
         if shown.redactor is not None:
-            data |= shown.redactor({name: data[name] for name in TOLD if name in data})
+            data |= shown.redactor({name: data[name] for name in REDACTED if name in data})
         if answer.silence is not None and status < 300:
             data["silence"] = answer.silence
             self._counts[answer.silence] += purpose is None
@@ -98,25 +98,25 @@ class Recorder:
             "data": json.dumps(data, ensure_ascii=False),
         }  # fmt: skip
         self._database.writer.post(shown.space, schema.interactions, row, sums=interaction_sums(row, data))
-        known = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
+        interaction = Interaction(id, session, user, shown.version, shown.rollout, shown.kind, data)
         for key in filter(None, (id, answer.id) if at is not None else ()):
-            # About as large as what is stored.
-            self.recent.put(f"{shown.space} {key}", known, size_of([row["data"]]))
+            # The size of the stored data approximates the size in memory.
+            self.recent.put(f"{shown.space} {key}", interaction, size_of([row["data"]]))
         self._counts["interactions" if purpose is None else "uncounted_interactions"] += 1
         for kind, number in zip(TOKENS, data["tokens"], strict=True):
             self._counts[f"{kind}_tokens"] += number
         if answer.text and answer.silence is None and purpose is None and drawn(id, self._judged):
-            self._judge_later(known, shown.space, at)
+            self._judge_later(interaction, shown.space, at)
         if shown.vector is not None and purpose != "title" and at is not None:
             watcher = self._alarms.watcher(space)
             best = shown.entries[0][1] if shown.entries else None
             for alarm in watcher.request(shown.vector, best):
                 self._alarms.add(at.id, alarm)
 
-    def _judge_later(self, known: Interaction, id: str, space: ServedSpace | None) -> None:
-        """Let an answer be learned from by a judge's verdict, unless an outcome is reported before."""
+    def _judge_later(self, interaction: Interaction, id: str, space: ServedSpace | None) -> None:
+        """Store an outcome that waits for a judge's score, unless an outcome is reported first."""
         row = {
-            "id": known.id, "at": time.time(), "revision": 1, "trust": said_by(known.user),
+            "id": interaction.id, "at": time.time(), "revision": 1, "trust": said_by(interaction.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
         self._database.writer.post(id, schema.outcomes, row, told=True)
@@ -126,21 +126,22 @@ class Recorder:
     async def listed(
         self, space: ServedSpace, session: str | None, user: str | None, since: float | None, limit: int
     ) -> answers.Interactions:
-        """The newest interactions of a space, those included that wait to be written."""
+        """Return the newest interactions of a space, including interactions that are not written yet."""
         read = partial(list_interactions, session=session, user=user, since=since, limit=limit)
         return answers.Interactions(space=space.name, interactions=await asyncio.wrap_future(space.store.do(read)))
 
     def remember_response(self, name: str, id: str) -> None:
-        """Remember that a request of the space of this name got the response with this id, which no interaction has: it
-        may go on from it. The newest ones are known, on this node, until it stops."""
+        """Remember a response that has no interaction, so that a later request of the space may continue it. This node
+        remembers the newest ones until it stops."""
         if 0 < len(id) <= LONGEST_NAME:
-            self._unkept[f"{name} {id}"] = None
-        while len(self._unkept) > RECENT:
-            self._unkept.popitem(last=False)
+            self._responses[f"{name} {id}"] = None
+        while len(self._responses) > RECENT:
+            self._responses.popitem(last=False)
 
-    async def made_response(self, space: ServedSpace, id: str) -> bool:
-        """Whether the upstream made the response with this id for a request of this space. Raises StoreError."""
-        if f"{space.name} {id}" in self._unkept or f"{space.id} {id}" in self.recent:
+    async def has_response(self, space: ServedSpace, id: str) -> bool:
+        """Return whether the upstream gave this response to a request of this space. Raise StoreError if the store
+        cannot be read."""
+        if f"{space.name} {id}" in self._responses or f"{space.id} {id}" in self.recent:
             return True
         try:
             await self.find_written(space, Report.model_construct(interaction=id))
@@ -149,13 +150,14 @@ class Recorder:
         return True
 
     async def find(self, space: ServedSpace, report: Report) -> Interaction:
-        """The interaction that a report is about. Raises Unknown."""
-        if (known := self.recent.get(f"{space.id} {report.interaction}")) is not None:
-            return known
+        """Return the interaction that a report is about. Raise Unknown if it does not exist."""
+        if (recent := self.recent.get(f"{space.id} {report.interaction}")) is not None:
+            return recent
         return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
 
     async def find_written(self, space: ServedSpace, report: Report) -> Interaction:
-        """The same, after a moment if another node is about to write it."""
+        """Return the interaction that a report is about, after a wait if another node may be about to write it. Raise
+        Unknown if it does not exist."""
         for pause in PAUSES if self._shared else ():
             with suppress(Unknown):
                 return await self.find(space, report)
@@ -163,8 +165,8 @@ class Recorder:
         return await self.find(space, report)
 
     def forget(self, space: ServedSpace, *, responses: bool = True) -> None:
-        """Keep nothing of a space in memory; but for `responses`, of which only the ids are known."""
+        """Drop the interactions of a space from memory, and with `responses` the ids of responses too."""
         for key in [key for key in self.recent if key.startswith(f"{space.id} ")]:
             del self.recent[key]
-        for key in [key for key in self._unkept if responses and key.startswith(f"{space.name} ")]:
-            del self._unkept[key]
+        for key in [key for key in self._responses if responses and key.startswith(f"{space.name} ")]:
+            del self._responses[key]

@@ -1,4 +1,4 @@
-"""The response of the upstream on its way to the client: passed on while it arrives, read, and kept."""
+"""Relay of the upstream's response to the client: passed on while it arrives, parsed, and recorded."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from practicum.serve.space import RequestView
 from practicum.serve.upstream import RETURNED, decoded
 
 LEFT = 499
-"""The status of a request whose client left, as proxies write it."""
+"""Status of a request whose client disconnected, as proxies log it."""
 
 OFF_LOOP = 2**18
-"""Bytes of a body beyond which it is read in a thread, so that other requests need not wait for it."""
+"""Size (bytes) above which a body is parsed in a thread, so that other requests need not wait."""
 
 SLICE = 2**12
-"""Bytes of a stream that are read at a time; then other requests have their turn."""
+"""Size (bytes) of the parts of a stream that are parsed at a time, between other requests."""
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the proxy."""
+    """Parts of the proxy that a relay uses."""
 
     service: Service
     most_read: int
@@ -56,7 +56,7 @@ class RelayHost(Protocol):
 
 @asynccontextmanager
 async def while_connected(call: ServedCall) -> AsyncIterator[None]:
-    """Cancel what is in the block when the client leaves. Raises Left then."""
+    """Cancel the block when the client disconnects, and raise Left."""
     task = asyncio.current_task()
     assert task is not None
     left = asyncio.ensure_future(call.receive())
@@ -75,11 +75,11 @@ async def while_connected(call: ServedCall) -> AsyncIterator[None]:
 
 @dataclass
 class Relay:
-    """A response on its way to the client, and the interaction that it ends. `status` is the upstream's, and `is_whole`
-    whether all of the answer was received.
+    """Relay of a response to the client, which completes an interaction. `status` is the upstream's status; `is_whole`:
+    the answer was received completely.
 
-    A stream passes while it arrives, and is read meanwhile; what else is not too large to be read passes when it is
-    complete. What is too large, or compressed and too large, passes while it arrives and is not read.
+    A stream passes while it arrives, and is parsed at the same time. Another response passes when it is complete. A
+    response that is too large to parse, or compressed and too large, passes while it arrives and is not parsed.
     """
 
     proxy: RelayHost
@@ -93,37 +93,37 @@ class Relay:
     status: int = 200
     is_whole: bool = False
     _chunks: list[bytes] = field(default_factory=list)
-    """What was received and is read when it is complete."""
+    """Received parts that are parsed when the response is complete."""
     _size: int = 0
     _unread: deque[bytes] = field(default_factory=deque)
-    """What was received of a stream and was not read yet."""
+    """Received parts of a stream that are not parsed yet."""
     _reader: StreamReader | None = None
     _reading: asyncio.Future[UpstreamAnswer | None] | None = None
     _is_read: bool = False
-    _said: UpstreamAnswer | None = None
-    """What was complete and was read; None if it could not be read."""
+    _answer_read: UpstreamAnswer | None = None
+    """Answer in the complete response. None if it could not be parsed."""
     _events: _Events | None = None
     _encoding: str = ""
     _is_page: bool = False
     _streaming: bool = False
     _began: bool = False
-    _kept: bool | None = None
+    _is_recorded: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
-        """Pass on a response: a stream while it arrives, another one when it is complete."""
+        """Pass on a response: a stream while it arrives, another response when it is complete."""
         self.proxy.require_status(response)
         call, good = self.call, response.status < 300
         self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
         kind = response.content_type
         self._is_page = kind == "text/html"
-        wanted = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
-        if good and (wanted or kind == "text/event-stream"):
+        requested = self.request is not None and self.request.stream and kind not in ("application/json", "text/html")
+        if good and (requested or kind == "text/event-stream"):
             await self._pass_stream(response)
             return
         if not good:
             self.proxy.service.counts["upstream_errors"] += 1
             call.error = str(response.status)
-        if not await self._collected(response):
+        if not await self._collect(response):
             await self._pass_oversized(response, good)
             return
         body, headers = b"".join(self._chunks), list[tuple[bytes, bytes]]()
@@ -143,7 +143,7 @@ class Relay:
         if not self._encoding:
             self._reader = StreamReader(self.proxy.most_read)
             if self.kind == "responses":
-                # Compressed events cannot be changed.
+                # Compressed events cannot be changed, so they get no metadata.
                 self._events = _Events(self._metadata, self.proxy.most_read)
         async for chunk in response.content.iter_any():
             for start in range(0, len(chunk), SLICE):
@@ -159,7 +159,7 @@ class Relay:
         self.is_whole = True
 
     def _receive(self, part: bytes) -> None:
-        """Take a part of a stream, which is read when it was passed on."""
+        """Store a part of a stream, which is parsed after it was passed on."""
         self._size += len(part)
         if self._reader is not None:
             self._unread.append(part)
@@ -173,19 +173,19 @@ class Relay:
         while self._reader is not None and self._unread:
             self._reader.take(self._unread.popleft())
 
-    async def _collected(self, response: aiohttp.ClientResponse) -> bool:
-        """Receive a response; False, and not all of it was received, if it is too large to be read."""
+    async def _collect(self, response: aiohttp.ClientResponse) -> bool:
+        """Receive a response completely. Return False if it is too large to parse; then only a part is received."""
         size, fits = 0, (response.content_length or 0) <= self.proxy.most_read
         while fits and (chunk := await response.content.readany()):
             size += len(chunk)
             self._chunks.append(chunk)
             fits = self.call.hold(len(chunk)) and size <= self.proxy.most_read
-        # Of an answer that breaks off before it is passed on, nothing counts as received.
+        # Set only here: if an answer breaks off before it is passed on, nothing counts as received.
         self._size = size
         return fits
 
     async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
-        """Pass on what was received of a response, and the rest while it arrives. It is kept without its text."""
+        """Pass on the received part of a response, and the rest while it arrives. Record it without its text."""
         call, length = self.call, response.content_length
         self.proxy.service.counts["oversized_answers"] += 1
         sized = [] if length is None else [(b"content-length", b"%d" % length)]
@@ -202,7 +202,7 @@ class Relay:
         self.is_whole = True
 
     async def _read_all(self) -> None:
-        """Read what was received, in a thread if that may take long."""
+        """Parse everything that was received, in a thread if it may take long."""
         large = bool(self._encoding) or self._size > OFF_LOOP
         if large if self._reader is None else self._reader.is_long:
             self._reading = asyncio.ensure_future(asyncio.to_thread(self._received_answer, self.proxy.most_read))
@@ -211,7 +211,7 @@ class Relay:
             self._take(lambda: self._received_answer(self.proxy.most_read))
 
     async def read_rest(self) -> None:
-        """Read what was received of a stream that was broken off, or wait for the thread that reads the answer."""
+        """Parse the received part of an interrupted stream, or wait for the thread that parses the answer."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
             self._take(self._reading.result)
@@ -222,12 +222,12 @@ class Relay:
     def _take(self, read: Callable[[], UpstreamAnswer | None]) -> None:
         self._is_read = True
         try:
-            self._said = read()
+            self._answer_read = read()
         except Exception as error:
             self.proxy.service.faults.note("reading an answer", error)
 
     async def failed(self, error: BaseException) -> None:
-        """Tell the client that the upstream failed: by a status, or in a stream that began by an event."""
+        """Report a failure of the upstream to the client: by a status, or by an event in a stream that has begun."""
         status, failure = upstream_error(error)
         if self._streaming:
             await self.read_rest()
@@ -236,7 +236,7 @@ class Relay:
             await self.call.write(self._rest)
             return
         if self._began:
-            # The connection is cut, so that the client does not take a part for the whole.
+            # Close the connection, so that the client does not take a part for a complete answer.
             self.proxy.upstream_failed(error)
             self.call.error = type(error).__name__
             self.keep(status)
@@ -251,27 +251,27 @@ class Relay:
         await self.call.write(f"{name}data: {json.dumps(body)}\n\n".encode())
 
     def keep(self, status: int) -> bool:
-        """Keep the interaction, if it was shown anything and was answered. Returns whether it is kept. An answer that
-        is whole has the status of the upstream, whatever followed it."""
-        if self._kept is None:
-            self._kept = False
+        """Record the interaction if it had a view and an answer. Return whether it is recorded. A complete answer is
+        recorded with the upstream's status, even if the connection failed afterwards."""
+        if self._is_recorded is None:
+            self._is_recorded = False
             try:
-                self._kept = self._keep(status)
+                self._is_recorded = self._keep(status)
             except Exception as error:
                 self.proxy.service.faults.note("keeping an interaction", error)
-        return self._kept
+        return self._is_recorded
 
     def _keep(self, status: int) -> bool:
         service, received = self.proxy.service, self._size > 0
         if not received and status >= 400 and not (self._streaming and status == LEFT):
             return False
-        # What a client left, or the upstream broke off, is read here and now, if that does not take long.
-        answer = self._said if self._is_read else self._received_answer(OFF_LOOP)
+        # An interrupted answer is parsed here, if it is small.
+        answer = self._answer_read if self._is_read else self._received_answer(OFF_LOOP)
         if received or status < 400:
             service.counts["unread_answers"] += answer is None or answer.unread
         if answer is None and self._is_page:
             return False
-        answer = self.call.told = answer or UpstreamAnswer()
+        answer = self.call.upstream_answer = answer or UpstreamAnswer()
         self.is_whole = answer.whole
         service.counts["wrong_numbers"] += len(answer.wrong)
         if answer.failed:
@@ -291,16 +291,16 @@ class Relay:
         return True
 
     def _received_answer(self, most: int) -> UpstreamAnswer | None:
-        """The answer, as far as it was received; None if it cannot be read, or has more than `most` bytes."""
+        """Return the received part of the answer. None if it cannot be parsed, or has more than `most` bytes."""
         if self._reader is None:
             return self._answer(b"".join(self._chunks), most)
         self._read_received()
         answer = self._reader.end()
-        # Some servers answer with JSON that they call a stream, or the other way round.
+        # Some servers send JSON as a stream, or a stream as JSON.
         return read_answer(bytes(self._reader.other)) if answer is None else answer
 
     def _answer(self, body: bytes, most: int) -> UpstreamAnswer | None:
-        """What a response answers; None if it cannot be read, or has more than `most` bytes."""
+        """Return the answer in a body. None if it cannot be parsed, or has more than `most` bytes."""
         plain = decoded(body, self._encoding, most)
         if plain is None or len(plain) > most:
             return None
@@ -309,7 +309,7 @@ class Relay:
 
     @property
     def _rest(self) -> bytes:
-        """What was received of an event that is not complete."""
+        """Received part of an incomplete event."""
         return self._events.rest if self._events else b""
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
@@ -327,14 +327,14 @@ class Relay:
 
 
 _EVENT_ENDS = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
-"""The end of an event: an empty line, with any of the three ends of a line. CR at the end of what was received may be a
+"""End of an event: an empty line, with any of the three line endings. CR as the last received byte may be the first
 half of CR LF."""
 
 _DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
 
 
 class _Events:
-    """The events of a stream of the protocol `responses`: those that hold the response get metadata."""
+    """Filter of a stream of the protocol `responses` that adds metadata to events with the response."""
 
     def __init__(self, metadata: Mapping[str, str], most: int) -> None:
         self._metadata, self._most = metadata, most
@@ -342,12 +342,13 @@ class _Events:
 
     @property
     def rest(self) -> bytes:
-        """What was received of an event that is not complete."""
+        """Received part of an incomplete event."""
         return bytes(self._rest)
 
     def take(self, chunk: bytes) -> bytes:
-        """The events that are complete after this chunk, and all of one that is too large to be changed."""
-        # An empty line may have begun in the chunk before.
+        """Return the events that this chunk completes, with metadata. An event that is too large is returned unchanged,
+        in parts."""
+        # An empty line may have begun in the previous chunk.
         searched = max(len(self._rest) - 3, 0)
         self._rest += chunk
         passed, done = list[bytes](), 0
@@ -378,15 +379,15 @@ class _Events:
 
 
 def returned(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """The headers of a response that the client gets."""
+    """Return the headers of a response that are returned to the client."""
     return [(name, value) for name, value in response.raw_headers if name.lower().startswith(RETURNED)]
 
 
 def upstream_error(error: BaseException) -> tuple[int, ErrorBody]:
-    """The status and the error for the client, who does not learn the upstream's address."""
+    """Return the status and the error for the client, without the upstream's address."""
     if isinstance(error, TimeoutError):
-        return 504, error_body("upstream.timeout", "the upstream did not answer in time")
+        return 504, error_body("upstream.timeout", "the upstream did not answer in time: try again")
     if isinstance(error, aiohttp.ClientConnectorError):
-        text = "the upstream cannot be reached: the service's log says why"
+        text = "the upstream cannot be reached: see the log of the service"
         return 502, error_body("upstream.unreachable", text)
-    return 502, error_body("upstream.broken", "the upstream broke off its answer")
+    return 502, error_body("upstream.broken", "the upstream interrupted its answer: try again")

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: their statuses, headers and bodies."""
+"""HTTP responses of errors: status, headers and body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from practicum.session.outcomes import Conflict, Unknown
 from practicum.store.spaces import UnknownSpace
 
 RETRY = 2
-"""Seconds after which a client may try again what could not be written because the database is away."""
+"""Time (s) after which a client may retry when the database is unavailable."""
 
 _STATUSES_OF_CODES: Mapping[str, int] = {
     "request.malformed": 400, "key.missing": 401, "key.wrong": 401, "key.expired": 401, "key.forbidden": 403,
@@ -29,17 +29,17 @@ _STATUSES_OF_CODES: Mapping[str, int] = {
     "request.wrong_verb": 405, "request.too_large": 413, "request.encoded": 415, "request.too_many": 429,
     "service.timeout": 503, "key.duplicate": 409, "version.unknown": 404,
 }  # fmt: skip
-"""The statuses of errors whose code decides it."""
+"""Statuses by error code."""
 
 _STATUSES: tuple[tuple[type[PracticumError], int], ...] = (
     (Unknown, 404), (UnknownSpace, 404), (NotARun, 404), (Forbidden, 403), (Conflict, 409), (RunBusy, 409),
     (StoreAway, 503), (UsageError, 400), (StoreError, 507),
 )  # fmt: skip
-"""The statuses of all other errors; special kinds stand before those that they are of."""
+"""Statuses by error class, for all other codes. Subclasses precede their base classes."""
 
 
 def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-    """The status of the answer that an error is, and its headers."""
+    """Return the HTTP status and the headers for an error."""
     by_kind = (status for kind, status in _STATUSES if isinstance(error, kind))
     status = _STATUSES_OF_CODES.get(error.code) or next(by_kind, 500)
     headers = error.headers if isinstance(error, RequestRefused) else ()
@@ -52,12 +52,12 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
 
 
 def error_answer(path: str, status: int, error: ErrorBody) -> dict[str, Any]:
-    """An error in the form of the protocol, so that its clients read it."""
-    said = {
+    """Return an error in the format of the protocol of the path, so that its clients can read it."""
+    body = {
         "message": f"practicum: {error['message']}", "type": _TYPES.get(status, "api_error"),
         "param": error["fields"].get("param"), "code": error["code"], "fields": error["fields"],
     }  # fmt: skip
-    return {"type": "error", "error": said} if path.startswith("/v1/messages") else {"error": said}
+    return {"type": "error", "error": body} if path.startswith("/v1/messages") else {"error": body}
 
 
 _TYPES = {

@@ -1,4 +1,4 @@
-"""What is reported to a space that is served: outcomes, corrections, notes, and what a review decides about these."""
+"""Reports to a served space: outcomes, corrections, notes, and review decisions about corrections and notes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ T = TypeVar("T")
 async def report(
     service: Service, name: str, report: Report, trust: Trust, *, screened: bool = False
 ) -> answers.Reported:  # fmt: skip
-    """Take a report of the operator (`own`) or of an end user (`user`); it is on the disk when this returns.
-    `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for what this space does not
-    know, and StoreError if it cannot be written."""
+    """Store a report of the operator (`own`) or of an end user (`user`); it is on disk when this returns. `screened`:
+    text that the filter flags waits for review, even in a report of the operator. Raise Unknown if the interaction does
+    not exist, and StoreError if the report cannot be written."""
     space = await service.spaces.opened(name)
-    said = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
-    report = report.model_copy(update=space.reader.redacted(said))
-    # It may wait for another node, so it does not hold the lock.
+    texts = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
+    report = report.model_copy(update=space.reader.redacted(texts))
+    # Without the lock, because this may wait for another node.
     await service.recorder.find_written(space, report)
     async with space.lock:
-        known = await service.recorder.find(space, report)
+        interaction = await service.recorder.find(space, report)
         outcome = await _corrector(service, space).report(
-            known, space.question(known.data), report, trust, screened=screened
+            interaction, space.question(interaction.data), report, trust, screened=screened
         )
     service.counts["feedback"] += 1
-    service.counts["interactions"] += outcome.status == "kept" and "purpose" in known.data
+    service.counts["interactions"] += outcome.status == "kept" and "purpose" in interaction.data
     if outcome.newly_waiting:
         service.wait_to_learn(space)
     if outcome.score is not None and outcome.before is None:
@@ -42,21 +42,21 @@ async def report(
         space.scores += outcome.score
         await service.rollouts.count_scores(space)
     return answers.Reported(
-        interaction=known.id, status=outcome.status, score=outcome.score, correction=outcome.correction
+        interaction=interaction.id, status=outcome.status, score=outcome.score, correction=outcome.correction
     )  # fmt: skip
 
 
 async def note(
     service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
 ) -> answers.Noted:  # fmt: skip
-    """Keep a note, which is shown to requests that it is about (empty: to all); it is on the disk when this returns. A
-    `user`'s waits for review. `screened`: what the filter flags waits, whoever says it."""
+    """Store a note, which is shown to requests about its subject `about` (empty: to all requests); it is on disk when
+    this returns. A note of a `user` waits for review. `screened`: text that the filter flags waits too."""
     space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
-        new, becomes = await _corrector(service, space).note(text, about, user, screened=screened)
+        new, effect = await _corrector(service, space).note(text, about, user, screened=screened)
     service.counts["notes"] += 1
-    return answers.Noted(id=new.id, note=becomes)
+    return answers.Noted(id=new.id, note=effect)
 
 
 def _corrector(service: Service, space: ServedSpace) -> Corrector:
@@ -70,8 +70,8 @@ def _corrector(service: Service, space: ServedSpace) -> Corrector:
 async def decide_correction(
     service: Service, name: str, number: int, approved: bool, reason: str = ""
 ) -> answers.Decided:  # fmt: skip
-    """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if there
-    is none of this number, and Conflict if it was decided before."""
+    """Approve a correction or a note that waits for review, or reject a waiting or effective one. Raise Unknown if
+    it does not exist, and Conflict if it was decided before."""
     space = await service.spaces.opened(name)
     async with space.lock:
         await space.read_corrections()
@@ -80,22 +80,22 @@ async def decide_correction(
 
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
-    """The note with this number; None if that is a correction. Raises Unknown if there is none."""
+    """Return the note with this number; None if it is a correction. Raise Unknown if neither exists."""
     space = await service.spaces.opened(name)
-    _, found = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
-    return found if found.note else None
+    _, correction = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
+    return correction if correction.note else None
 
 
 # Lists
 
 
 async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
-    """Corrections and notes of a space in one of STATES, the oldest first, those after a number, and how many there are
-    in all. Raises UnknownSpace."""
+    """Return the corrections and notes of a space in one of STATES, oldest first, after a number, and the number of all
+    in this state. Raise UnknownSpace if the space does not exist."""
     space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)
-    found = [
+    rows = [
         answers.StoredCorrection(
             id=one.id, interaction=one.interaction, user=one.user, query=one.query,
             question=space.question({"query": one.query, "question": one.question}), target=one.target,
@@ -103,4 +103,4 @@ async def list_corrections(service: Service, name: str, state: str, after: int, 
         )
         for one in some
     ]  # fmt: skip
-    return answers.CorrectionList(space=name, state=state, total=total, corrections=found)
+    return answers.CorrectionList(space=name, state=state, total=total, corrections=rows)

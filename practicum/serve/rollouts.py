@@ -1,7 +1,7 @@
-"""Rollouts of versions: what scores say of a version that is tried, and which version is live.
+"""Rollouts of versions: counts scores of a candidate, decides about it, and sets the live version.
 
-A score counts for the version that its request was shown, whichever node it was reported to. All nodes count the scores
-in one order, so they decide alike, and the first one writes the decision.
+A score counts for the version that its request was shown, even if it was reported to another node. All nodes count
+scores in the same order, so they make the same decision, and the first node writes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("practicum.serve")
 
 
 class Rollouts:
-    """The rollouts of the open `spaces`. `ended` is called when one has ended."""
+    """Rollouts of the open `spaces`. `ended` is called when a rollout has ended."""
 
     def __init__(
         self, database: Database, spaces: Mapping[str, ServedSpace], alarms: Alarms, counts: ServiceCounts,
@@ -48,14 +48,14 @@ class Rollouts:
         self._ended = ended
 
     async def read(self, space: ServedSpace) -> None:
-        """Go on with the rollout that is under way, whichever node began it: from the outcomes that are stored."""
+        """Load the rollout of a space, begun by any node, and count its stored scores."""
         r = schema.rollouts
         for row in await asyncio.to_thread(self._database.rows, space.store.select(r).where(r.c.state == CANARY)):
             if space.rollout is None or space.rollout.number != row.number:
                 await self._continue(space, row)
             return
         if space.rollout is not None:
-            # Decided by another node.
+            # Another node has decided it.
             await asyncio.to_thread(space.read_versions)
             space.rollout = None
 
@@ -63,7 +63,7 @@ class Rollouts:
         rollout = Rollout.stored(row)
         await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
-            # The service ended between the promotion and its note.
+            # The service ended after it promoted the version, and before it recorded the end of the rollout.
             ended = partial(end_rollout, row=rollout.row(PROMOTED, "promoted"))
             await asyncio.wrap_future(space.store.do(ended))
             return
@@ -76,14 +76,14 @@ class Rollouts:
         space.rollout = rollout
 
     def _scored(self, space: ServedSpace) -> Any:
-        """A query of the scores of interactions."""
+        """Return a query of the scores of interactions."""
         i, o = schema.interactions, schema.outcomes
         columns = (o.c.number, o.c.score, i.c.version, i.c.rollout, i.c.kind, i.c.data)
         return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
 
     async def count_scores(self, space: ServedSpace) -> None:
-        """Count the scores that came since, whichever node they were reported to, all nodes in the same order: of a
-        rollout, which they may decide, and of all requests, which may have become worse."""
+        """Count new scores, reported to any node, in the same order on all nodes. They may decide a rollout, or raise
+        an alarm if outcomes got worse."""
         number = schema.outcomes.c.number
         async with space.counting:
             new = self._scored(space).where(number > space.counted).order_by(number)
@@ -101,32 +101,34 @@ class Rollouts:
     async def claim(
         self, sessions: Sessions, late: float, space: ServedSpace, session: str, version: int
     ) -> int | None:
-        """The version that a session sees on all nodes: this one, unless another node showed it another one. None if
-        that is not known within `late` seconds."""
-        found = await sessions.claim(space.id, session, version, None, late)
-        if found is None or space.stands(found):
-            return found
-        # It was taken back, unless this node has not heard of it yet.
+        """Return the version of a session on all nodes: this version, unless another node has shown a different
+        version. Return None if it is not known within `late` seconds."""
+        claimed = await sessions.claim(space.id, session, version, None, late)
+        if claimed is None or space.is_valid(claimed):
+            return claimed
+        # The version was taken back, or this node has not read its rollout yet.
         try:
             async with asyncio.timeout(late), space.counting:
                 await self.read(space)
         except (TimeoutError, StoreError):
             return None
-        if space.stands(found):
-            return found
-        return await sessions.claim(space.id, session, version, found, late)
+        if space.is_valid(claimed):
+            return claimed
+        return await sessions.claim(space.id, session, version, claimed, late)
 
     async def _decide_scored(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
         try:
             await self.decide(space, rollout, decision)
         except PracticumError as error:
-            # The feedback is stored all the same; the next score decides again.
+            # The feedback is stored; the next score triggers the decision again.
             self._counts["failed_decisions"] += 1
-            logger.error("space %s: version %d is not %s: %s", space.name, rollout.version, decision.state, error)
+            logger.error(
+                "space %s: version %d is not %s, will retry: %s", space.name, rollout.version, decision.state, error
+            )
 
     async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
-        """Promote a candidate, or take it back: written, and in effect with the next request. Of nodes that decide at
-        the same time, the first one does."""
+        """Promote a candidate, or take it back. The decision is stored and takes effect with the next request. If nodes
+        decide at the same time, the first decision counts."""
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
@@ -151,8 +153,8 @@ class Rollouts:
         self._ended()
 
     async def begin(self, space: ServedSpace, rollout: Rollout) -> bool:
-        """Show a candidate to its share of the sessions. Returns whether it began: not if somebody has made another
-        version live meanwhile, or another node has begun."""
+        """Show a candidate to its share of the sessions. Return whether the rollout began: not if another version was
+        made live, or if another node has begun a rollout."""
         async with space.counting:
             began = partial(begin_rollout, row=rollout.row())
             if self._spaces.get(space.name) is not space or space.live != rollout.base:
@@ -164,8 +166,8 @@ class Rollouts:
         return True
 
     async def roll_back(self, space: ServedSpace, version: int | None) -> int:
-        """Make an earlier version live (None: the one before the live one), and take a candidate back. Returns the live
-        version."""
+        """Make an earlier version live (None: the one before the live version), and take a candidate back. Return the
+        live version."""
         await asyncio.to_thread(space.read_versions)
         async with space.counting:
             await self.read(space)
@@ -179,17 +181,17 @@ class Rollouts:
             rows = await asyncio.to_thread(self._database.rows, mine.order_by(t.c.number.desc()))
             version = rows[0].base if rows else space.parent
             if version is None:
-                first = f"version {space.live} of space {space.name} is the first: there is none before it"
+                first = f"version {space.live} of space {space.name} is the first: no earlier version to return to"
                 raise UsageError("version.unknown", first)
         if version == space.live:
-            raise UsageError("version.unchanged", f"version {version} of space {space.name} is live already")
+            raise UsageError("version.unchanged", f"version {version} of space {space.name} is already live")
         await asyncio.to_thread(name_version, space.store, LIVE, version)
         await asyncio.to_thread(space.read_versions)
-        self._alarms.add(space.id, Alarm(space.name, "rollout", f"version {version} is live again, by hand"))
+        self._alarms.add(space.id, Alarm(space.name, "rollout", f"version {version} was made live by hand"))
         return space.live
 
     async def follow(self, space: ServedSpace) -> None:
-        """End a rollout if somebody made another version live by hand."""
+        """End a rollout if another version was made live by hand."""
         rollout = space.rollout
         if rollout is None or space.live == rollout.base:
             return
@@ -198,4 +200,4 @@ class Rollouts:
         try:
             await self.decide(space, rollout, RolloutDecision(PROMOTED if promoted else TAKEN_BACK, reason))
         except PracticumError as error:
-            logger.warning("the rollout of space %s goes on: %s", space.name, error)
+            logger.warning("the rollout of space %s continues: %s", space.name, error)

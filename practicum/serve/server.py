@@ -1,4 +1,4 @@
-"""Running the service: the model server behind it, the port, and an orderly end."""
+"""Server process of the service: upstream, port, signals and shutdown."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream
 
 SWITCH = 0.0005
-"""Seconds after which a thread that computes lets another one work. With Python's 5 ms, a request that arrives while
-the learner computes would wait so long."""
+"""Thread switch interval (s). With Python's 5 ms, a request that arrives while the learner computes would wait that
+long."""
 
 NOTICE = 5
-"""Seconds for which new connections are still taken after the signal to stop, if somebody has asked whether the service
-is ready: whoever balances the load asks again, and sends requests elsewhere."""
+"""Time (s) after the signal to stop during which new connections are accepted, if readiness is polled: the load
+balancer then polls again, and sends requests to other nodes."""
 
 DRAIN = 20
-"""Seconds that requests in flight get then. With all that follows it is about the 30 that Kubernetes waits."""
+"""Time (s) that requests in flight get after that. With the rest of the shutdown, it fits into Kubernetes' 30 s."""
 
 THREADS = 32
-"""Threads that read and write beside the event loop. Python's number on two processors is 6, which a few slow reads of
-the store would all take."""
+"""Number of threads for reads and writes outside the event loop. With Python's default (6 on two processors), a few
+slow reads of the store would occupy all threads."""
 
 Ready = Callable[[str, list[str], list[str]], None]
 
 
 def run(settings: ServiceSettings, ready: Ready) -> None:
-    """Serve until the process is interrupted. `ready` is called with the address, warnings, and the names of the new
-    spaces, once requests are answered.
+    """Serve until the process is interrupted. When the service answers requests, call `ready` with the address, the
+    warnings, and the names of new spaces.
 
-    Raises UsageError, ModelError or StoreError if something does not fit.
+    Raises UsageError, ModelError or StoreError if the settings, the model, the key, the port or the store is invalid.
     """
-    known, prefixes, upstream = read_keys(settings.keys), read_prefixes(settings.passing), settings.upstream
+    keys, prefixes, upstream = read_keys(settings.keys), read_prefixes(settings.passing), settings.upstream
     if not upstream:
-        raise UsageError("settings.missing", "give the model server: --upstream NAME", setting="upstream")
+        raise UsageError("settings.missing", "no model server: pass --upstream NAME", setting="upstream")
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
     sock = _bound(settings.host, settings.port)
@@ -77,11 +77,11 @@ def run(settings: ServiceSettings, ready: Ready) -> None:
     server = open_upstream(upstream, settings.folder, settings.upstream_timeout, settings.max_output_tokens)
     sys.setswitchinterval(SWITCH)
     allow_many_files()
-    uvloop.run(_serve(settings, server, known, prefixes, sock, spans, ready))
+    uvloop.run(_serve(settings, server, keys, prefixes, sock, spans, ready))
 
 
 async def _serve(
-    settings: ServiceSettings, upstream: Upstream, given: Mapping[str, Grant], passing: Sequence[str],
+    settings: ServiceSettings, upstream: Upstream, configured: Mapping[str, Grant], passing: Sequence[str],
     sock: socket.socket, spans: Spans | None, ready: Ready,
 ) -> None:  # fmt: skip
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "practicum"))
@@ -97,24 +97,24 @@ async def _serve(
             upstream.model = listed[0] if len(listed) == 1 else ""
             upstream.name = f"{upstream.address}#{upstream.model}" if upstream.model else ""
             if not upstream.name:
-                warnings.append("the upstream has no model's name to learn with: write ADDRESS#NAME, or give --learner")
+                warnings.append("no model to learn with: pass --upstream ADDRESS#NAME, or --learner NAME")
                 settings = settings.model_copy(update={"learn": False})
         if spans is not None:
             stack.push_async_callback(asyncio.to_thread, spans.close)
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
-        keys = Keys(given, service.database, settings.a_minute)
+        keys = Keys(configured, service.database, settings.a_minute)
         await keys.refresh()
         if not keys.required and not is_loopback(settings.host):
             raise UsageError(
                 "key.not_configured",
-                f"on {settings.host} everybody who reaches this machine could use the service: give a key "
-                "(practicum key add, or --key), or listen on 127.0.0.1",
+                f"{settings.host} is reachable from other machines, so a key is required: create one (practicum key "
+                "add), pass --key, or listen on 127.0.0.1",
             )
-        # What the filter loads for its first text would hold up requests.
+        # Load the data of the filter now, so that it does not delay requests.
         await asyncio.to_thread(flags, "a1")
-        # What is loaded stays, so collections need not look through it again and again, which takes 50 ms and more.
+        # Exclude loaded objects from garbage collection, which would take 50 ms and more each time.
         gc.collect()
         gc.freeze()
         agents = Agents()
@@ -134,17 +134,17 @@ async def _serve(
             app, http=Connection, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=DRAIN, timeout_keep_alive=75,
         )  # fmt: skip
-        made = service.maker
-        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *made.warnings], made.made))
-        # Requests to models need no page, so they do not wait for this.
+        maker = service.maker
+        server = _Server(config, service, lambda: ready(_address(sock), [*warnings, *maker.warnings], maker.created))
+        # Load the pages in the background, because requests to models do not need them.
         loading = asyncio.create_task(pages.load())
         await server.serve(sockets=[sock])
         await loading
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it answers, and ends in order: the first signal stops it, the second one ends the process
-    at once."""
+    """Server that reports when it is ready. The first signal stops it in order, the second one ends the process at
+    once."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -157,25 +157,25 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # They stay: all that follows is a part of the stop.
+        # Do not restore the previous handlers, because the rest of the shutdown follows.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            # What was acknowledged is on the disk.
+            # All acknowledged data is on disk.
             os._exit(128 + sig)
         self._until = time.monotonic() + (NOTICE if self._service.readiness.is_watched else 0)
         self.should_exit = self._service.stopping = True
         if sys.stderr.isatty():
-            print(f"stopping; requests in flight get {DRAIN} seconds, and Ctrl-C again ends at once", file=sys.stderr)
+            print(f"stopping; requests in flight get {DRAIN} seconds; press Ctrl-C again to end now", file=sys.stderr)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) and time.monotonic() >= self._until
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # The learner is cut now, so that requests in flight need not share the processor with it.
+        # Stop the learner now, so that it takes no processor time from requests in flight.
         await asyncio.gather(super().shutdown(sockets), asyncio.to_thread(self._service.learner.stop))
 
 
@@ -185,15 +185,15 @@ def _address(sock: socket.socket) -> str:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at the address. Raises UsageError if it is in use, or is none."""
+    """Return a socket bound to the address. Raise UsageError if the address is in use or invalid."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
     except OSError as error:
-        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        option = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
         raise UsageError(
-            "server.cannot_listen", f"cannot listen on {host}:{port}: {error.strerror or error}; give another {other}"
+            "server.cannot_listen", f"cannot listen on {host}:{port}: {error.strerror or error}; pass another {option}"
         ) from error
     return sock

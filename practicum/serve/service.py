@@ -1,7 +1,7 @@
-"""The service: its open spaces, requests to them, and what others change in the store meanwhile.
+"""Service of spaces: opens them, answers requests, and notices changes that other processes make in the store.
 
-`app` is its HTTP face, and `practicum.client` uses it in process. All of it runs in one event loop; the store has a
-thread that writes, and the learner a thread that learns.
+`app` serves it over HTTP, and `practicum.client` uses it in process. It runs in one event loop, except that the store
+writes in its own thread and the learner learns in its own thread.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from practicum.store.spaces import UnknownSpace
 logger = logging.getLogger("practicum.serve")
 
 LATE = 0.02
-"""Seconds that a request waits for the store or for an embedder elsewhere; then it goes on unchanged."""
+"""Time (s) that a request waits for the store or a remote embedder; then it is passed on unchanged."""
 
 OPENS = 0.5
-"""Seconds that a request waits for a space that is not open; then it goes on unchanged."""
+"""Time (s) that a request waits for a space to open; then it is passed on unchanged."""
 
 SHOWS = 2.5
-"""Seconds that a request waits for the view of an open space, which a method of another package may hold up; then it
-goes on unchanged. It is longer than a version is read from a database (`space.READ`)."""
+"""Time (s) that a request waits for the view of an open space, because a method of another package may be slow; then
+it is passed on unchanged. Longer than the time to read a version from a database (`space.READ`)."""
 
-LOOK = 0.2
+POLL = 0.2
 """Poll interval (s)."""
 
-ERASE_AGAIN = 30.0
-"""Seconds until a removal of a user's data that failed is tried again."""
+ERASE_RETRY = 30.0
+"""Time (s) until a failed deletion of user data is tried again."""
 
 
 class Service:
-    """An open service. Raises StoreError if another one uses the folder of the store, or if its database cannot be
-    reached."""
+    """Service with an open store. Raises StoreError if another process uses the folder of the store, or if its database
+    cannot be reached."""
 
     def __init__(self, settings: ServiceSettings, upstream: Upstream | None = None) -> None:
         self.settings = settings
@@ -75,7 +75,7 @@ class Service:
         self.began = time.monotonic()
         self._held = ExitStack()
         self.database = Database.at(settings.store, settings.folder, create=True)
-        # Requests wait for what is read, or for a lock that is held meanwhile.
+        # Do not wait for busy databases: requests wait for these reads, or for a lock that is held during them.
         self.database.waits = False
         self._held.callback(self.database.close)
         try:
@@ -101,15 +101,15 @@ class Service:
         self.stopping = False
         self._pausing = asyncio.Lock()
         self.making = asyncio.Lock()
-        """Held while a space is made or deleted here: of those who wait for another node, one takes a thread."""
+        """Held while a space is created or deleted here, so that waiting for another node takes only one thread."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.learner = Learner(self)
         small = upstream is not None and upstream.small
         self.maker = SpaceMaker(self.database, settings, self.learner.model, small, parts)
 
     async def start(self) -> None:
-        """Make the spaces that there are not yet, open them, and begin to learn. Raises UsageError or StoreError if one
-        cannot be used; then close the service."""
+        """Create missing spaces, open all spaces of the settings, and start learning. Raise UsageError or StoreError if
+        a space cannot be used; then the caller must close the service."""
         self._loop = asyncio.get_running_loop()
         self.alarms.start()
         if self.database.shared:
@@ -118,18 +118,18 @@ class Service:
         unfinished = self.spaces.unfinished
         for number, name in enumerate(self.settings.spaces):
             if name in unfinished and unfinished[name].shows:
-                self.maker.warnings.append(f"requests of space {name} go on unchanged: {unfinished[name]}")
+                self.maker.warnings.append(f"requests of space {name} are passed on unchanged: {unfinished[name]}")
                 continue
             context = self.settings.context if number == 0 else None
             await asyncio.to_thread(self.maker.make, name, context, unfinished)
             await self.spaces.opened(name)
-        self._spawn(self._look())
-        self._spawn(self._erase_again())
+        self._spawn(self._poll())
+        self._spawn(self._retry_erasures())
         if self.settings.learn:
             self.learner.start()
 
     async def close(self) -> None:
-        """Stop learning, write what is left, and close everything."""
+        """Stop learning, write everything that is queued, and close all spaces and the store."""
         self.stopping = True
         await asyncio.to_thread(self.learner.stop)
         for task in self._tasks:
@@ -138,13 +138,13 @@ class Service:
         await self.spaces.close()
         if self.sessions is not None:
             await asyncio.to_thread(self.sessions.close)
-        # What is being made or deleted comes to its end.
+        # Wait for a space that is being created or deleted.
         async with self.making:
             await asyncio.to_thread(self._held.close)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """A block in which nothing is learned. A round under way is interrupted, and continued afterwards."""
+        """Stop learning inside the block. A round under way is interrupted and continued afterwards."""
         async with self._pausing:
             learns = self.learner.is_alive()
             await asyncio.to_thread(self.learner.stop)
@@ -158,12 +158,12 @@ class Service:
     # Spaces
 
     async def _prepare(self, space: ServedSpace) -> None:
-        """Make a space ready for requests that was just opened."""
+        """Prepare a space that was just opened for requests."""
         newest = space.store.select(func.max(schema.outcomes.c.number))
         ((counted,),) = await asyncio.to_thread(self.database.rows, newest)
         space.counted = counted or 0
         await self.read_messages(space)
-        # Whatever the first request would be late for.
+        # Warm the caches, so that the first request is not late.
         await space.show(text_request("warm up"), "")
         space.announced = space.store.changes()
         await self.refresh(space)
@@ -171,20 +171,20 @@ class Service:
             space.claim = lambda session, version: self.rollouts.claim(sessions, self.late, space, session, version)
 
     async def add_space(self, name: str) -> None:
-        """Make a space, unless there is one of this name, and open it."""
+        """Open the space of a name. Create it if it does not exist."""
         async with self.making:
             await asyncio.to_thread(self.maker.make, name)
         await self.spaces.opened(name)
 
     @contextmanager
     def deleting(self, space: ServedSpace) -> Iterator[None]:
-        """A block in which a space is deleted, and cannot be opened."""
+        """Prevent opening of a space inside the block, in which it is deleted."""
         with self.spaces.deleting(space.name):
             self._forget(space)
             yield
 
     def _forget(self, space: ServedSpace) -> None:
-        """Close a space that is deleted, and keep nothing of it in memory."""
+        """Close a deleted space, and drop its data from memory."""
         self.close_space(space)
         self.spaces.end(space.name)
         self.learner.forget(space)
@@ -192,15 +192,15 @@ class Service:
 
     async def _drop(self, space: ServedSpace) -> None:
         """Close a space that another node deleted."""
-        logger.warning("space %s is gone", space.name)
+        logger.warning("space %s was deleted by another process", space.name)
         self._forget(space)
         await space.close()
         if self.database.shared:
             await asyncio.to_thread(rmtree, space.store.files, ignore_errors=True)
 
     async def hold_back(self, error: Unfinished) -> None:
-        """Raise an alarm for a removal that is not finished, and close its space if that may show what was learned from
-        the user."""
+        """Raise an alarm for an unfinished deletion of user data. Close the space if it may still show text that was
+        learned from the user."""
         if error.name not in self.spaces.unfinished:
             self.alarms.add(error.id, Alarm(error.name, "erasure", str(error)))
         self.spaces.unfinished[error.name] = error
@@ -208,34 +208,34 @@ class Service:
             self.close_space(space)
             await space.close()
 
-    async def _erase_again(self) -> None:
-        """Finish removals that failed, here or on a node that ended."""
+    async def _retry_erasures(self) -> None:
+        """Finish deletions of user data that failed, here or on a node that ended."""
         while True:
-            await asyncio.sleep(ERASE_AGAIN)
+            await asyncio.sleep(ERASE_RETRY)
             try:
                 await finish_erasures(self)
             except PracticumError as error:
-                logger.warning("whether all removals are finished is not known: %s", error)
+                logger.warning("cannot check for unfinished deletions of user data, will retry: %s", error)
 
     def close_space(self, space: ServedSpace) -> None:
-        """Let no request find a space open any more."""
+        """Remove a space from the open spaces, so that no request finds it."""
         self.spaces.pop(space.name, None)
         self.alarms.forget(space.name)
 
     async def read_messages(self, space: ServedSpace) -> None:
-        """Find questions by the messages that are stored, and by no others."""
+        """Rebuild the lookup of questions from the stored messages only."""
         await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
 
     async def _forget_texts(self, space: ServedSpace) -> None:
-        """Keep nothing in memory of what was asked in a space, since another process removed some of it for good."""
+        """Drop texts of requests from memory, because another process deleted some of them."""
         async with space.lock:
             self.recorder.forget(space, responses=False)
         space.conversations.clear()
         await self.read_messages(space)
 
     async def refresh(self, space: ServedSpace) -> None:
-        """Bring what is known of a space up to date with what other nodes, or this one before its start, have written.
-        Raises StoreError if it cannot be read."""
+        """Read changes that other nodes, or this node before its start, have written to a space. Raise StoreError if
+        the space cannot be read."""
         async with space.lock:
             await space.read_corrections()
         async with space.counting:
@@ -243,7 +243,7 @@ class Service:
         o = schema.outcomes
         waiting = space.store.select(func.count(o.c.id), func.min(o.c.at)).where(o.c.state == WAITING)
         ((number, since),) = await asyncio.to_thread(self.database.rows, waiting)
-        # What is known here of how long they wait stays, if a clock was set back.
+        # Keep the longer waiting time, because a clock may have been set back.
         began = time.monotonic() - max(time.time() - (since or 0.0), 0.0)
         space.waiting_since = min(began, space.waiting_since) if space.waiting else began
         space.waiting = number
@@ -253,7 +253,8 @@ class Service:
     # Requests
 
     async def show(self, name: str, request: Request, caller: Caller) -> RequestView | None:
-        """What a request is shown; None if that cannot be known in time. Raises UnknownSpace."""
+        """Return the view of a request; None if it is not ready in time. Raise UnknownSpace if the space does not
+        exist."""
         try:
             space = self.spaces.get(name)
             limit = self.opens if space is None else self.late if space.waits else SHOWS
@@ -267,19 +268,19 @@ class Service:
             raise
         except (TimeoutError, PracticumError, OSError) as error:
             self.counts["unchanged_requests"] += 1
-            logger.warning("a request of space %s goes on unchanged: %s", name, str(error) or "too late")
+            logger.warning("a request of space %s is passed on unchanged: %s", name, str(error) or "timeout")
             return None
         except Exception as error:
-            # Whatever is wrong here, the user's agent has to get its answer.
+            # Any failure here must not keep the answer from the user's agent.
             self.counts["unchanged_requests"] += 1
-            self.faults.note("choosing what a request is shown", error)
+            self.faults.note("choosing the view of a request", error)
             return None
 
     async def show_text(
         self, name: str, query: str, session: str | None, user: str | None, *, screened: bool = False
     ) -> answers.ShownText:
-        """What a task is shown, as one text for the prompt of an agent of one's own, and the interaction that begins.
-        Raises UnknownSpace."""
+        """Return the view of a task as one text for the prompt of your agent, with the id of a new interaction. Raise
+        UnknownSpace if the space does not exist."""
         space = await self.spaces.opened(name)
         request = text_request(query)
         id = new_id()
@@ -298,35 +299,34 @@ class Service:
         )  # fmt: skip
 
     def wait_to_learn(self, space: ServedSpace) -> None:
-        """Count an outcome that can be learned from."""
+        """Count an outcome that the learner has not used yet."""
         space.waiting_since = space.waiting_since if space.waiting else time.monotonic()
         space.waiting += 1
         self.learner.wake()
 
-    # What others change
+    # Changes by other processes
 
-    async def _look(self) -> None:
-        """Notice what others write, such as a rollback, an approval or an edit, here or on other nodes. Close spaces
-        that are not used."""
+    async def _poll(self) -> None:
+        """Poll for changes such as a rollback, an approval or an edit, by this or other nodes. Close unused spaces."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
             try:
-                self._look_at_store()
-                await self._look_once()
+                self._check_store()
+                await self._poll_once()
             except Exception:
-                # The next look finds what this one was to find.
+                # The next poll sees these changes too.
                 self.counts["failed_polls"] += 1
-                logger.exception("a look at what others wrote failed")
+                logger.exception("polling for changes of other processes failed")
 
-    def _look_at_store(self) -> None:
-        """Raise an alarm when the store cannot be written, in the first space, also while that is closed for a
-        removal."""
+    def _check_store(self) -> None:
+        """Raise an alarm when the store cannot be written. Record it in the first space, even while that is closed for
+        a deletion of user data."""
         first = self.settings.spaces[0]
         at = self.spaces.get(first) or self.spaces.unfinished.get(first) or next(iter(self.spaces.values()), None)
         if at is not None:
-            self.alarms.look_at_store(at.name, at.id)
+            self.alarms.check_store(at.name, at.id)
 
-    async def _look_once(self) -> None:
+    async def _poll_once(self) -> None:
         changes = self.database.backend.changes
         await asyncio.to_thread(changes, "")
         for space in [*self.spaces.values()]:
@@ -341,10 +341,10 @@ class Service:
                 await self.refresh(space)
                 await self.rollouts.follow(space)
             except (PracticumError, OSError) as error:
-                # Looked at once more, as all spaces are when the database is there again.
+                # Retry this space at the next poll; after an outage, every space is polled.
                 self.counts["failed_polls"] += 1
                 if not self._is_away:
-                    logger.warning("what others changed is not known until later: %s", error)
+                    logger.warning("changes of other processes cannot be read, will retry: %s", error)
                 self._is_away = True
                 return
             space.announced = announced
@@ -359,11 +359,11 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     def call_soon(self, work: Any) -> Any:
-        """Run a coroutine in the event loop of the service, from another thread; returns its result."""
+        """Run a coroutine in the event loop of the service, from another thread. Return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def health(self) -> answers.Health:
-        """How the service is."""
+        """Return the state of the service."""
         writer = self.database.writer
         spaces = {
             space.name: answers.SpaceHealth(

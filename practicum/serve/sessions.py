@@ -1,17 +1,17 @@
-"""Sessions: which conversation a request belongs to.
+"""Sessions: assignment of requests to conversations.
 
-Clients name their conversation in many ways. In order, the first that is there counts:
+Clients name their conversation in many ways. The first of these that is present counts:
 
 1. the header `x-practicum-session`;
 2. a client's own header, such as `session_id` or `session-id` (Codex), `x-claude-code-session-id` (Claude Code) or
    `x-session-id` (opencode); then one of a conversation, a thread or a chat, such as `conversation_id`;
 3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with such
    a name; `conversation`; another field with such a name; `previous_response_id`, which continues the session of that
-   response; `prompt_cache_key`, if it looks like a generated id, since others use one key for a whole application.
+   response; `prompt_cache_key`, if it looks like a generated id, since some clients use one key for a whole program.
 
-A request that names none continues the session whose answer it repeats. Otherwise it opens a session of its own, also
-where it begins as another one did. `user` and `safety_identifier` name a user and never a session: they only keep apart
-what two users were answered alike.
+A request that names no session continues the session whose answer it repeats. Otherwise it opens a new session, even if
+it begins like another session. `user` and `safety_identifier` name a user and never a session: they only separate equal
+answers to different users.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ from typing import Any
 import msgspec
 
 from practicum.core.thoughts import split_thoughts
-from practicum.serve.protocols import Request, UpstreamAnswer, last_answers, said_in
+from practicum.serve.protocols import Request, UpstreamAnswer, answer_text, last_answers
 from practicum.store.sums import LONGEST_NAME
 
 OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
-"""Sources of a session: practicum's header, a first request, and a request that repeats an earlier answer. Any other
-source is the name of the client's header or field."""
+"""Sources of a session name: practicum's header, the first request of a session, and a request that repeats an earlier
+answer. Any other source is the name of the client's header or field."""
 
-KEPT = 50_000
-"""Digests of answers of a space by which later requests are recognised: the newest ones."""
+MOST_DIGESTS = 50_000
+"""Largest number of digests of answers per space, by which later requests are recognised. The oldest are dropped."""
 
 LOOKED_AT = 4
-"""Answers of a request, from the last one, that are looked up: a client may have added some that no model gave."""
+"""Number of last answers in a request that are looked up. More than one, because clients may insert answers."""
 
-ALONE = 60
-"""Characters (without spaces) of an answer that is recognised after any question. A shorter one might be the answer of
-several conversations."""
+MIN_UNIQUE = 60
+"""Smallest length (characters without spaces) of an answer that is recognised after any question. A shorter answer may
+occur in several conversations."""
 
 PARAGRAPHS = 4
-"""Paragraphs of the longest question that is recognised where it was followed by a reminder, which aider leaves out of
-later requests."""
+"""Largest number of paragraphs of a question that is recognised even if more paragraphs followed it, because aider
+appends reminders to a question and leaves them out of later requests."""
 
 LONGEST_USER = 2_000
-"""Characters of the longest `metadata.user_id` with a session."""
+"""Largest length (characters) of a `metadata.user_id` that is searched for a session."""
 
 LONGEST_FIELD = 16_384
-"""Bytes of a field of a request in which a session or a user is looked for."""
+"""Largest size (bytes) of a field of a request that is searched for a session or a user."""
 
 _NAMES = tuple(
     re.compile(rf"(?:[a-z0-9]+[-_])*{name}")
     for name in (r"session(?:[-_]?id|[-_]affinity)?", r"conversation[-_]?id", r"thread[-_]?id", r"chat[-_]?id")
 )
-"""Names of headers and fields with a session, in order."""
+"""Patterns of names of headers and fields that hold a session, by precedence."""
 
 _LEGACY_USER = re.compile(r"user_.*_session_(.+)")
-"""`metadata.user_id` of Claude Code before 2.1.78."""
+"""Format of `metadata.user_id` of Claude Code before 2.1.78."""
 
 _GENERATED = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|(?=[A-Za-z]*[0-9])[0-9A-Za-z]{20}")
-"""Part of a generated id: the beginning of a UUID, or 20 letters and digits in a row."""
+"""Part of a generated id: the beginning of a UUID, or 20 consecutive letters and digits."""
 
 
 @dataclass(frozen=True)
 class SessionName:
-    """The name of a session, and what named it."""
+    """Name of a session, and the source of the name."""
 
     name: str
     source: str
@@ -78,8 +78,8 @@ class SessionName:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request. `interaction` names the session if nothing else does; `session` and `user` are those of
-    practicum's headers; `headers` are all, their names in lower case."""
+    """Sender of a request. `interaction` names the session if nothing else does; `session` and `user` are the values of
+    practicum's headers; `headers` has all headers, with names in lower case."""
 
     interaction: str
     session: str | None = None
@@ -88,22 +88,22 @@ class Caller:
 
 
 def named_session(headers: Mapping[bytes, str], fields: Mapping[str, msgspec.Raw]) -> SessionName | None:
-    """The session that a client names in its own headers or in the body; None if it names none."""
+    """Return the session that a client names in its headers or in the body. None if it names no session."""
     texts = {name.decode("latin-1"): value for name, value in headers.items()}
-    if (found := _by_name(texts)) is not None:
-        return found
+    if (match := _by_name(texts)) is not None:
+        return match
     for group in ("metadata", "client_metadata"):
         values = _decoded(fields, group)
         if not isinstance(values, dict):
             continue
         if (name := _session_of_user(values.get("user_id"))) is not None:
             return SessionName(name, f"{group}.user_id")
-        if (found := _by_name(values)) is not None:
-            return SessionName(found.name, f"{group}.{found.source}")
-    known = {name: _decoded(fields, name) for name in fields if name == "conversation" or _rank(name) is not None}
-    conversation = known.pop("conversation", None)
+        if (match := _by_name(values)) is not None:
+            return SessionName(match.name, f"{group}.{match.source}")
+    named = {name: _decoded(fields, name) for name in fields if name == "conversation" or _rank(name) is not None}
+    conversation = named.pop("conversation", None)
     name = _checked(conversation.get("id") if isinstance(conversation, dict) else conversation)
-    return SessionName(name, "conversation") if name is not None else _by_name(known)
+    return SessionName(name, "conversation") if name is not None else _by_name(named)
 
 
 def _by_name(values: Mapping[str, Any]) -> SessionName | None:
@@ -115,8 +115,8 @@ def _by_name(values: Mapping[str, Any]) -> SessionName | None:
 
 
 def _rank(name: str) -> int | None:
-    """How early a name of a header or a field counts; None for one that names no session. opencode names the session
-    that a session belongs to in `x-parent-session-id`."""
+    """Return the precedence of a name of a header or a field, 0 first. None if it does not hold a session, such as
+    `x-parent-session-id` of opencode, which holds the session of the parent."""
     name = name.lower()
     if len(name) > LONGEST_NAME or "parent" in name or name.startswith("x-practicum-"):
         return None
@@ -124,13 +124,14 @@ def _rank(name: str) -> int | None:
 
 
 def _checked(value: Any) -> str | None:
-    """A value that can name a session."""
+    """Return a value if it can name a session, else None."""
     good = isinstance(value, str) and value.isprintable() and 0 < len(value.strip()) <= LONGEST_NAME
     return value.strip() if good else None
 
 
 def _session_of_user(user: Any) -> str | None:
-    """The session in `metadata.user_id` of Claude Code: a JSON text, or behind the ids of the user and the account."""
+    """Return the session in `metadata.user_id` of Claude Code: a JSON text, or a suffix after the ids of user and
+    account."""
     if not isinstance(user, str) or len(user) > LONGEST_USER:
         return None
     if (match := _LEGACY_USER.fullmatch(user)) is not None:
@@ -142,7 +143,7 @@ def _session_of_user(user: Any) -> str | None:
 
 
 def _decoded(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """The value of a field; None if it is missing, cannot be read, or is too long to name anything."""
+    """Return the value of a field. None if it is missing, cannot be read, or is too long to name anything."""
     if name not in fields or memoryview(fields[name]).nbytes > LONGEST_FIELD:
         return None
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -151,7 +152,7 @@ def _decoded(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 
 class Conversations:
-    """The newest answers of a space with their sessions, as digests. Not shared by nodes, and empty after a start."""
+    """Recent answers of a space with their sessions, as digests. Not shared by nodes, and empty after a start."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, str] = OrderedDict()
@@ -160,64 +161,65 @@ class Conversations:
         return len(self._sessions)
 
     def session(self, request: Request, caller: Caller) -> SessionName:
-        """The session of a request."""
+        """Return the session of a request."""
         if caller.session is not None:
             return SessionName(caller.session, OWN)
         if (named := named_session(caller.headers, request.fields)) is not None:
             return named
         if (previous := _checked(_decoded(request.fields, "previous_response_id"))) is not None:
-            known = self._sessions.get(_digest("response", previous))
-            return SessionName(known or previous, "previous_response_id")
+            session = self._sessions.get(_digest("response", previous))
+            return SessionName(session or previous, "previous_response_id")
         key = _checked(_decoded(request.fields, "prompt_cache_key"))
         if key is not None and _GENERATED.search(key):
             return SessionName(key, "prompt_cache_key")
         user, (answered, _) = _user(request, caller.user), last_answers(request, LOOKED_AT)
-        for question, said in answered:
-            for digest in _digests(user, question, said):
-                if (known := self._sessions.get(digest)) is not None:
-                    return SessionName(known, HISTORY)
+        for question, answer in answered:
+            for digest in _digests(user, question, answer):
+                if (session := self._sessions.get(digest)) is not None:
+                    return SessionName(session, HISTORY)
         return SessionName(caller.interaction, OPENING)
 
     def add(self, request: Request, user: str | None, answer: UpstreamAnswer, session: str) -> None:
-        """Keep an answer, so that a request which repeats it, or names its response, continues the session."""
+        """Remember an answer, so that a request that repeats it or names its response continues the session."""
         _, question = last_answers(request, 0)
-        said = said_in(answer.text, answer.calls)
+        text = answer_text(answer.text, answer.calls)
         paragraphs = question.split("\n\n", PARAGRAPHS)
-        asked = ["\n\n".join(paragraphs[:number]) for number in range(1, len(paragraphs))]
-        who = _user(request, user)
-        digests = [digest for one in (question, *asked) for digest in _digests(who, one, said)]
+        shortened = ["\n\n".join(paragraphs[:number]) for number in range(1, len(paragraphs))]
+        user_name = _user(request, user)
+        digests = [digest for one in (question, *shortened) for digest in _digests(user_name, one, text)]
         digests += [_digest("response", answer.id)] if answer.id else []
         for digest in digests:
             self._sessions[digest] = session
             self._sessions.move_to_end(digest)
-        while len(self._sessions) > KEPT:
+        while len(self._sessions) > MOST_DIGESTS:
             self._sessions.popitem(last=False)
 
     def clear(self) -> None:
-        """Know no conversation any more: each begins anew."""
+        """Drop all answers, so that every conversation begins a new session."""
         self._sessions.clear()
 
     def forget(self, sessions: Collection[str]) -> None:
-        """Remove the answers of these sessions."""
+        """Drop the answers of these sessions."""
         for digest in [digest for digest, session in self._sessions.items() if session in sessions]:
             del self._sessions[digest]
 
 
 def _user(request: Request, user: str | None) -> str:
-    """Who asks, as far as a request says so."""
+    """Return the user whom a request names, or an empty text."""
     metadata = _decoded(request.fields, "metadata")
     named = [_decoded(request.fields, name) for name in ("safety_identifier", "user")]
     named += [metadata.get("user_id")] if isinstance(metadata, dict) else []
     return user or next((name for name in named if isinstance(name, str)), "")
 
 
-def _digests(user: str, question: str, said: str) -> Iterator[bytes]:
-    """What an answer is recognised by. Clients trim answers and leave thoughts out."""
-    said = "".join(split_thoughts(said).text.split())
-    if said:
-        yield _digest(user, question, said)
-    if len(said) >= ALONE:
-        yield _digest(user, said)
+def _digests(user: str, question: str, answer: str) -> Iterator[bytes]:
+    """Yield the digests by which an answer is recognised. Clients trim answers and drop thoughts, so both are
+    ignored."""
+    answer = "".join(split_thoughts(answer).text.split())
+    if answer:
+        yield _digest(user, question, answer)
+    if len(answer) >= MIN_UNIQUE:
+        yield _digest(user, answer)
 
 
 def _digest(*parts: str) -> bytes:

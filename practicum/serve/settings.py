@@ -1,4 +1,4 @@
-"""The settings of a service."""
+"""Settings of a service."""
 
 from __future__ import annotations
 
@@ -19,131 +19,133 @@ if TYPE_CHECKING:
 
     from practicum.session.outcomes import Trusted
 else:
-    # The commands read the fields before the database is loaded.
+    # Commands read the fields before the database package is loaded.
     URL = Any
 
 
 def _of_run(name: str, note: str = "", *, first: bool = False) -> Setting:
-    """The setting of a run, as that of a service."""
+    """Return a setting of runs as a setting of services."""
     return replace(OF_RUN[name].setting, panel=Panel.LEARNING, note=note, first=first)
 
 
 class ServiceSettings(BaseModel):
-    """How a service learns and serves. `store` is a folder of this service alone, or a PostgreSQL database that several
-    nodes share."""
+    """Settings of a service: its store, upstream, keys, spaces, learning and rollouts.
+
+    `store` is a folder that only this service uses, or a PostgreSQL database that several nodes share.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     # fmt: off
     store: Path | URL
     folder: Annotated[Path, Setting(
-        "The folder of this node's logs and caches, with a database as the store.", Panel.SERVICE, typed=Path,
-        note="With a folder as the store, that folder.",
+        "Folder of this node's logs and caches, if the store is a database.", Panel.SERVICE, typed=Path,
+        note="If the store is a folder, that folder.",
     )]
     upstream: Annotated[str, Setting(
         "The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH.",
         Panel.SERVICE, first=True,
     )] = ""
     host: Annotated[str, Setting(
-        "The address to listen on; without a key, this machine's own.", Panel.SERVICE, first=True,
+        "Address to listen on. Without a key, only addresses of this machine.", Panel.SERVICE, first=True,
     )] = "127.0.0.1"
     port: Annotated[int, Setting(HELPS["--port"], Panel.SERVICE, first=True)] = Field(
         default=8_700, ge=0, le=65_535)
     spaces: Annotated[tuple[str, ...], Setting(
         HELPS["--space"], Panel.SERVICE, option="--space", metavar="NAME", typed=list[str], first=True,
-        note="Repeatable. The first is that of requests that name none.",
+        note="Repeatable. Requests that name no space use the first one.",
     )] = ("default",)
     context: Annotated[str | None, Setting(
         HELPS["--context"], Panel.SERVICE, metavar="RUN", first=True,
-        note="The first space starts from it.",
+        note="The first space starts from this context.",
     )] = None
     keys: Annotated[tuple[str, ...], Setting(
         HELPS["--key"], Panel.SERVICE,
         option="--key", metavar="KEY", typed=list[str], first=True,
-        note="PRACTICUM_SERVE_KEYS has keys, too, separated by commas: other users can read a command line.",
+        note="Also read from PRACTICUM_SERVE_KEYS (separated by commas): other users can see a command line.",
     )] = ()
     a_minute: Annotated[int | None, Setting(
-        HELPS["--a-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: any number.",
+        HELPS["--a-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: no limit.",
     )] = Field(default=None, ge=1)
     pass_key: Annotated[bool, Setting(
-        "Clients send their own key of the model server, and that of the service in x-practicum-key.", Panel.SERVICE,
+        "Clients send their own key for the model server, and the service's key as x-practicum-key.", Panel.SERVICE,
     )] = False
     passing: Annotated[tuple[str, ...], Setting(
-        "A path of the model server that is passed on, such as /v1/files; repeatable.", Panel.SERVICE,
+        "Path of the model server to pass on, such as /v1/files; repeatable.", Panel.SERVICE,
         option="--pass", metavar="PATH", typed=list[str],
     )] = ()
     upstream_timeout: Annotated[float, Setting(
-        "Seconds that the model server may be silent.", Panel.SERVICE, unit="s",
+        "Timeout (s) while the model server sends nothing.", Panel.SERVICE, unit="s",
     )] = Field(default=600.0, ge=1)
     max_output_tokens: Annotated[int | None, replace(
         OF_RUN["max_output_tokens"].setting, panel=Panel.SERVICE,
-        note="For the upstream local, unless the request gives a limit. If it is None: 1,024.",
+        note="Only for the upstream local; a limit in the request takes precedence. If it is None: 1,024.",
     )] = Field(default=None, ge=1)
     memory: Annotated[int, Setting(
-        "Megabytes that open spaces take, about; those that were used longest ago are closed.", Panel.SERVICE,
+        "Approximate memory limit for open spaces (MB); least recently used spaces are closed first.", Panel.SERVICE,
         unit="MB", metavar="MB",
     )] = Field(default=4_000, ge=1)
     max_read: Annotated[int, Setting(
-        "Megabytes of a request, answer or event that is read and kept, at most; larger ones pass unchanged.",
+        "Largest request, answer or event that is parsed and stored (MB); larger ones pass unchanged.",
         Panel.SERVICE, unit="MB", metavar="MB",
     )] = Field(default=8, ge=1, le=32)
     log: Annotated[tuple[str, ...], Setting(
         HELPS["--log"], Panel.OUTPUT,
-        metavar="NAME", typed=list[str], note="json: a line for each request on standard error; otel: spans.",
+        metavar="NAME", typed=list[str], note="json: one line per request on standard error; otel: spans.",
     )] = ()
     method: Annotated[str | None, _of_run(
-        "method", "If it is None: unified, and episodes in the profile small.", first=True,
+        "method", "If it is None: unified, or episodes with the profile small.", first=True,
     )] = None
-    profile: Annotated[Profile | None, _of_run("profile", "If it is None: small for the upstream local.")] = None
+    profile: Annotated[Profile | None, _of_run("profile", "If it is None: small with the upstream local.")] = None
     settings: Annotated[Mapping[str, Any], _of_run("settings")] = Field(default_factory=dict)
     learner: Annotated[str | None, Setting(
         HELPS["--learner"], Panel.LEARNING, metavar="MODEL", first=True,
-        note="If it is None: that of the upstream.",
+        note="If it is None: the upstream's model.",
     )] = None
     learn: Annotated[bool, Setting(
-        "Outcomes are learned from; --no-learning: only corrections take effect.", Panel.LEARNING,
+        "Learn from outcomes. With --no-learning, only corrections take effect.", Panel.LEARNING,
         option=" /--no-learning",
     )] = True
     judge_share: Annotated[float, Setting(
         "Share of answers without an outcome that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
     )] = Field(default=0.0, ge=0, le=1)
     review: Annotated[Review | None, _of_run(
-        "review", "If it is None: what the space says; foreign for a new one.", first=True,
+        "review", "If it is None: the setting of the space, which is foreign for a new space.", first=True,
     )] = None
     trust_users: Annotated[bool, Setting(
-        "What end users ask is as trusted as your own tasks.", Panel.LEARNING,
+        "Trust questions of end users like your own tasks.", Panel.LEARNING,
     )] = False
     trust_tools: Annotated[bool, _of_run("trust_tools")] = False
     learn_every: Annotated[int, Setting(
-        "Outcomes from which a round of learning begins.", Panel.LEARNING, unit="outcomes",
+        "Number of outcomes that starts a round of learning.", Panel.LEARNING, unit="outcomes",
     )] = Field(default=20, ge=1)
     learn_minutes: Annotated[float, Setting(
-        "Minutes after the first outcome after which a round begins with fewer.", Panel.LEARNING, unit="min",
+        "Minutes after the first outcome until a round starts with fewer outcomes.", Panel.LEARNING, unit="min",
     )] = Field(default=60.0, ge=0)
     max_calls_day: Annotated[int | None, Setting(
-        "Model calls of learning for a day and a space, at most.", Panel.LEARNING, unit="calls", first=True,
+        "Limit of model calls for learning, per day and space.", Panel.LEARNING, unit="calls", first=True,
     )] = Field(default=None, ge=1)
     max_usd_day: Annotated[float | None, Setting(
-        "US dollars of learning for a day and a space, at most.", Panel.LEARNING, unit="USD", first=True,
+        "Limit of the cost of learning (USD), per day and space.", Panel.LEARNING, unit="USD", first=True,
     )] = Field(default=None, ge=0)
     canary: Annotated[float, Setting(
-        "Share of sessions that see a new version first; 0: none.", Panel.ROLLOUT, unit="0 to 0.5",
+        "Share of sessions that see a new version first. 0: no canary.", Panel.ROLLOUT, unit="0 to 0.5",
     )] = Field(default=0.2, ge=0, le=0.5)
     canary_length: Annotated[int, Setting(
-        "Scored requests after which a new version is promoted.", Panel.ROLLOUT, unit="requests",
+        "Number of scored requests after which a new version is promoted.", Panel.ROLLOUT, unit="requests",
     )] = Field(default=200, ge=20)
     webhook: Annotated[str | None, Setting(
-        "The URL where alarms are posted as JSON.", Panel.ROLLOUT, metavar="URL", first=True,
+        "URL to which alarms are posted as JSON.", Panel.ROLLOUT, metavar="URL", first=True,
     )] = None
     # fmt: on
 
     @property
     def trusted(self) -> Trusted:
-        """What counts as the operator's own words."""
+        """Sources that count as the operator's own."""
         from practicum.session.outcomes import Trusted
 
         return Trusted(users=self.trust_users, tools=self.trust_tools)
 
 
 SETTINGS = settings_of(ServiceSettings)
-"""The settings of a service by name."""
+"""Settings of a service by name."""

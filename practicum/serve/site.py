@@ -1,4 +1,4 @@
-"""The pages of the service: the site of `practicum.view`, with what the service adds to it."""
+"""Pages of the service: the site of `practicum.view` with the actions that need the service."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from practicum.serve.space import ServedSpace
 from practicum.session.corrections import Correction
 
 THREADS = 1
-"""Pages that are read or rendered at a time. A second one would take as much of the processor from requests to models
-again, and no page would be quicker on the whole."""
+"""Number of pages that are read or rendered at a time. A second thread would take processor time from requests to
+models without making pages faster."""
 
 
 class Pages:
-    """The site as an ASGI application. It is loaded by `load`, or when the first page is asked for."""
+    """Site as an ASGI application. It is loaded by `load`, or by the first page request."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -44,7 +44,7 @@ class Pages:
         await self._site(scope, receive, send)
 
     async def load(self) -> None:
-        """Load the site and its templates, unless it is done."""
+        """Load the site and its templates once."""
         if self._site is None:
             async with self._loading:
                 self._site = self._site or await asyncio.to_thread(self._load)
@@ -64,7 +64,7 @@ class Pages:
 
 
 class ServiceActions:
-    """What the service adds to the pages (`view.site.Actions`)."""
+    """Actions of the pages that need the service (see `view.site.Actions`)."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -91,14 +91,14 @@ class ServiceActions:
         if not grant.may("review"):
             raise Forbidden(
                 "key.forbidden",
-                f"the key {grant.name} is for programs ({', '.join(grant.named)}): signing in takes a key with the "
+                f"the key {grant.name} is for programs ({', '.join(grant.named)}): sign in with a key that has the "
                 "role review or admin",
             )
         return await self._keys.sign_in(key, address)
 
     async def space(self, name: str, visitor: Grant, began: int) -> ServedSpace:
         if visitor.space not in ("", name):
-            raise Forbidden("key.forbidden", f"your key is for the space {visitor.space}")
+            raise Forbidden("key.forbidden", f"your key is limited to the space {visitor.space}")
         return await self._service.spaces.current(name, began, visitor)
 
     async def search(
@@ -119,9 +119,11 @@ class ServiceActions:
     async def follow(self, space: ServedSpace) -> None:
         await space.follow_corrections()
 
-    async def perform(self, visitor: Any, space: str, began: int, operation: str, given: Mapping[str, Any]) -> Answer:
+    async def perform(
+        self, visitor: Any, space: str, began: int, operation: str, arguments: Mapping[str, Any]
+    ) -> Answer:
         asked = Asked(self._service, self._keys, _person(visitor), space, began)
-        return await perform(OPERATIONS[operation], asked, given)
+        return await perform(OPERATIONS[operation], asked, arguments)
 
     def operations(self, visitor: Any) -> Sequence[Operation]:
         if visitor is None:
@@ -136,7 +138,7 @@ class ServiceActions:
         return one
 
     def price(self, model: str) -> Pricing:
-        """The price of a model at the upstream; a model on this machine is free."""
+        """Return the price of a model at the upstream. A model on this machine is free."""
         upstream = self._service.upstream
         if upstream is None or upstream.small:
             return lambda usage: 0.0
@@ -149,10 +151,10 @@ class ServiceActions:
     def answer(self, path: str, status: int, error: ErrorBody) -> dict[str, Any]:
         return error_answer(path, status, error)
 
-    def count(self, what: str) -> None:
-        self._service.counts[what] += 1
+    def count(self, counter: str) -> None:
+        self._service.counts[counter] += 1
 
 
 def _person(visitor: Grant) -> Grant:
-    """What a person may do: someone who may review may also ask, report outcomes, and keep notes."""
+    """Return the grant of a person: the role review includes ask and report."""
     return replace(visitor, roles=visitor.roles | {"ask", "report"})

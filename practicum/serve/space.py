@@ -1,7 +1,7 @@
-"""A space at work: the versions that it shows, which session sees which, and what a request is shown.
+"""Open space: its versions, the version of each session, and the view of each request.
 
-All that a request needs is in memory. The run folder is looked at beside the requests, so a store that is slow or gone
-delays none of them.
+All data that a request needs is in memory. Another task polls the store, so a slow or missing store does not delay
+requests.
 """
 
 from __future__ import annotations
@@ -42,37 +42,36 @@ from practicum.store.names import EDITED, LIVE, read_every_name, read_head
 from practicum.store.versions import lineage, read_parents
 
 PINNED = 1_800.0
-"""Seconds without a request after which a session sees the newest version."""
+"""Idle time (s) after which a session gets the newest version."""
 
 SESSIONS, POINTS, VERSIONS = 100_000, 10_000, 8
-"""What is kept in memory of a space: the versions of sessions, what earlier messages were shown, and contexts."""
+"""Limits of the caches of a space: versions of sessions, views of earlier messages, and contexts."""
 
 POINTS_BYTES = 32 * 2**20
-"""Bytes that the texts which earlier messages were shown may take."""
+"""Limit of the texts in cached views of earlier messages (bytes)."""
 
 FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
-"""Bytes that a space takes, and more for each entry beside its vector, each character of its text, each session,
-answer and piece of a message, and each message, about: measured on spaces of 1,000 entries of 150 characters, which
-take 2.4 MB."""
+"""Approximate memory of a space (bytes): fixed; per entry, without its vector; per character of an entry; per session,
+answer or piece of a message; per message. Measured on spaces of 1,000 entries of 150 characters, which take 2.4 MB."""
 
 Claim = Callable[[str, int], Awaitable[int | None]]
-"""Asks which version a session sees on all nodes: this one, unless another node showed it another one. None: that is
-not known now."""
+"""Function that takes a session and a version, and returns the version that all nodes show to the session: this
+version, unless another node has shown a different version. None: not known now."""
 
 READ = 2.0
-"""Seconds that a request waits for a version that is in a database and not in memory."""
+"""Time (s) that a request waits to load a version from the database."""
 
 
 @dataclass(frozen=True)
 class RequestView:
-    """What a request is shown: `fixed` behind the system message, `learned` by the places of user messages. `question`
-    is what the last one asks; `entries` were looked up for it, with their similarities, and so were the corrections of
-    these numbers."""
+    """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions.
+    `question` is the question of the last message. `entries` (with similarities) and `corrections` (numbers) were
+    looked up for it."""
 
     version: int
     session: str = ""
     session_from: str = ""
-    """What named the session (see `sessions`)."""
+    """Source of the session's name (see `sessions`)."""
     fixed: str = ""
     learned: dict[int, Insertion] = field(default_factory=dict)
     entries: tuple[tuple[str, float], ...] = ()
@@ -82,15 +81,15 @@ class RequestView:
     kind: int | None = None
     vector: np.ndarray | None = field(default=None, compare=False)
     space: str = ""
-    """The identity of the space that showed it."""
+    """Identity of the space."""
     redactor: Redactor | None = field(default=None, compare=False)
-    """What the space keeps goes through it."""
+    """Redactor for everything that the space stores."""
 
 
 @dataclass(frozen=True)
 class _Pin:
-    """The version that a session sees: when it asked last and when that was settled, in seconds, and what the space
-    showed to others then."""
+    """Version of a session: `at` is the time of its last request and `settled` the time when the version was chosen
+    (monotonic, s). `among` has the live version and the candidate at that time."""
 
     version: int
     at: float
@@ -100,7 +99,7 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """What a user's message was shown when it was the last one, and all requests beside it."""
+    """View of a user's message when it was the last message, with the fixed text of that request."""
 
     fixed: str
     learned: Insertion
@@ -112,8 +111,8 @@ class _Point:
 
 
 class ServedSpace:
-    """An open space. `open` makes one in any thread; afterwards it belongs to the thread of the event loop. `id` is its
-    identity, which all its rows carry: a space that is made under the same name later has another one."""
+    """Open space. `open` may run in any thread; afterwards the space belongs to the thread of the event loop. All rows
+    of the space carry its identity `id`; a later space of the same name has a different identity."""
 
     def __init__(self, store: Store, reader: Reader) -> None:
         self.name, self.id = store.name, store.space
@@ -122,19 +121,19 @@ class ServedSpace:
         self.corrections = Corrections(reader.retriever, self.questions, SIMILAR["small" if self.small else "full"])
         self.rollout: Rollout | None = None
         self.waiting = 0
-        """Outcomes that can be learned from and were not."""
+        """Number of outcomes that the learner has not used yet."""
         self.waiting_since = 0.0
-        """Since when the first of them waits, by the monotonic clock (s)."""
+        """Time since which the first of them waits (monotonic, s)."""
         self.scored, self.scores = 0, 0.0
-        """Interactions that got their first score here since it was opened, and the sum of these scores."""
+        """Number of interactions that got their first score since the space was opened, and the sum of these scores."""
         self.used = time.monotonic()
         self.lock = asyncio.Lock()
-        """Of corrections."""
+        """Protects the corrections."""
         self.counting = asyncio.Lock()
         self.counted = 0
-        """The number of the last outcome that was counted."""
+        """Number of the last counted outcome."""
         self.announced = 0
-        """The number of the changes by other nodes that are known here (see `store.backend.Backend.changes`)."""
+        """Change counter of the last change by other nodes that was read (see `store.backend.Backend.changes`)."""
         self.claim: Claim | None = None
         self.conversations = Conversations()
         self._reading = threading.Lock()
@@ -146,105 +145,105 @@ class ServedSpace:
         self._changes = -1
         self._of_run: tuple[Any, ...] = ()
         self.live = self.last = 0
-        """The version that is live, and the newest one of the run."""
+        """The live version, and the newest version."""
         self._line: list[int] = []
         self._edited = 0
 
     @classmethod
     def open(cls, store: Store, parts: Parts) -> ServedSpace:
-        """Open a space. Raises StoreError or UsageError if it cannot be used."""
+        """Open a space. Raise StoreError or UsageError if it cannot be used."""
         space = cls(store, Reader(store, store, None, {}, parts, False))
         space.read_versions()
-        # Whatever the first request would wait for is made now.
+        # Warm the caches, so that the first request does not wait.
         asyncio.run(space.view("warm up", space._contexts[space.live]))
         space.reader.store.release()
         return space
 
     @property
     def megabytes(self) -> float:
-        """The memory that it takes, about."""
+        """Approximate memory of the space (MB)."""
         vectors = self.reader.retriever.vectors
         if len(vectors.texts) != self._measured[0]:
             self._measured = len(vectors.texts), sum(map(len, vectors.texts))
         entries, characters = self._measured
-        kept = SESSION * (len(self._pins) + len(self.conversations) + len(self.questions))
-        kept += max(POINT * len(self._points), self._points.bytes)
-        return (FIXED + entries * (ENTRY + 4 * vectors.matrix.dims) + characters * CHARACTER + kept) / 1e6
+        bytes_used = SESSION * (len(self._pins) + len(self.conversations) + len(self.questions))
+        bytes_used += max(POINT * len(self._points), self._points.bytes)
+        return (FIXED + entries * (ENTRY + 4 * vectors.matrix.dims) + characters * CHARACTER + bytes_used) / 1e6
 
     @property
     def is_busy(self) -> bool:
-        """Whether something goes on that needs it open: learning, a rollout, a change, or a session that sees an older
-        version."""
-        going_on = self.rollout is not None or self.waiting or self.last != self.live
+        """Whether the space must stay open: for learning, a rollout, a change, or a session with an older version."""
+        busy = self.rollout is not None or self.waiting or self.last != self.live
         now = time.monotonic()
         return bool(
-            going_on or self.lock.locked() or self.counting.locked()
+            busy or self.lock.locked() or self.counting.locked()
             or any(pin.version != self.live and now - pin.at <= PINNED for pin in self._pins.values())
         )  # fmt: skip
 
     @property
     def small(self) -> bool:
-        """Whether the model that answers is a small one."""
+        """Whether a small model answers the requests."""
         return self.reader.config.profile == "small"
 
     @property
     def asks_to_show(self) -> bool:
-        """Whether the method asks a model to show; here it shows the rest."""
+        """Whether the method would call a model to choose the view. The service skips that part of the method."""
         return bool(self.reader.method.show_roles)
 
     @property
     def nonce(self) -> str:
-        """That of the marks around notes (see `engine.framing`)."""
+        """Nonce of the marks around notes (see `engine.framing`)."""
         return self.reader.config.nonce
 
     @property
     def waits(self) -> bool:
-        """Whether showing waits for anybody: for an embedder elsewhere. Otherwise all it needs is in memory."""
+        """Whether a view needs a remote embedder. Otherwise all its data is in memory."""
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
-        """What the method shows for a query. It asks no model: a method that would shows the rest."""
+        """Return the method's view for a query, without model calls: a method that would call a model shows the
+        rest."""
         return await self.reader.view(query, context)
 
     # Versions
 
     def look(self) -> bool:
-        """Read the versions if a write to the run was noticed, which a database may tell of some time after it. Returns
-        whether rows were removed for good."""
+        """Read the versions if the run has changed; a database may report a change with some delay. Return whether rows
+        were deleted for good."""
         with self._reading:
             return self.reader.store.changes() != self._changes and self._read_versions()
 
     def read_versions(self) -> None:
-        """Read which version is live, as it is in the store now."""
+        """Read the versions and the name of the live version from the store."""
         with self._reading:
             self._read_versions()
 
     def _read_versions(self) -> bool:
         store = self.reader.store
-        # First the number: a write that comes later is noticed by the next look.
+        # Read the change counter first, so that the next poll notices a write during this read.
         changes = store.changes()
         head = read_head(store, None)
         rewritten = head is not None and head.of_run != self._of_run and bool(self._of_run)
         if rewritten:
-            # Such as by `forget`: what was read of the run may be gone.
+            # For example, after `forget` the data that was read before may be deleted.
             self.reader.reopen()
             store = self.reader.store
             changes = store.changes()
         parents = read_parents(store)
         if not parents:
-            raise StoreError("store.not_found", f"the run of space {self.name} is gone")
+            raise StoreError("store.not_found", f"space {self.name} has no stored run: it may have been deleted")
         names = read_every_name(store)
         live = names.get(LIVE, max(parents))
-        wanted = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
-        kept = {} if rewritten else self._contexts
-        known = {number: kept.get(number) or self.reader.version(number) for number in wanted}
+        required = {live} | ({self.rollout.version} if self.rollout and self.rollout.version in parents else set())
+        cached = {} if rewritten else self._contexts
+        contexts = {number: cached.get(number) or self.reader.version(number) for number in required}
         self._line, self.last = lineage(parents, live), max(parents)
         self._edited = edited if (edited := names.get(EDITED)) in self._line else 0
-        self._contexts.update(known)
+        self._contexts.update(contexts)
         self.live, self._changes = live, changes
         if rewritten:
-            # Only now: a request that is shown something meanwhile always finds the live version.
-            self._contexts = OrderedDict(known)
+            # Drop the old contexts only now, so that a concurrent request always has the live version.
+            self._contexts = OrderedDict(contexts)
             self._points.clear()
             self._pins.clear()
         if head is not None:
@@ -253,16 +252,16 @@ class ServedSpace:
 
     @property
     def newest(self) -> Context | None:
-        """The newest version, if it is at hand."""
+        """The newest version, if it is in memory."""
         return self._contexts.get(self.last)
 
     @property
     def parent(self) -> int | None:
-        """The version that the live one was made from; None for the first."""
+        """Number of the version from which the live version was made. None if the live version is the first."""
         return self._line[-2] if len(self._line) > 1 else None
 
     def context(self, version: int) -> Context:
-        """A version. One that is gone, such as by `forget`, is replaced by the live one."""
+        """Return a version. A version that was removed, such as by `forget`, is replaced by the live version."""
         contexts = self._contexts
         if version in contexts:
             contexts.move_to_end(version)
@@ -278,49 +277,49 @@ class ServedSpace:
         return context
 
     async def version_for(self, session: str) -> int:
-        """The version that a session sees. It stays the same while the session lasts, for prefix caches and so that no
-        conversation changes its mind, unless the version was taken back; on all nodes, where there are several."""
+        """Return the version of a session. It stays the same during the session, on all nodes, for prefix caches and so
+        that a conversation is consistent, unless the version was taken back."""
         now, pin = time.monotonic(), self._pins.get(session)
         candidate = self.rollout.version if self.rollout is not None else None
         among = self.live, candidate
         chosen = self.rollout is not None and drawn(f"{self.rollout.number} {session}", self.rollout.share)
         version = candidate if chosen and candidate is not None else self.live
         settled = now
-        if pin is not None and now - pin.at <= PINNED and self.stands(pin.version):
+        if pin is not None and now - pin.at <= PINNED and self.is_valid(pin.version):
             version, settled = pin.version, pin.settled
         if self.claim is not None and (pin is None or pin.among != among or now - pin.settled > PINNED / 2):
-            found = await self.claim(session, version)
-            version, settled = (version, settled) if found is None else (found, now)
-            # What is not known now is asked for again with the next request.
-            among = among if found is not None else (-1, None)
+            claimed = await self.claim(session, version)
+            version, settled = (version, settled) if claimed is None else (claimed, now)
+            # Ask again with the next request if the version is not known now.
+            among = among if claimed is not None else (-1, None)
         self._pins[session] = _Pin(version, now, settled, among)
         self._pins.move_to_end(session)
         if len(self._pins) > SESSIONS:
             self._pins.popitem(last=False)
         return version
 
-    def stands(self, version: int) -> bool:
-        """Whether a session may go on with a version: it was not taken back, and nobody edited it since."""
+    def is_valid(self, version: int) -> bool:
+        """Return whether a session may keep a version: it was neither taken back nor edited since."""
         candidate = self.rollout is not None and version == self.rollout.version
         return candidate or (version in self._line and version >= self._edited)
 
     async def read_corrections(self) -> None:
-        """Let those corrections hold that are stored; whoever calls has the space's lock."""
+        """Reload the corrections. The caller holds `lock`."""
         await self.corrections.follow(self.store)
 
     async def follow_corrections(self) -> None:
-        """Know the corrections that hold now, whichever node took the last one."""
+        """Reload the corrections, because any node may have changed them."""
         async with self.lock:
             await self.read_corrections()
 
-    # Showing
+    # Views
 
     async def show(self, request: Request, session: str) -> RequestView:
-        """What a request of a session is shown."""
+        """Return the view of a request of a session."""
         self.used = time.monotonic()
         version = await self.version_for(session)
         if version not in self._contexts and self.claim is not None:
-            # In a thread, since the database may be away.
+            # In a thread, because the database may not respond.
             async with asyncio.timeout(READ):
                 await asyncio.to_thread(self.context, version)
         context = self.context(version)
@@ -332,7 +331,7 @@ class ServedSpace:
                 version, session, fixed=self._fixed_text(view), space=self.id, redactor=self.reader.redactor
             )
         *earlier, (place, digest) = request.points
-        learned = {where: old.learned for where, key in earlier if (old := self._still_true(key, version, context))}
+        learned = {spot: old.learned for spot, key in earlier if (old := self._still_valid(key, version, context))}
         point = self._points.get(digest)
         if point is None or (point.version, point.changes) != (version, self.corrections.changes):
             asked, pieces = self.questions.ask(self.reader.redacted(request.query))
@@ -360,19 +359,21 @@ class ServedSpace:
     async def show_again(
         self, question: str, context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, Insertion, tuple[tuple[str, float], ...]]:
-        """What a request with this question was shown of a version and of these corrections: the fixed part, what was
-        looked up for it, and the entries that it was."""
+        """Return the parts of a past view of this question, for a version and these corrections: the fixed text, the
+        insertion, and the entries that were looked up, with their similarities."""
         view = await self.view(question, context)
         near = [Near(each, await self.corrections.is_same(question, each)) for each in corrections]
         return self._fixed_text(view), self._learned(view, near), view.retrieved
 
     def question(self, data: Mapping[str, Any]) -> str:
-        """The question of a stored interaction or correction, as it is known now; it may be called in any thread."""
-        found = self.questions.of(data["query"])
-        return found.text if found.neighbours else str(data["question"] or data["query"])
+        """Return the question of a stored interaction or correction, by the messages that are stored now. Thread
+        safe."""
+        match = self.questions.of(data["query"])
+        return match.text if match.neighbours else str(data["question"] or data["query"])
 
-    def _still_true(self, digest: str, version: int, context: Context) -> _Point | None:
-        """What an earlier message was shown, unless some of it holds no longer."""
+    def _still_valid(self, digest: str, version: int, context: Context) -> _Point | None:
+        """Return the view of an earlier message. None if it is not cached, or if an entry or correction in it has
+        changed."""
         point = self._points.get(digest)
         if point is None:
             return None
@@ -381,7 +382,7 @@ class ServedSpace:
         return point if same and all(number in self.corrections for number in point.corrections) else None
 
     def _fixed_text(self, view: View) -> str:
-        """What all requests are shown of a version, made once."""
+        """Return the part of a view that is the same for all requests. Cached."""
         pages = view.pages[: view.fixed]
         if self._fixed[0] != pages:
             text = "\n\n".join(pages) if view.instructing else self._notes(pages, view.citable)
@@ -389,7 +390,7 @@ class ServedSpace:
         return self._fixed[1]
 
     def _learned(self, view: View, near: Sequence[Near]) -> Insertion:
-        """What was looked up for a request."""
+        """Return the text and turns that were looked up for a request."""
         looked_up = [*view.pages[view.fixed :], *([view.note] if view.note else [])]
         introduced = bool(looked_up) and view.citable and not view.fixed
         view = corrected_view(replace(view, pages=tuple(looked_up)), near, self.small)
@@ -397,12 +398,12 @@ class ServedSpace:
         return Insertion(self._notes([*view.pages, *solved], introduced), view.turns if self.small else ())
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
-        """Pages between marks; after the words with which the chat agent is shown entries, if they are `introduced`."""
+        """Return pages between marks. If `introduced`, put the chat agent's introduction of entries before them."""
         text = "\n".join(framed(pages, self.nonce))
         return f"{USING}\n\n{text}" if introduced and pages else text
 
     async def close(self) -> None:
-        """Close the run, after a look at it that is under way in a thread."""
+        """Close the run, after a read in another thread has ended."""
         await asyncio.to_thread(self._reading.acquire)
         try:
             await self.reader.close()

@@ -1,6 +1,6 @@
-"""The operations as an agent sees them over the Model Context Protocol: what the lists of the protocol show, as JSON.
+"""Operations as an agent sees them over the Model Context Protocol: contents of the protocol's lists, as JSON.
 
-Nothing here needs the SDK of the protocol, so that `mcp_opening` can list the tools before the SDK is loaded.
+Nothing here needs the protocol's SDK, so that `mcp_opening` can list the tools before the SDK is loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from practicum.serve.api import Operation
 from practicum.serve.operations import OPERATIONS
 
 PLAYBOOK = "practicum://playbook"
-"""The address of the playbook as a resource; a section is below it."""
+"""URI of the playbook as a resource. Sections are below it."""
 
 TEMPLATES = [
     {
@@ -22,11 +22,11 @@ TEMPLATES = [
         "description": "A section of the playbook.",
     }
 ]  # fmt: skip
-"""What `resources/templates/list` shows."""
+"""Content of `resources/templates/list`."""
 
 
 def listing(operation: Operation) -> dict[str, Any]:
-    """An operation as `tools/list` shows it."""
+    """Return the item of an operation in `tools/list`."""
     schema = operation.form.model_json_schema()
     schema.pop("title")
     schema.pop("description", None)
@@ -44,7 +44,7 @@ def listing(operation: Operation) -> dict[str, Any]:
 
 
 def allowed(roles: Collection[str]) -> list[Operation]:
-    """The tools of an agent with these roles. Those about all spaces are for the role admin."""
+    """Return the tools of an agent with these roles. Operations on all spaces need the role admin."""
     return [
         operation
         for operation in OPERATIONS.values()
@@ -53,7 +53,7 @@ def allowed(roles: Collection[str]) -> list[Operation]:
 
 
 def resource_listing(sections: Iterable[str] = ()) -> list[dict[str, str]]:
-    """What `resources/list` shows: the playbook, and each of its sections."""
+    """Return the content of `resources/list`: the playbook, and each of its sections."""
     about = [(PLAYBOOK, "playbook", "All that was learned: the entries of the playbook that is live.")]
     about += [
         (f"{PLAYBOOK}/{quote(name, safe='')}", f"playbook: {name}", f"The section {name} of the playbook.")

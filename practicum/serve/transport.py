@@ -1,8 +1,8 @@
-"""The ways from a program to the operations of a space: over HTTP to a service, or to the store in a folder.
+"""Transports from a program to the operations of a space: over HTTP to a service, or to the store in a folder.
 
-One process at a time has a store open, and listens at a socket in its folder; the others ask there. When that process
-ends, even by a kill, the next that is asked opens the store. A call to a process that ended is sent again, which does
-no harm: a report that is repeated changes nothing, and a note replaces itself.
+One process at a time opens a store, and listens at a socket in its folder; other processes send it requests. When that
+process ends, even by a kill, the next process with a request opens the store. A call to an ended process is sent again,
+which is harmless: a repeated report changes nothing, and a repeated note replaces itself.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from practicum.serve.service import Service
 
 PATIENCE = 30.0
-"""Seconds that an answer may take."""
+"""Timeout (s) of an answer."""
 
-AGAIN = 0.05
-"""Seconds until it is tried again to reach a store that another process is about to open."""
+RETRY = 0.05
+"""Pause (s) between attempts to reach a store that another process is opening."""
 
 MOST_ANSWER = 64 * 2**20
-"""Bytes of the largest answer of a service."""
+"""Largest size (bytes) of an answer of a service."""
 
 ALL_ROLES = frozenset({"admin"})
 
 
-class Away(StoreError):
-    """No process answers."""
+class Unreachable(StoreError):
+    """The process does not respond."""
 
 
 class Transport(ABC):
-    """A way to a space, within a block (`async with`). `roles` are those in which operations are asked for (of a
-    service, its key decides). With `agent`, an agent speaks for itself, in the session `agent`."""
+    """Transport to a space, open inside `async with`. `roles` are the roles of all requests; for a service, its key
+    determines them. With `agent`, an agent speaks for itself, in the session `agent`."""
 
     def __init__(self, base: str, roles: Collection[str], space: str | None, agent: str | None) -> None:
         self.roles, self.base, self.agent = frozenset(roles), base, agent
@@ -59,13 +59,14 @@ class Transport(ABC):
 
     @abstractmethod
     async def perform(
-        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+        self, operation: Operation, arguments: Mapping[str, Any], *, session: str | None = None, user: str | None = None
     ) -> Answer:
-        """The answer of an operation; what is given as None is left out. Raises PracticumError."""
+        """Run an operation, and return its answer. Arguments that are None are left out. Raise PracticumError if the
+        operation fails."""
 
     @abstractmethod
     async def reach(self) -> None:
-        """Get ready for the first operation. Raises PracticumError if that fails; a later operation tries again."""
+        """Prepare for the first operation. Raise PracticumError if that fails; the next operation tries again."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,7 +76,7 @@ class Transport(ABC):
             await self._http.close()
 
     async def _client(self) -> aiohttp.ClientSession:
-        """The HTTP client, made for the first request."""
+        """Return the HTTP client. Create it if needed."""
         await asyncio.to_thread(import_module, "aiohttp")
         import aiohttp
 
@@ -88,13 +89,13 @@ class Transport(ABC):
         return self._http
 
     async def _request(
-        self, operation: Operation, given: Mapping[str, Any], session: str | None, user: str | None
+        self, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
     ) -> Answer:  # fmt: skip
-        """The answer over HTTP. Raises UsageError for what is refused, here or there, Away if no process answers, and
-        StoreError if it cannot be done."""
+        """Return the answer over HTTP. Raise UsageError if the request is refused, here or by the service, Unreachable
+        if no process responds, and StoreError if the operation fails."""
         from practicum.core.forms import read_form
 
-        form = read_form(operation.form, {name: value for name, value in given.items() if value is not None})
+        form = read_form(operation.form, {name: value for name, value in arguments.items() if value is not None})
         http = await self._client()
         import aiohttp
 
@@ -109,24 +110,24 @@ class Transport(ABC):
                 status, raw = response.status, await _body(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else str(error)
-            raise Away("service.unreachable", why or "no answer in time") from error
+            raise Unreachable("service.unreachable", why or "no answer in time") from error
         try:
             reply = json.loads(raw)
             if status < 300:
                 return operation.answer.model_validate(reply)
             code, message, fields = received(reply["error"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            text = f"this is no answer of practicum serve (status {status})"
+            text = f"the answer is not from practicum serve (status {status}): check the address"
             code, message, fields = "service.invalid_answer", text, {}
         raise (StoreError if status < 300 or status >= 500 else UsageError)(code, message, **fields)
 
 
-def _query(given: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+def _query(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """The body of an answer. Raises StoreError if it is too large to be one of a service."""
+    """Return the body of an answer. Raise StoreError if it is too large for an answer of a service."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -136,7 +137,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 class ServiceTransport(Transport):
-    """The way to the service at an address. `pass_key`: the key goes in x-practicum-key."""
+    """Transport to the service at an address. `pass_key`: send the key as x-practicum-key."""
 
     def __init__(
         self, address: str, space: str | None = None, key: str | None = None, *, pass_key: bool = False,
@@ -145,7 +146,7 @@ class ServiceTransport(Transport):
         base = address.rstrip("/").removesuffix("/v1").removesuffix("/mcp")
         if not urlsplit(base).hostname:
             raise UsageError(
-                "service.invalid_address", f"{address!r} is no address of a service: it has the form http://host:port"
+                "service.invalid_address", f"{address!r} is not the address of a service: pass http://host:port"
             )
         if key or pass_key:
             require_private(base, "the service")
@@ -155,27 +156,27 @@ class ServiceTransport(Transport):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers with the key and the space, for requests to models."""
+        """Headers with the key and the space, for requests to models."""
         return self._headers
 
     async def perform(
-        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+        self, operation: Operation, arguments: Mapping[str, Any], *, session: str | None = None, user: str | None = None
     ) -> Answer:
         try:
-            return await self._request(operation, given, session, user)
-        except Away as error:
+            return await self._request(operation, arguments, session, user)
+        except Unreachable as error:
             text = f"the service at {self.base} cannot be reached: {error}"
-            raise Away("service.unreachable", text) from error
+            raise Unreachable("service.unreachable", text) from error
 
     async def reach(self) -> None:
-        # The service may start later.
+        # Nothing to check, because the service may start later.
         await self._client()
 
 
 class StoreTransport(Transport):
-    """The way to the store in a folder, which this process opens unless another one has it. With a `learner`, a model's
-    name, the store learns in the background while this process has it. With `trust_users` and `trust_tools`, what end
-    users ask and what tools return need no review."""
+    """Transport to the store in a folder. This process opens the store unless another process has it open. With
+    `learner`, the name of a model, the store learns in the background while this process has it open. With
+    `trust_users` and `trust_tools`, questions of end users and results of tools need no review."""
 
     def __init__(
         self, store: Path, space: str = "default", learner: str | None = None, *, trust_users: bool = False,
@@ -189,7 +190,7 @@ class StoreTransport(Transport):
         self._stack = AsyncExitStack()
         self._local: Local | None = None
         self.service: Service | None = None
-        """The service, if this process has the store."""
+        """The service, if this process has the store open."""
         self._opening: asyncio.Task[None] | None = None
 
     async def __aexit__(self, *error: object) -> None:
@@ -201,58 +202,58 @@ class StoreTransport(Transport):
             await super().__aexit__(*error)
 
     async def perform(
-        self, operation: Operation, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+        self, operation: Operation, arguments: Mapping[str, Any], *, session: str | None = None, user: str | None = None
     ) -> Answer:
-        async with self._patience():
+        async with self._time_limit():
             while True:
                 try:
                     if self._local is not None:
-                        return await self._perform_here(self._local, operation, given, session, user)
-                    return await self._request(operation, given, session, user)
-                except Away:
-                    await self._find()
+                        return await self._perform_here(self._local, operation, arguments, session, user)
+                    return await self._request(operation, arguments, session, user)
+                except Unreachable:
+                    await self._connect()
 
     async def _perform_here(
-        self, local: Local, operation: Operation, given: Mapping[str, Any], session: str | None, user: str | None
+        self, local: Local, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
     ) -> Answer:
         from practicum.serve.api import perform
 
         session, screened = session or self.agent, self.agent is not None
         asked = await local.asked(self.roles, self.space, session, user, screened=screened)
-        return await perform(operation, asked, {name: value for name, value in given.items() if value is not None})
+        return await perform(operation, asked, {name: value for name, value in arguments.items() if value is not None})
 
     async def reach(self) -> None:
-        async with self._patience():
-            await self._find()
+        async with self._time_limit():
+            await self._connect()
         await self._client()
 
     @asynccontextmanager
-    async def _patience(self) -> AsyncIterator[None]:
+    async def _time_limit(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(PATIENCE):
                 yield
         except TimeoutError:
             raise StoreError(
                 "store.busy",
-                f"another process has the store {self.store} open and does not answer: end it, or give the address of "
+                f"another process has the store {self.store} open and does not respond: end it, or pass the address of "
                 "practicum serve",
             ) from None
 
-    async def _find(self) -> None:
-        """Wait until a process has the store and answers: this one, if no other has it."""
+    async def _connect(self) -> None:
+        """Wait until a process has the store open and responds. Open the store here if no other process has it."""
         while self._local is None:
             try:
                 _, writer = await asyncio.open_unix_connection(self._socket)
             except OSError:
-                self._opening = self._opening or asyncio.create_task(self._open_free())
+                self._opening = self._opening or asyncio.create_task(self._open_if_free())
                 await asyncio.shield(self._opening)
             else:
                 writer.close()
                 return
-            await asyncio.sleep(AGAIN if self._local is None else 0)
+            await asyncio.sleep(RETRY if self._local is None else 0)
 
-    async def _open_free(self) -> None:
-        """Open the store, unless another process has it."""
+    async def _open_if_free(self) -> None:
+        """Open the store, unless another process has it open."""
         try:
             await self.open()
         except RunBusy:
@@ -261,7 +262,8 @@ class StoreTransport(Transport):
             self._opening = None
 
     async def open(self) -> Service:
-        """Open the store in this process, and listen for others. Raises RunBusy if another process has it."""
+        """Open the store in this process, and listen for other processes. Raise RunBusy if another process has it
+        open."""
         await asyncio.to_thread(import_module, "practicum.serve.local")
         from practicum.serve.local import listening
         from practicum.serve.service import Service

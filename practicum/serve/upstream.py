@@ -1,4 +1,4 @@
-"""The model server behind the service: its address, its key, and the client with which the service itself learns."""
+"""Model server behind the service: its address, its key, and the client that the service learns with."""
 
 from __future__ import annotations
 
@@ -24,46 +24,47 @@ from practicum.serve.admission import header_text
 from practicum.store.sums import LONGEST_NAME
 
 CONNECT = 10.0
-"""Seconds until a connection is made."""
+"""Timeout (s) of a connection attempt."""
 
 _DROPPED = frozenset({
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
     "proxy-authorization", "proxy-connection", "accept-encoding", "authorization", "x-api-key", "expect", "cookie",
 })  # fmt: skip
-"""Headers of a request that are the connection's or hold a key."""
+"""Headers of a request that belong to the connection or contain a key."""
 
 RETURNED = (
     b"content-type", b"content-encoding", b"content-disposition", b"retry-after", b"x-should-retry", b"request-id",
     b"x-request-id", b"openai-", b"x-ratelimit-", b"anthropic-",
 )  # fmt: skip
-"""How headers of a response begin that are returned to the client."""
+"""Prefixes of response headers that are returned to the client."""
 
 
 WHOLE = 2**20
-"""Bytes of a body that is sent at once."""
+"""Largest size (bytes) of a body that is sent in one piece."""
 
 CHECKED = 2**16
-"""Bytes of a body that is decoded to know whether it is JSON. Of a longer one the first and the last byte tell."""
+"""Largest size (bytes) of a body that is decoded to check that it is JSON. For a larger one, only the first and the
+last byte are checked."""
 
 MOST_ENCODINGS = 4
-"""Encodings of a body, one in the other, that are taken from it."""
+"""Largest number of nested encodings of a body that are decoded."""
 
 OTHER = "other"
-"""The model under which requests are counted whose model is not known."""
+"""Name under which requests to unknown models are counted."""
 
 LISTED, LIST_BYTES, LIST_SECONDS = 1_000, 2**22, 5.0
-"""Models of an upstream that are known, at most; bytes of its list of models, and seconds that it may take."""
+"""Limits of the upstream's list of models: number of models, size (bytes) and timeout (s)."""
 
 _FORM = "application/x-www-form-urlencoded"
 
 _NOT_ADDED = ("User-Agent", "Content-Type")
-"""Headers that aiohttp would add where the client sent none."""
+"""Headers that aiohttp must not add if the client sent none."""
 
 
 @dataclass
 class Upstream:
-    """A model server. `model` is filled into requests that name none; `name` is that for learning, if it is known;
-    `models` are the names of its models that are known beside `model`."""
+    """Model server. `model` is filled into requests that name no model; `name` is the model for learning, or empty if
+    it is not known; `models` are the names of its other known models."""
 
     address: str
     key: str | None = field(repr=False)
@@ -79,7 +80,7 @@ class Upstream:
     _session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Open the connections, in the event loop that uses them."""
+        """Open the HTTP session. Call it in the event loop that uses the session."""
         self._base = str(URL(self.address))
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=self.timeout)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0)
@@ -88,32 +89,32 @@ class Upstream:
         )
 
     def headers(
-        self, given: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
+        self, incoming: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
     ) -> CIMultiDict[str]:  # fmt: skip
-        """The headers of a request upstream with this body: the client's, without those of the connection and of
-        practicum, and with the key of the service, or with the client's own one."""
-        kept = CIMultiDict({"Accept-Encoding": "identity"})
-        for raw, value in given:
+        """Return the headers of an upstream request with this body: the client's headers, without headers of the
+        connection and of practicum, with the key of the service, or with `client_key` the client's own key."""
+        headers = CIMultiDict({"Accept-Encoding": "identity"})
+        for raw, value in incoming:
             name = raw.decode("latin-1")
             own = client_key and name in ("authorization", "x-api-key")
             if own or not (name in _DROPPED or name.startswith(("x-practicum-", "x-forwarded-"))):
-                kept.add(name, header_text(value))
-        if kept.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
-            # `curl -d` calls every body a form.
-            kept["content-type"] = "application/json"
+                headers.add(name, header_text(value))
+        if headers.get("content-type", _FORM).partition(";")[0].strip().lower() == _FORM and _is_json(body):
+            # `curl -d` declares every body as a form.
+            headers["content-type"] = "application/json"
         if self.key and not client_key:
             if self.anthropic:
-                kept["x-api-key"] = self.key
-                kept.setdefault("anthropic-version", "2023-06-01")
+                headers["x-api-key"] = self.key
+                headers.setdefault("anthropic-version", "2023-06-01")
             else:
-                kept["authorization"] = f"Bearer {self.key}"
-        return kept
+                headers["authorization"] = f"Bearer {self.key}"
+        return headers
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request; `path` begins behind the /v1 of the address, and is sent unchanged. Returns aiohttp's context
+        """Send a request. `path` is relative to the /v1 of the address, and is sent unchanged. Return aiohttp's context
         of the response."""
         assert self._session is not None
-        # aiohttp sends large bytes at once, and a file in pieces.
+        # aiohttp sends bytes in one write, and a file in pieces.
         data = BytesIO(body) if body and len(body) > WHOLE else body
         address = URL(f"{self._base}{path}", encoded=True)
         return self._session.request(
@@ -122,7 +123,7 @@ class Upstream:
         )  # fmt: skip
 
     async def list_models(self) -> list[str]:
-        """The names of its models, LISTED at most; none if it does not say."""
+        """Return the names of its models, at most LISTED. Empty if the server does not list them."""
         body = bytearray()
         try:
             async with (
@@ -133,19 +134,20 @@ class Upstream:
                     body += chunk
                     if len(body) > LIST_BYTES:
                         return []
-            found = [model["id"] for model in json.loads(body)["data"][:LISTED]]
+            names = [model["id"] for model in json.loads(body)["data"][:LISTED]]
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, RecursionError):
             return []
-        return [name for name in found if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME]
+        return [name for name in names if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME]
 
     def counted(self, *names: str) -> str:
-        """The model under which a request is counted whose model has one of these names: the first that is known.
-        Clients may send any name, also one that tells who they are, and counts stay when a user is forgotten."""
-        given = [name for name in names if name] or [self.model]
-        return next((name for name in given if name == self.model or name in self.models), OTHER)
+        """Return the first of these names that is a known model, else OTHER. Without names, use the default model.
+        Counters only have known models, because clients may send any name, such as a user's, and counters stay when a
+        user is forgotten."""
+        candidates = [name for name in names if name] or [self.model]
+        return next((name for name in candidates if name == self.model or name in self.models), OTHER)
 
     async def close(self) -> None:
-        """Close connections, and end a model in this process."""
+        """Close the connections, and stop a model in this process."""
         if self._session is not None:
             await self._session.close()
         if self._models is not None:
@@ -153,8 +155,8 @@ class Upstream:
 
 
 def _is_json(body: bytes) -> bool:
-    """Whether a body is a JSON object or array."""
-    # The first bytes alone: a copy of all takes long.
+    """Return whether a body looks like a JSON object or array."""
+    # Only the first bytes, because a copy of the whole body takes long.
     if body[:CHECKED].lstrip()[:1] not in (b"{", b"["):
         return False
     if len(body) > CHECKED:
@@ -167,8 +169,8 @@ def _is_json(body: bytes) -> bool:
 
 
 def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
-    """A body of a response without its content encoding, as far as it was received. None for an encoding other than
-    gzip and deflate, a damaged body, and one of more than `most` bytes."""
+    """Return the body of a response without its content encoding, as far as it has been received. None: the encoding is
+    not gzip or deflate, the body is damaged, or it has more than `most` bytes."""
     names = [name.strip().lower() for name in encoding.split(",")]
     if len(names) > MOST_ENCODINGS:
         return None
@@ -177,7 +179,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)
             elif name == "deflate":
-                # With a header of zlib, as the standard says, or without one, as some servers do.
+                # With a zlib header, as the standard says, or without one, as some servers send it.
                 begins = body[:1] and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
                 body = _inflated(body, most, zlib.MAX_WBITS if begins else -zlib.MAX_WBITS)
             elif name not in ("", "identity"):
@@ -188,7 +190,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
 
 
 def _inflated(body: bytes, most: int, bits: int) -> bytes:
-    """A body without compression. Raises zlib.error, or OverflowError if it has more than `most` bytes."""
+    """Return a body without compression. Raise zlib.error, or OverflowError if it has more than `most` bytes."""
     whole = bytearray()
     while body:
         part = zlib.decompressobj(bits)
@@ -200,20 +202,20 @@ def _inflated(body: bytes, most: int, bits: int) -> bytes:
 
 
 def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | None = None) -> Upstream:
-    """The server that a name means: a provider's model, an OpenAI-compatible address with or without the name of a
-    model, or a model on this machine, which is started. `output_tokens` limits the answers of that one to requests
-    without a limit of their own (default: LOCAL_OUTPUT).
+    """Return the model server of a name: a provider's model, an OpenAI-compatible address with or without the name of a
+    model, or a model on this machine, which is started. `output_tokens` is the default limit of answers of a model on
+    this machine (None: LOCAL_OUTPUT).
 
-    Raises UsageError or ModelError if the name, the key or the model is wrong.
+    Raises UsageError or ModelError if the name, the key or the model is invalid.
     """
     if output_tokens is not None and not is_local(name):
         raise UsageError(
             "settings.unused",
-            "`max_output_tokens` limits the answers of local models; other servers have limits of their own",
+            "`max_output_tokens` only applies to local models: leave it out, and set the limit at the server",
         )
     if len(addresses(name)) > 1:
         raise UsageError(
-            "model.not_a_server", f"the upstream {name!r} must be one server: put a load balancer before several"
+            "model.not_a_server", f"the upstream {name!r} has several addresses: put a load balancer in front of them"
         )
     if name.startswith(ADDRESSES) and not name.partition("#")[2]:
         address = name.partition("#")[0].rstrip("/")
@@ -222,20 +224,20 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
         return Upstream(address, key_for(address), timeout=timeout)
     if name.startswith("scripted:"):
         raise UsageError(
-            "model.not_a_server", "a script answers no requests over HTTP: give the address of a server as the upstream"
+            "model.not_a_server", "a script cannot answer requests over HTTP: pass the address of a server as upstream"
         )
     models = Models(ClientSettings(log=logs, output_tokens=output_tokens or LOCAL_OUTPUT))
     client: Any = models.open(name)
     address, small = str(client.model.base_url or "").rstrip("/"), is_local(name)
     if not address:
         raise UsageError(
-            "model.not_a_server", f"{name!r} has no address to pass requests to: give http://host:port/v1#NAME"
+            "model.not_a_server", f"{name!r} has no HTTP address to pass requests to: pass http://host:port/v1#NAME"
         )
     anthropic = name.startswith("anthropic:")
     if anthropic and not address.endswith("/v1"):
         address += "/v1"
     model = client.model.model_name
-    # A client belongs to the event loop that uses it first: the learner opens its own, except for a local model.
+    # A client belongs to the event loop that uses it first, so the learner opens its own, except for a local model.
     return Upstream(
         address, client.key, model, name, anthropic, small, timeout, client if small else None, models
     )  # fmt: skip

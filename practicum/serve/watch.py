@@ -1,7 +1,7 @@
-"""Watching a space for drift: outcomes that fall, requests of kinds that were not there, entries that fit less well.
+"""Drift detection for a space: falling scores, new kinds of requests, and entries that match requests less well.
 
-Each is a stream of numbers in [0, 1] with the same detector (`sequential.Drift`). An alarm is a line of the log, a row
-of the store, and a message to a webhook, if one is configured.
+Each is a stream of numbers in [0, 1] with the same detector (`sequential.Drift`). An alarm is logged, stored as a row,
+and posted to a webhook if one is configured.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from practicum.session.sequential import Drift, kinds
 
 DRIFTS = ("outcomes", "inputs", "retrieval")
-"""The kinds of alarms that are raised here."""
+"""Kinds of alarms that this module raises."""
 
 REFERENCE = 200
-"""Requests from which the known kinds are found."""
+"""Number of first requests from which the reference kinds are computed."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """What an operator should look at. `kind` is one of DRIFTS, rollout, learning, store, review or erasure."""
+    """Message to the operator. `kind` is one of DRIFTS, rollout, learning, store, review or erasure."""
 
     space: str
     kind: str
@@ -30,7 +30,7 @@ class Alarm:
 
 @dataclass
 class Watcher:
-    """The streams of a space."""
+    """Streams of a space."""
 
     space: str
     _streams: dict[str, Drift] = field(default_factory=dict)
@@ -38,27 +38,28 @@ class Watcher:
     _kinds: np.ndarray | None = None
 
     def outcome(self, score: float) -> Alarm | None:
-        """Watch the score of a request."""
+        """Add the score of a request. Return an alarm if scores drift."""
         return self._take("outcomes", score, "outcomes got worse")
 
     def request(self, vector: np.ndarray, best: float | None) -> list[Alarm]:
-        """Watch what a request asks, by its vector, and how similar the best entry is that was found for it."""
-        found = [] if best is None else [self._take("retrieval", best, "what is found for requests fits less well")]
+        """Add the vector of a request, and the similarity of the best entry for it (None: no entry was looked up).
+        Return the alarms of streams that drift."""
+        alarms = [] if best is None else [self._take("retrieval", best, "the best entries match requests less well")]
         if self._kinds is None:
             self._first.append(vector)
             if len(self._first) == REFERENCE:
                 self._kinds, self._first = kinds(np.stack(self._first)), []
         elif len(self._kinds):
-            known = float((self._kinds @ vector).max())
-            alarm = self._take("inputs", known, "requests are of other kinds than before")
+            similarity = float((self._kinds @ vector).max())
+            alarm = self._take("inputs", similarity, "requests are of new kinds")
             if alarm is not None:
                 self._kinds = None
-            found.append(alarm)
-        return [alarm for alarm in found if alarm is not None]
+            alarms.append(alarm)
+        return [alarm for alarm in alarms if alarm is not None]
 
     def _take(self, kind: str, value: float, text: str) -> Alarm | None:
         stream = self._streams.setdefault(kind, Drift())
         mean = stream.mean
         if not stream.take(min(max(value, 0.0), 1.0)) or mean is None:
             return None
-        return Alarm(self.space, kind, f"{text} (until now {mean:.2f} of 1 on average)")
+        return Alarm(self.space, kind, f"{text} (average so far: {mean:.2f} of 1)")

@@ -59,7 +59,7 @@ async def test_while_the_space_learns_an_edit_is_told_to_wait(place: Place, monk
                 await decide(at, "3.1", "approve"),
             ]  # fmt: skip
             assert (await at.ask(QUESTION)).status == 200
-        assert [(reply.status, "is learning now" in reply.said) for reply in replies] == [(409, True)] * 3
+        assert [(reply.status, reply.json["error"]["code"]) for reply in replies] == [(409, "space.learning")] * 3
         monkeypatch.undo()
         assert (await edit(at, text=RULE, section="rules")).status == 200
 
@@ -79,7 +79,7 @@ async def test_without_a_learner_what_is_approved_is_live_at_once(place: Place) 
         rejected = waiting[1]["id"]
         assert (await decide(at, rejected, "reject")).json == {"id": rejected, "state": "rejected", "version": None}
         again = await decide(at, rejected, "approve")
-        assert (again.status, "was rejected before" in again.said) == (409, True)
+        assert (again.status, again.json["error"]["code"]) == (409, "review.decided")
         assert (await decide(at, "99.1", "approve")).status == 404
         assert (await at.send("POST", "/v1/rollback", {})).status == 200
         assert await texts(at) == []

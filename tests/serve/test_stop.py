@@ -74,6 +74,6 @@ async def test_a_service_whose_database_does_not_answer_is_not_ready(
         writer.worked -= LATELY
         told = await at.send("GET", "/ready")
         assert told.status == 503
-        assert "the database has not answered for" in told.json["status"]
+        assert "the database has not responded for" in told.json["status"]
         monkeypatch.undo()
         assert (await at.send("GET", "/ready")).status == 200

@@ -228,7 +228,7 @@ async def test_no_failure_puts_contents_into_the_log(
         assert (await at.report(interaction=reply.interaction, score=1.0)).status == 200
         assert at.service.database.writer.lost == 2
     text = said.getvalue()
-    assert "goes on unchanged" in text
+    assert "passed on unchanged" in text
     assert "KeyError" in text
     assert "is lost: the database refuses" in text
     assert SECRET not in text

@@ -372,7 +372,7 @@ def test_an_operation_beyond_the_key_says_which_role_it_takes(locked: Client) ->
     for name in ("add_key", "add_space"):
         page = browser.get(f"{at}/{name}")
         assert page.status == 403
-        assert f"{name} takes the role admin" in page.words
+        assert f"{name} needs the role admin" in page.words
         assert "has ask, report, review" in page.words
     browser.get(at)
     assert browser.post(f"{at}/add_key", name="mine", **{"roles.ask": "on"}).status == 403
