@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +94,8 @@ def shell(folder: Path, model: ServerProcess, launcher: Launcher) -> Iterator[Ca
     def serve() -> None:
         while request := requests.read_text(encoding="utf-8").splitlines():
             where, *arguments = request
-            done = launcher.run(arguments, Path(where), OPENAI_BASE_URL=model.url, OPENAI_API_KEY="none", PYTHONPATH=where)
+            names = {"OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none", "PYTHONPATH": where}
+            done = launcher.run(arguments, Path(where), **names)
             codes.write_text(f"{done.code}\n", encoding="utf-8")
 
     def run(commands: str) -> str:
@@ -168,10 +168,13 @@ SNIPPETS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "number", "body"), SNIPPETS, ids=[f"{page}-{number}" for page, number, _ in SNIPPETS])
+@pytest.mark.parametrize(
+    ("page", "number", "body"), SNIPPETS, ids=lambda value: None if len(str(value)) > 60 else str(value)
+)
 def test_a_snippet_runs(
-    page: str, number: int, body: str, first: Path, model: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page: str, number: int, body: str, first: Path, model: ServerProcess, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """With the names that the text around it explains; in a coroutine, if it awaits anything."""
     monkeypatch.chdir(shutil.copytree(first, tmp_path / "work", ignore=shutil.ignore_patterns(".requests", ".codes")))
     monkeypatch.setenv("OPENAI_BASE_URL", model.url)
@@ -211,7 +214,7 @@ def prelude(folder: Path) -> dict[str, Any]:
     async def my_agent(context: str) -> str:
         return "K7"
 
-    names: dict[str, Any] = {"practicum": practicum, "Method": Method, "my_agent": my_agent, "SimpleNamespace": SimpleNamespace}
+    names: dict[str, Any] = {"practicum": practicum, "Method": Method, "my_agent": my_agent}
     for module in (attempt, curate, dedupe, gate, reflect, sample, scan, show):
         names |= {name: value for name, value in vars(module).items() if not name.startswith("_")}
     names |= {name: value for name, value in vars(ace).items() if isinstance(value, Instructions)}

@@ -1,11 +1,9 @@
-"""Bad input as a newcomer gives it: each case is run, and docs/errors.md says what comes of it."""
+"""Bad input as a newcomer gives it: each case ends with its exit status and error code, in one line."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,17 +13,8 @@ from pathlib import Path
 import pytest
 from helpers import make_tasks, run_command, write_tasks
 
-from practicum.core.words import one_line
 from practicum.store.database import Store
 from practicum.testing import start_process
-
-LONGEST = 280
-"""Characters of a message in the table."""
-
-DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
-
-TABLE = re.compile(r"\| what is wrong \|.*(\n\|.*)*")
-"""The table of these cases. `PRACTICUM_UPDATE_DOCS=1` writes it anew."""
 
 LEARN = ("learn", "{tasks}", "--out", "new", "--retries", "0", "--batch-size", "4")
 SCRIPTED = ("--model", "scripted:model")
@@ -170,6 +159,93 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
 """What is wrong, the command, and its exit code."""
 
 
+CODES: dict[str, tuple[str, ...]] = {
+    "agent.always_failed": ("an agent that always raises", "an agent that returns nothing", "a program that fails"),
+    "agent.cannot_start": ("a program that does not exist",),
+    "agent.invalid": ("an agent with one parameter",),
+    "agent.unknown": ("an unknown agent",),
+    "attempt.unknown": ("an attempt that does not exist",),
+    "attempts.all_failed": (
+        "a server that is down",
+        "a page of HTML",
+        "errors of the server (500)",
+        "a rate limit that does not end (429)",
+        "a content filter that refuses every request",
+        "`eval`: an unknown 400 for every request",
+        "answers without text",
+        "refusals",
+        "`eval`: thoughts up to the output limit",
+    ),
+    "budget.too_small": ("a budget too small for a step", "a budget too small for the final evaluation"),
+    "code.cannot_load": ("an agent that cannot be imported",),
+    "command.invalid": (
+        "a budget of zero",
+        "an option of nothing",
+        "`export`: an unknown format",
+        "a mistyped command",
+    ),
+    "embedder.unknown": ("an unknown embedder",),
+    "entry.unknown": ("an entry that does not exist",),
+    "extra.missing": ("no key of another provider",),
+    "method.unknown": ("an unknown method",),
+    "model.invalid_name": ("an address without a model",),
+    "model.key_refused": ("a wrong key (401)",),
+    "model.missing": ("no model is named",),
+    "model.no_credit": ("no credit left",),
+    "model.no_key": ("no key",),
+    "model.not_found": ("a wrong model name (404)",),
+    "model.unknown": ("an unknown model",),
+    "model.unreachable": ("`run`: a server that is down", "`eval`: a server that is down"),
+    "model.unsafe_key": ("an address with a password",),
+    "playbook.not_found": ("`run`: a context that does not exist",),
+    "price.invalid": ("a price that is none",),
+    "price.unknown": ("a budget in dollars, no price known",),
+    "query.empty": ("`run`: an empty query",),
+    "review.unknown": ("`review`: an id that does not wait",),
+    "role.unknown": ("an unknown role",),
+    "run.exists": ("an --out that holds a run",),
+    "run.finished": ("`resume`: a run that is finished",),
+    "run.not_found": ("a folder that is no run", "`resume`: a folder that is no run"),
+    "run.untrusted": ("a run made elsewhere",),
+    "scorer.failed": ("a scorer that raises", "a scorer that returns 17"),
+    "scorer.unknown": ("an unknown scorer",),
+    "settings.invalid": (
+        "model options that are no JSON",
+        "a secret in a header",
+        "a negative budget",
+        "a setting of a wrong type",
+        "no choice in --choices",
+        "one choice in --choices",
+    ),
+    "settings.unknown": ("an unknown setting",),
+    "settings.unused": ("trusted tools, but no tools", "`review`: --reason without --reject"),
+    "source.unknown": ("`forget`: an unknown task",),
+    "store.busy": ("a run that another process writes",),
+    "store.damaged": ("a damaged database",),
+    "store.unknown_format": ("a run of a newer version",),
+    "store.unsafe": ("a database with a trigger",),
+    "tasks.ambiguous_format": ("tasks: several lists",),
+    "tasks.damaged": ("tasks: a gzip that is cut",),
+    "tasks.duplicate_id": ("tasks: an id that comes twice",),
+    "tasks.empty": ("tasks: an empty file",),
+    "tasks.invalid_field": ("tasks: a number as input",),
+    "tasks.malformed": (
+        "tasks: a list",
+        "tasks: cut JSON",
+        "tasks: CSV with a column too many",
+        "tasks: half a surrogate pair",
+    ),
+    "tasks.missing_field": ("tasks: CSV", "tasks: a blank input", "tasks: no input"),
+    "tasks.no_target": ("tasks: no target",),
+    "tasks.not_found": ("no such file", "a folder in place of a file"),
+    "tasks.unknown_format": ("tasks: a zip archive",),
+    "text.not_utf8": ("tasks: a binary file", "tasks: Latin-1"),
+    "version.unchanged": ("`rollback` where nobody can answer",),
+    "version.unknown": ("a version that does not exist",),
+}
+"""Error codes, each with the cases that get it."""
+
+
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
     """A folder with every bad file, and servers that fail; each by its name."""
@@ -227,25 +303,18 @@ def test_each_bad_input_ends_as_the_documentation_says(
     here, names = places
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    table = ["| what is wrong | exit | code | what practicum says |", "|---|---|---|---|"]
+    expected = {case: code for code, cases in CODES.items() for case in cases}
     wrong = []
-    for what, command, code in CASES:
+    for what, command, status in CASES:
         arguments = [part.format(**names) for part in command]
         with Store.open(here / "busy") if "busy" in command else ExitStack():
             done = run_command([*arguments, "--json"], here)
         if "new" in command:
             shutil.rmtree(here / "new", ignore_errors=True)
-        lines = [line.removeprefix("practicum: ") for line in done.err.splitlines() if line.startswith("practicum: ")]
-        if done.code != code or "Traceback" in done.err or (code and len(lines) != 1):
-            wrong.append(f"{what}: exit {done.code}, not {code}: {done.err}")
-        line = re.sub(r"127\.0\.0\.1:\d+", "host:port", lines[0] if lines else "works")
-        said = one_line(re.sub(r"process \d+ \([^)]*\)", "process 1234 (practicum learn)", line), LONGEST)
-        error = json.loads(done.out)["error"]["code"] if done.code else ""
-        table.append(f"| {what} | {done.code} | {error} | {said.replace('|', chr(92) + '|').replace('<', '&lt;')} |")
+        lines = [line for line in done.err.splitlines() if line.startswith("practicum: ")]
+        code = json.loads(done.out)["error"]["code"] if done.code else None
+        if "Traceback" in done.err or (status and len(lines) != 1):
+            wrong.append(f"{what}: {done.err}")
+        if (done.code, code) != (status, expected.get(what)):
+            wrong.append(f"{what}: exit {done.code} with {code}, not {status} with {expected.get(what)}: {done.err}")
     assert not wrong, "\n".join(wrong)
-    before = DOCS.read_text(encoding="utf-8")
-    after = TABLE.sub(lambda _: "\n".join(table), before)
-    if os.environ.get("PRACTICUM_UPDATE_DOCS"):
-        DOCS.write_text(after, encoding="utf-8")
-    else:
-        assert before == after

@@ -1,7 +1,6 @@
 """Each error has a code of the table, and each code of the table has an error."""
 
 import ast
-import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -16,8 +15,6 @@ from practicum.core.errors import PracticumError, RequestError, Stopped, UsageEr
 from practicum.serve.access import TooMany
 from practicum.session.users import Unfinished
 
-DOCS = Path(__file__).parents[2] / "docs" / "errors.md"
-LISTED = re.compile(r"(?s)(<!-- codes -->\n).*(<!-- /codes -->)")
 PACKAGE = Path(practicum.__file__).parent
 FORM = re.compile(r"[a-z]+(_[a-z]+)*\.[a-z0-9]+(_[a-z0-9]+)*")
 
@@ -75,18 +72,6 @@ def test_codes_have_one_form_and_one_plain_sentence_each() -> None:
     assert [code for code in CODES if not FORM.fullmatch(code)] == []
     assert [text for text in CODES.values() if not text.endswith(".") or "\n" in text or len(text) > 120] == []
     assert len({*CODES.values()}) == len(CODES)
-
-
-def test_the_documentation_lists_the_codes() -> None:
-    """`PRACTICUM_UPDATE_DOCS=1 pytest tests/core/test_codes.py` writes the list."""
-    rows = [f"| `{code}` | {text} |" for code, text in sorted(CODES.items())]
-    listed = "\n".join(["| code | what it means, and what to do |", "|---|---|", *rows, ""])
-    before = DOCS.read_text(encoding="utf-8")
-    after = LISTED.sub(lambda found: found[1] + listed + found[2], before)
-    if os.environ.get("PRACTICUM_UPDATE_DOCS"):
-        DOCS.write_text(after, encoding="utf-8")
-    else:
-        assert before == after
 
 
 def test_an_unknown_code_is_refused_when_the_error_is_made() -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -27,7 +27,6 @@ from practicum.serve.settings import SETTINGS as OF_SERVICE
 from practicum.session.config import ARGUMENTS, SETTINGS, Config
 
 KEYWORDS = Path(practicum.__file__).parent / "session" / "keywords.py"
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 NAMES: Mapping[Any, str] = {
     GuardTools: "GuardTools", Kind: "Kind", Profile: "Profile", GivenPrices: "GivenPrices", Review: "Review",
@@ -114,51 +113,6 @@ def test_the_keywords_of_functions_are_the_fields() -> None:
     current(KEYWORDS, HEADER + "\n".join(lines) + "\n")
 
 
-def table(panel: str, fields: Iterable[SettingField], *, resumes: bool) -> Iterator[str]:
-    yield from ("", f"## {panel}", "")
-    last = " a resume may change it |" if resumes else ""
-    yield f"| option | keyword | default | unit | what it does |{last}"
-    yield f"|---|---|---|---|---|{'---|' if resumes else ''}"
-    for field in fields:
-        option = f"`{field.option}`" if field.options else ""
-        default = f"`{field.default}`" if field.default not in (None, "", {}, (), []) else ""
-        text = f"{field.help} {field.setting.note}".strip().replace("|", "\\|")
-        when = f" {field.setting.resume} |" if resumes else ""
-        yield f"| {option} | `{field.name}` | {default} | {field.setting.unit} | {text} |{when}"
-
-
-def page() -> Iterator[str]:
-    yield from (
-        "# All settings",
-        "",
-        "Every setting with its option on the command line and its keyword in Python. An empty default is None.",
-        "A resume may change a setting of a run if the last column says so. `practicum bench methods NAME` lists the",
-        "settings of a method, which `--set` and `settings=` give.",
-        "",
-        "`PRACTICUM_UPDATE_DOCS=1 pytest tests/session/test_settings.py` writes this page from the fields of",
-        "`practicum.session.config.Config` and `practicum.serve.settings.ServiceSettings`.",
-        "",
-        "# Settings of a run",
-    )
-    for panel in Panel:
-        if fields := [field for field in SETTINGS.values() if field.setting.panel is panel]:
-            yield from table(panel, fields, resumes=True)
-    yield from (
-        "",
-        "# Settings of a service",
-        "",
-        "`practicum serve` has these options; `practicum serve --help-all` lists them.",
-    )
-    for panel in Panel:
-        if fields := [field for field in OF_SERVICE.values() if field.setting.panel is panel]:
-            yield from table(f"{panel} of a service" if panel is Panel.OUTPUT else panel, fields, resumes=False)
-
-
-def test_the_page_lists_the_fields() -> None:
-    """`PRACTICUM_UPDATE_DOCS=1` writes the page."""
-    current(PAGE, "\n".join(page()) + "\n")
-
-
 class Extended(Config):
     """A run's settings with one more."""
 
@@ -174,7 +128,6 @@ def test_a_field_is_an_option_a_keyword_and_a_line_of_the_page() -> None:
     assert (option.name, option.default, field.option) == ("pace", None, "--pace")
     assert (info.default, info.min, info.help) == ("--pace", 0, "Seconds between two calls.")
     assert "    pace: float | None" in [*keywords("RunOptions", "All.", {"pace": field}, optional=False)]
-    assert "| `--pace` | `pace` |  | s | Seconds between two calls. | no |" in [*table("Model", [field], resumes=True)]
 
 
 def test_a_new_field_is_part_of_the_mark_and_of_digests() -> None:

@@ -171,9 +171,9 @@ def uses(path: Path, root: Path) -> Iterator[Use]:
                 documented.add(id(part.value))
                 yield from _in_prose(short, part.lineno, part.value.value, opens=True)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented | prompts:
-            if re.search(r"\w \w", node.value):
-                yield from _in_prose(short, node.lineno, node.value)
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w \w", node.value)
+        if is_text and id(node) not in documented | prompts:
+            yield from _in_prose(short, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield from _in_prose(short, token.start[0], token.string, opens=True)

@@ -15,7 +15,9 @@ KINDS = {"water": "K2", "battery": "K5", "screen": "K7", "files": "K9"}
 def texts(body: dict[str, Any]) -> list[str]:
     """The texts of a request of either protocol, in order."""
     parts = [body.get("instructions") or "", *(body.get("messages") or body.get("input") or ())]
-    return [part if isinstance(part, str) else json.dumps(part.get("content", ""), ensure_ascii=False) for part in parts]
+    return [
+        part if isinstance(part, str) else json.dumps(part.get("content", ""), ensure_ascii=False) for part in parts
+    ]
 
 
 def schema_of(body: dict[str, Any]) -> str:
@@ -33,7 +35,7 @@ def respond(body: dict[str, Any]) -> str | None:
         right = re.search(r"right answer is: (K\d)", last)
         insight = [{"section": "strategies", "text": f"If it is about {asked}, answer {right[1]}."}] if right else []
         return json.dumps({
-            "reasoning": "It took a bench at random.", "diagnosis": "The bench was wrong.", "cause": "No entry says it.",
+            "reasoning": "It guessed.", "diagnosis": "The bench was wrong.", "cause": "No entry says it.",
             "correction": right[1] if right else "", "tags": [], "insights": insight,
         })  # fmt: skip
     if '"changes"' in schema:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .kit import Model, Shell, quickstart_files, serving
+from .kit import Model, Shell, serving, workshop_files
 
 INSTRUCTIONS = "You send repairs to a bench of the workshop."
 FIRST = f"""learn train.jsonl --test test.jsonl --before --method ace --epochs 2 --choices auto
@@ -21,7 +21,7 @@ BANK = f"""learn train.jsonl --method reasoning_bank --k 2 --choices auto --mode
 @pytest.fixture(scope="session")
 def _workshop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any], dict[str, Any]]:
     shell = Shell(tmp_path_factory.mktemp("workshop"))
-    for name, text in quickstart_files().items():
+    for name, text in workshop_files().items():
         shell.file(name, text)
     return shell, shell.json(FIRST), shell.json(BANK)
 

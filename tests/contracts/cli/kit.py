@@ -35,24 +35,17 @@ Body = dict[str, Any]
 # ---- files
 
 
-def doc(name: str) -> str:
-    """A page of the documentation, such as `docs/show.md`."""
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-def quickstart_files() -> dict[str, str]:
-    """The files that the quickstart has its reader write, by name."""
-    page = doc("docs/quickstart.md")
-    files = {name: text + "\n" for name, text in re.findall(r"^cat > (\S+) <<'END'\n(.*?)\nEND$", page, re.M | re.S)}
-    (files["script.jsonl"],) = (b for b in re.findall(r"```json\n(.*?)```", page, re.S) if '"role": "curator"' in b)
+def workshop_files() -> dict[str, str]:
+    """Return the files of the repair workshop by name: tasks, logs, and the scripts of models that can do the tasks."""
+    folder = ROOT / "tests" / "support" / "workshop"
+    files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     tasks = (ROOT / "examples" / "tasks.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     return {**files, "train.jsonl": "".join(tasks[:8]), "test.jsonl": "".join(tasks[8:12])}
 
 
 def with_lessons(*lessons: tuple[str, str, str]) -> str:
-    """The quickstart's script, in which the reflector first looks for these patterns in what it reads; each teaches the
-    text, in the section."""
-    rules = [json.loads(line) for line in quickstart_files()["script.jsonl"].splitlines() if line]
+    """Return the workshop's script with more reflections: (pattern in the prompt, section, text of the insight)."""
+    rules = [json.loads(line) for line in workshop_files()["script.jsonl"].splitlines() if line]
     one = next(rule for rule in rules if rule["role"] == "reflector" and rule["answer"]["insights"])
     added = [
         {**one, "match": pattern, "answer": {**one["answer"], "correction": "", "cause": "It did not know.",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from .conftest import INSTRUCTIONS
-from .kit import Model, Shell, by_script, quickstart_files, write_lines
+from .kit import Model, Shell, by_script, workshop_files, write_lines
 
-SCRIPT = quickstart_files()["script.jsonl"]
+SCRIPT = workshop_files()["script.jsonl"]
 HOW = f"--choices K2,K5,K7,K9 --instructions '{INSTRUCTIONS}'"
 
 
@@ -20,7 +20,7 @@ HOW = f"--choices K2,K5,K7,K9 --instructions '{INSTRUCTIONS}'"
 def _compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any]]:
     """A comparison of three methods with three seeds, on twelve held-out tasks."""
     shell = Shell(tmp_path_factory.mktemp("compared"))
-    for name, text in quickstart_files().items():
+    for name, text in workshop_files().items():
         shell.file(name, text)
     parts = {"battery": "K5", "screen": "K7", "files": "K9", "water": "K2"}
     tasks = [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from .conftest import FIRST
-from .kit import Model, Shell, all_bytes, by_script, interrupts, quickstart_files, started, write_lines
+from .kit import Model, Shell, all_bytes, by_script, interrupts, started, workshop_files, write_lines
 
-SCRIPT = quickstart_files()["script.jsonl"]
+SCRIPT = workshop_files()["script.jsonl"]
 
 
 def learning(model: Model, out: str = "run", *more: object) -> list[str]:

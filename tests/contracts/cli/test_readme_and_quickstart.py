@@ -1,4 +1,4 @@
-"""README.md and docs/quickstart.md, from installation to an agent that learned: each test is named after a promise."""
+"""From installation to an agent that learned, on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from practicum import Count
 
 from .conftest import FIRST, INSTRUCTIONS
-from .kit import ROOT, Model, Shell, all_bytes, doc, write_lines
+from .kit import ROOT, Model, Shell, all_bytes, write_lines
 
 TEAMS = ("Alder", "Birch", "Cedar", "Hazel", "Juniper", "Maple", "Rowan", "Willow")
 RULES = {"e0": "If it is about battery, answer K5.", "e1": "If it is about screen, answer K7.",
@@ -91,14 +91,6 @@ def test_the_demo_learns_to_route_messages_to_teams_with_opaque_names(shell: She
     assert told.json["run"] == "runs/demo"
     assert f"136 support messages to learn from, 64 held out, 8 teams: {', '.join(TEAMS)}." in told.err
     assert len(shell.texts("runs/demo")) == 136
-
-
-def test_the_table_of_methods_has_every_method(workshop: Shell) -> None:
-    known = {*workshop.json("bench methods")}
-    listed = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/\w+\.md\)", doc("README.md"), re.M)
-    assert {*listed} <= known
-    assert {"none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank",
-            "unified", "mael"} <= known  # fmt: skip
 
 
 def test_methods_prints_the_costs_and_settings_of_each(workshop: Shell) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from practicum import Count
 
-from .kit import Model, Shell, by_script, quickstart_files, with_lessons, write_lines
+from .kit import Model, Shell, by_script, with_lessons, workshop_files, write_lines
 
 SCREEN, FILES, BATTERY = (
     f"If it is about {what}, answer {bench}." for what, bench in (("screen", "K7"), ("files", "K9"), ("battery", "K5"))
@@ -27,7 +27,7 @@ LEARN = "--method ace --choices K2,K5,K7,K9 --model scripted:flagging.jsonl"
 def _waiting(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A folder with the run `theirs`, in which three edits wait, and a fourth that is flagged."""
     shell = Shell(tmp_path_factory.mktemp("waiting"))
-    for name, text in quickstart_files().items():
+    for name, text in workshop_files().items():
         shell.file(name, text)
     shell.file("flagging.jsonl", SCRIPT)
     shell.file("all.jsonl", (shell / "logs.jsonl").read_text(encoding="utf-8") + json.dumps(CHARGED) + "\n")

@@ -6,7 +6,6 @@ Of the methods of other papers (`rival`) the table has what their pages promise:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,10 +30,9 @@ from python_kit import (
 )
 
 import practicum
+from practicum import methods
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-README = Path(__file__).parents[3] / "README.md"
 
 
 @dataclass(frozen=True)
@@ -145,9 +143,8 @@ def run(folder: Path, name: str, played: Any = None, **how: Any) -> Seen:
     return learned(folder, LEARNED, played or model(**table.rules), name, table.settings, **how)
 
 
-def test_the_methods_of_readme_are_those_of_the_tables_here() -> None:
-    listed = re.findall(r"^\| \[`(\w+)`\]\(docs/methods/", README.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(METHODS)
+def test_every_registered_method_is_in_the_tables_here() -> None:
+    assert sorted(METHODS) == sorted(methods.METHODS.names())
 
 
 @pytest.mark.parametrize("name", METHODS)

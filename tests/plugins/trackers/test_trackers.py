@@ -145,7 +145,8 @@ def test_a_tracker_that_fails_is_counted_said_once_and_stops_nothing(
     assert [*result.context] == [*good.context]
     assert result.errors[Count.UNTRACKED_RECORDS] == len(other.log) - len(notebook.log) == lost
     (message,) = [r.message for r in caplog.records]
-    assert message.startswith("notebook: ") and "(OSError: the disk is full)" in message
+    assert message.startswith("notebook: ")
+    assert "(OSError: the disk is full)" in message
 
 
 def test_what_is_sent_of_the_configuration_holds_no_text_about_the_tasks_and_no_password() -> None:
