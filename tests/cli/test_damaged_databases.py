@@ -133,7 +133,7 @@ def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
     [
         ("versions", "parent", 7, "version 0 cannot follow from 7"),
         ("versions", "next_number", 2**62, "no run has that many entries"),
-        ("versions", "applied", VALUES[-1], f"'e{10**12}' is no id of an entry"),
+        ("versions", "applied", VALUES[-1], f"'e{10**12}' is not an entry id"),
         ("versions", "applied", "[" * 100_000, "holds something that practicum does not write"),
         ("spaces", "config", "[" * 100_000, "holds something that practicum does not write"),
     ],
