@@ -62,7 +62,7 @@ def _key() -> bytes:
         path = home() / KEY_FILE
         key = path.read_bytes() if path.exists() else _create_key(path)
     except (OSError, RuntimeError) as error:
-        return _key_of_process(getattr(error, "strerror", None) or str(error))
+        return _of_process(getattr(error, "strerror", None) or str(error))
     if len(key) != KEY_BYTES:
         raise UsageError(
             "installation.damaged", f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete it"
@@ -88,7 +88,7 @@ def _create_key(path: Path) -> bytes:
 
 
 @cache
-def _key_of_process(why: str) -> bytes:
+def _of_process(why: str) -> bytes:
     warnings.warn(
         f"the key of this installation cannot be stored ({why}), so practicum will not recognize runs made now as its "
         f"own: set {HOME_VARIABLE} to a folder that can be written to",
