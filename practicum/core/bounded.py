@@ -52,7 +52,7 @@ class Output(BaseModel):
 
     @classmethod
     def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of the full form, given those of the short form."""
+        """Convert the values of the short form into the values of the full form."""
         return values
 
 

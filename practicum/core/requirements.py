@@ -20,11 +20,11 @@ def pip_install(extra: str) -> str:
     return shlex.join(["pip", "install", *(needed or [f"practicum[{extra}]"])])
 
 
-def require(package: str, what: str) -> None:
-    """Raise UsageError that `what` cannot be used, if a package is missing or of an unsuitable version. Calling an
+def require(package: str, feature: str) -> None:
+    """Raise UsageError that `feature` cannot be used, if a package is missing or of an unsuitable version. Calling an
     unsuitable version would fail with an unclear error."""
     if unmet := unmet_requirements(package):
-        raise UsageError("package.unsuitable", f"{what} cannot be used: {unmet[0]}{_held_back(package)}")
+        raise UsageError("package.unsuitable", f"{feature} cannot be used: {unmet[0]}{_held_back(package)}")
 
 
 def _held_back(package: str) -> str:
