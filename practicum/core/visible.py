@@ -124,8 +124,8 @@ def lines(text: str) -> list[str]:
 
 def visible_to_model(text: str) -> str:
     r"""Return a text as a model may see it: visible, with plain line breaks, and with tokens of chat templates and
-    frame marks broken by an escape (`\x3c|im_start|>`). So no server parses a part of it as the beginning of a turn, and no
-    model reads it as the end of a frame."""
+    frame marks broken by an escape (`\x3c|im_start|>`). So no server parses a part of it as the beginning of a turn,
+    and no model reads it as the end of a frame."""
     if not _ordinary(text):
         text = _WIDE_FRAME.sub(_escape, visible(plain_breaks(text)))
     return _SQUARE.sub(_escape, _FRAME.sub(_escape, _ANGLE.sub(_escape, text)))
