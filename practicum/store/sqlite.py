@@ -212,15 +212,15 @@ class SqliteBackend:
             raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}{advice}") from error
 
     @contextmanager
-    def alone(self, what: str) -> Iterator[None]:
+    def alone(self, name: str) -> Iterator[None]:
         with self._free:
-            self._free.wait_for(lambda: what not in self._held)
-            self._held.add(what)
+            self._free.wait_for(lambda: name not in self._held)
+            self._held.add(name)
         try:
             yield
         finally:
             with self._free:
-                self._held.discard(what)
+                self._held.discard(name)
                 self._free.notify_all()
 
     @contextmanager
