@@ -71,9 +71,7 @@ def located(path: Path) -> tuple[Path, str | None]:
             )
     run, _, name = str(path).rpartition("@")
     if run and is_run(Path(run)):
-        raise NotARun(
-            "run.not_found", f"{path} is a version, but a run is needed: use {run} (its version is {name})"
-        )
+        raise NotARun("run.not_found", f"{path} is a version, but a run is needed: use {run} (its version is {name})")
     runs = sorted(inner.parent for file in (DATABASE_FILE, STORE_FILE) for inner in path.glob(f"*/{file}"))
     advice = f": use a run in it, such as {runs[-1]}" if runs else ": use the folder of a run or of a store"
     raise NotARun("run.not_found", f"{path} is not a run folder, because it has no {DATABASE_FILE}{advice}")
