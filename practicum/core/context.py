@@ -336,7 +336,7 @@ class _Draft:
         if id is not None and _number(id, self.letter) is None:
             raise _Refusal(f"{id[:40]!r} is not an entry id")
         if edit.ref and (edit.ref in self.refs or _number(edit.ref, self.letter) is not None):
-            raise _Refusal(f"its ref {edit.ref!r} is already used")
+            raise _Refusal(f"the ref {edit.ref!r} is already used")
         new = Entry(
             id or f"{self.letter}{self.next_number}", edit.section, edit.text, edit.key, edit.data, edit.helpful,
             edit.harmful, 0, self.version, self.version, edit.sources,
@@ -356,7 +356,7 @@ class _Draft:
         data = old.data if edit.data is None else edit.data
         _check(text, section)
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
-            raise _Refusal(f"it does not change {old.id}")
+            raise _Refusal(f"the edit does not change {old.id}")
         return Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
             old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
@@ -365,7 +365,7 @@ class _Draft:
     def _merge(self, edit: Merge) -> Applied:
         parts = {entry.id: entry for entry in map(self._find, edit.ids)}
         if len(parts) < 2:
-            raise _Refusal("it names fewer than two entries")
+            raise _Refusal("a merge needs at least two entries")
         first, *others = entries = sorted(parts.values(), key=lambda e: e.number)
         # The key belongs to the old text and does not fit a new one.
         text, key, changed = (
@@ -389,7 +389,7 @@ def _voted(old: Entry, edit: Vote) -> Entry:
     if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
         raise _Refusal("counts cannot be negative")
     if not (edit.helpful or edit.harmful or edit.uses):
-        raise _Refusal("its counts are all 0")
+        raise _Refusal("all counts are 0")
     return Entry(
         old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
         old.uses + edit.uses, old.born, old.changed, old.sources,
@@ -399,11 +399,11 @@ def _voted(old: Entry, edit: Vote) -> Entry:
 def _check(text: str, section: str) -> None:
     """Raise _Refusal if an entry cannot have this text or section."""
     if not text.strip():
-        raise _Refusal("its text is empty")
+        raise _Refusal("the text is empty")
     if not section.strip():
-        raise _Refusal("its section is empty")
+        raise _Refusal("the section is empty")
     if len(lines(section)) > 1:
-        raise _Refusal("its section has more than one line")
+        raise _Refusal("the section has more than one line")
 
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:

@@ -106,7 +106,7 @@ class Count(StrEnum):
     TRACE_FAULTS = "trace_faults", "part[|s] of the traces that could not be read", True
     BATCH_LOWERED = "batch_lowered", "time[|s] the batch size was lowered to the number of tasks"
     ATTEMPTED_LOWERED = "attempted_lowered", "time[|s] the setting `attempted` was lowered to the number of tasks"
-    REUSED_ATTEMPTS = "reused_attempts", "attempt[|s] reused, because the context showed the same"
+    REUSED_ATTEMPTS = "reused_attempts", "attempt[|s] reused, because the shown context is unchanged"
     OVERLONG_STEPS = (
         "overlong_steps",
         "network step[|s] left out, because [its|their] prompt exceeds the model's window",
@@ -165,17 +165,17 @@ class Count(StrEnum):
     HELD_BACK_HELPFUL_ENTRY = "held_back_helpful_entry", f"{_HELD_BACK}: the entry helped as often as it harmed"
     HELD_BACK_NO_TEXT = "held_back_no_text", f"{_HELD_BACK}: the text is missing"
     HELD_BACK_SINGLE_MERGE = "held_back_single_merge", f"{_HELD_BACK}: a merge of fewer than two entries"
-    HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
+    HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: a merge would join different answers"
     HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers only a part of the lesson"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
     MASS_DELETIONS = (
         "mass_deletions",
-        "time[|s] the curator wanted to delete more than half of the playbook in one step",
+        "time[|s] that the curator tried to delete more than half of the playbook in one step",
         True,
     )
     HELD_BACK_MASS_DELETION = (
         "held_back_mass_deletion",
-        f"{_HELD_BACK}: it would delete more than half of the playbook in one step (with `--val` and the setting "
+        f"{_HELD_BACK}: more than half of the playbook would be deleted in one step (with `--val` and the setting "
         "`gate`, the validation tasks decide)",
         True,
     )
@@ -209,7 +209,7 @@ class Count(StrEnum):
         True,
     )
     EXCESS_MEMORIES = "excess_memories", "extracted memor[y|ies] left out beyond the limit"
-    NO_MEMORIES = "no_memories", "attempt[|s] that gave no memory"
+    NO_MEMORIES = "no_memories", "attempt[|s] from which no memory was extracted"
     UNKNOWN_INSIGHTS = "unknown_insights", "operation[|s] on insights that do not exist"
     TRIED_CANDIDATES = "tried_candidates", "candidate instruction[|s] tried"
     GATED_DELTAS = "gated_deltas", "step[|s] rejected by the validation gate"

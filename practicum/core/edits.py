@@ -148,7 +148,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Add to the counters of an entry: times that it helped, harmed and was relied on. No count is negative."""
+    """Add to the counters of an entry: how often it helped, harmed and was relied on. No count is negative."""
 
     id: str
     helpful: int = 0

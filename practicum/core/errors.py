@@ -124,7 +124,7 @@ class RunBusy(StoreError):
 
 
 class JournalMismatch(PracticumError):
-    """The journal has the result of a different request at this place: the program or its settings changed."""
+    """The journal has the result of a different request at a place: the program or its settings changed."""
 
 
 class PlaceTaken(PracticumError):
@@ -165,7 +165,7 @@ class BrokenAgentError(PracticumError):
 
 
 class Stopped(PracticumError):
-    """No new work may start, because a budget is spent or the user asked to stop. `reason` is one of these."""
+    """No new work may start, because a budget is spent or the user asked to stop. `reason` is the message."""
 
     exit_code = 0
 

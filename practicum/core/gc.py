@@ -1,11 +1,13 @@
 """Settings of the garbage collector for practicum's processes; a program that imports practicum keeps its settings.
 
-Calls in flight are young objects that stay alive. Python would scan them repeatedly: a quarter of the CPU time of 1,000
-concurrent attempts (`bench/speed_bench.py --only in-flight`). So are the classes and functions of imported modules: a
-tenth of the start time of a command. Objects outside cycles are still freed immediately.
+Calls in flight are young objects that stay alive, and Python would scan them repeatedly: this takes a quarter of the
+CPU time of 1,000 concurrent attempts (`bench/speed_bench.py --only in-flight`). The classes and functions of imported
+modules are such objects, too: scanning them takes a tenth of the start time of a command. Objects outside cycles are
+still freed immediately.
 
 When the process exits, Python would scan all modules and classes ever loaded, which takes half a second
-(`bench/start_bench.py`); the system frees the memory anyway. Objects that must be closed are closed before.
+(`bench/start_bench.py`), although the system frees the memory anyway. All objects that must be closed are closed
+earlier.
 """
 
 from __future__ import annotations

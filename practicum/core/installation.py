@@ -1,7 +1,7 @@
-"""The installation of a user: a secret key, and marks made with it.
+"""The installation of a user: a secret key, and marks (keyed hashes) made with it.
 
 A run folder names the programs to execute and the addresses to call. The mark in it shows whether this user on this
-machine wrote them. With the key anyone could make marks, so only its user can read it.
+machine wrote them. Anyone with the key can make marks, so only its user can read the key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def settings_folder() -> Path:
 
 
 def mark(values: Any) -> str:
-    """Return the mark of this installation on plain JSON values."""
+    """Return the mark of this installation on plain JSON values, a keyed hash."""
     raw = json.dumps(values, sort_keys=True).encode()
     return hmac.new(_key(), raw, hashlib.sha256).hexdigest()
 

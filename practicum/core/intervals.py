@@ -3,8 +3,8 @@
 Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and also has a width at 0% and 100%. Other
 scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for some
 small samples; with fewer than ten values both are somewhat narrow. If all values are equal, resampling gives no spread,
-so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the interval is rather
-too wide.
+so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the interval is
+conservative.
 
 These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
 runs.

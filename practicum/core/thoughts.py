@@ -1,8 +1,8 @@
 """Separation of a model's thoughts from its answer, and reasons for an empty answer.
 
-Most servers send thoughts in a separate field. Others leave them in the text, between marks that depend on the model: a
-server without a reasoning parser, a proxy, or a model whose template writes the opening mark, so that the text has only
-the closing mark.
+Most servers send thoughts in a separate field. Others leave them in the text, between marks that depend on the model.
+Examples are servers without a reasoning parser, proxies, and models whose template writes the opening mark, so that the
+text has only the closing mark.
 """
 
 from __future__ import annotations

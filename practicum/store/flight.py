@@ -28,8 +28,8 @@ MOST_SLOTS = 100_000
 """Maximum number of slots that are read, because the file may come from an untrusted source."""
 
 _SLOT = struct.Struct("<?7x16s16x16s3qd")
-"""Whether the slot is taken, an id, an empty field, the key of the call, its tokens (input, cached, output), its cost
-in dollars."""
+"""Format of a slot: whether it is taken, an id, an empty field, the key of the call, its tokens (input, cached,
+output), its cost in dollars."""
 
 
 @dataclass(frozen=True, slots=True)

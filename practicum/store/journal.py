@@ -118,7 +118,8 @@ ROWS_PER_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Note that the provider failed until the run stopped; `number` is the number of its row (see `note_outage`)."""
+    """Record of an outage: the provider failed until the run stopped. `number` is the number of its row (see
+    `note_outage`)."""
 
     number: int
     again: Sequence[str]

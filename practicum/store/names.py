@@ -56,10 +56,10 @@ def find_version(store: Store, version: int | str | None) -> int | None:
         return int(version)
     names = read_every_name(store)
     if version not in names:
-        listed = ", ".join(f"{name} ({number})" for name, number in names.items()) or "the numbers"
+        listed = ", ".join(f"{name} ({number})" for name, number in names.items())
         raise UsageError(
             "version.unknown",
-            f"{store.folder} has no version named {version!r}: use one of {listed}",
+            f"{store.folder} has no version named {version!r}: use {f'one of {listed}' if listed else 'a number'}",
             version=version,
         )
     return names[version]

@@ -22,8 +22,8 @@ _ANY_BYTE = "latin-1"
 
 
 def pieces_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> list[bytes]:
-    """Return the pieces that occur in the files. The files may be larger than memory. Raises StoreError if they cannot
-    be read."""
+    """Return the pieces that each of the files contains, one item per file and piece. The files may be larger than
+    memory. Raises StoreError if they cannot be read."""
     matches = _search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]}) if pieces else []
     return [piece.encode(_ANY_BYTE) for piece in matches]
 
