@@ -77,8 +77,8 @@ class Score:
 
     `measures` are further numbers of the scorer by name, such as the size of the code. `stopped` means that the sandbox
     stopped the code at a limit or a forbidden operation. `untestable` means that the score is 0 because of the task:
-    its tests or its pattern could not be evaluated to the end. `unfenced` means that code ran without full isolation by the
-    sandbox.
+    its tests or its pattern could not be evaluated to the end. `unfenced` means that code ran without full isolation
+    by the sandbox.
     """
 
     value: float
