@@ -173,9 +173,9 @@ def _studentised(d: np.ndarray) -> np.ndarray:
     sample = ordered if (total, tuple(ordered)) >= (-total, tuple(turned)) else turned
     parts = []
     for x in resamples(sample):
-        away, spread = np.abs(x.mean(axis=1) - sample.mean()), x.std(axis=1, ddof=1) / sqrt(len(d))
+        distance, spread = np.abs(x.mean(axis=1) - sample.mean()), x.std(axis=1, ddof=1) / sqrt(len(d))
         flat = spread < _ROUNDING
-        parts.append(np.where(flat, np.where(away < _ROUNDING, 0.0, inf), away / np.where(flat, 1.0, spread)))
+        parts.append(np.where(flat, np.where(distance < _ROUNDING, 0.0, inf), distance / np.where(flat, 1.0, spread)))
     return np.concatenate(parts)
 
 

@@ -166,7 +166,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
             items = type(value)(_mapped(inner, change) for inner in value)
             return value if items == value else items
     if is_dataclass(value) and not isinstance(value, type):
-        olds = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        news = {name: new for name, old in olds.items() if (new := _mapped(old, change)) is not old}
-        return replace(value, **news) if news else value
+        old_values = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        new_values = {name: new for name, old in old_values.items() if (new := _mapped(old, change)) is not old}
+        return replace(value, **new_values) if new_values else value
     return value

@@ -32,11 +32,11 @@ def _held_back(package: str) -> str:
     Empty without such packages."""
     from packaging.requirements import Requirement
 
-    bounds = (bound for own in _requirements("practicum") if own.name == package for bound in own.specifier)
+    bounds = (bound for part in _requirements("practicum") if part.name == package for bound in part.specifier)
     least = next((bound.version for bound in bounds if bound.operator == ">="), "0")
-    texts = ((of.name, text) for of in distributions() for text in of.requires or () if text.startswith(package))
-    requirements = [(of, Requirement(text)) for of, text in texts if ";" not in text]
-    others = [f"{of} needs {r}" for of, r in requirements if r.name == package and least not in r.specifier]
+    texts = ((other.name, text) for other in distributions() for text in other.requires or ())
+    requirements = [(name, Requirement(text)) for name, text in texts if text.startswith(package) and ";" not in text]
+    others = [f"{name} needs {r}" for name, r in requirements if r.name == package and least not in r.specifier]
     return f"; {', '.join(others)}: install the two in separate environments" if others else ""
 
 
@@ -47,16 +47,20 @@ def unmet_requirements(package: str | None = None) -> list[str]:
     `package` limits the check to one package and the packages of its extras, which is fast: its other requirements were
     installed with it.
     """
-    direct = [own for own in _requirements("practicum", of=package or "") if package in (None, own.name)]
+    direct = [
+        requirement
+        for requirement in _requirements("practicum", prefix=package or "")
+        if package in (None, requirement.name)
+    ]
     nested = [
-        (part, own)
-        for own in direct
-        for extra in own.extras
-        for part in _requirements(own.name, extra)
+        (part, requirement)
+        for requirement in direct
+        for extra in requirement.extras
+        for part in _requirements(requirement.name, extra)
         if package is None or part.marker is not None
     ]
     problems: dict[str, str] = {}
-    for part, own in [*((own, own) for own in direct), *nested]:
+    for part, requirement in [*((requirement, requirement) for requirement in direct), *nested]:
         try:
             installed = version(part.name)
         except PackageNotFoundError:
@@ -65,19 +69,19 @@ def unmet_requirements(package: str | None = None) -> list[str]:
             if part.specifier.contains(installed, prereleases=True):
                 continue
             problem = f"{part.name} {installed} is installed, practicum needs {part.specifier}"
-        problems.setdefault(part.name, f"{problem}: {shlex.join(['pip', 'install', '-U', str(own)])}")
+        problems.setdefault(part.name, f"{problem}: {shlex.join(['pip', 'install', '-U', str(requirement)])}")
     return list(problems.values())
 
 
-def _requirements(package: str, extra: str = "", of: str = "") -> Iterator[Requirement]:
-    """Return the requirements of an installed package with this extra, whose names begin with `of`; none if the package
-    is not installed."""
+def _requirements(package: str, extra: str = "", prefix: str = "") -> Iterator[Requirement]:
+    """Return the requirements of an installed package with this extra, whose names begin with `prefix`; none if the
+    package is not installed."""
     from packaging.requirements import Requirement
 
     try:
         texts = requires(package) or []
     except PackageNotFoundError:
         return
-    for requirement in map(Requirement, (text for text in texts if text.startswith(of))):
+    for requirement in map(Requirement, (text for text in texts if text.startswith(prefix))):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement

@@ -55,8 +55,8 @@ def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[SensitiveValue]:
             joined.append(value)
             continue
         last = joined[-1]
-        worst = min(last, value, key=lambda value: KINDS.index(value.kind))
-        joined[-1] = SensitiveValue(worst.kind, worst.label, last.start, max(last.end, value.end))
+        serious = min(last, value, key=lambda value: KINDS.index(value.kind))
+        joined[-1] = SensitiveValue(serious.kind, serious.label, last.start, max(last.end, value.end))
     return joined
 
 

@@ -97,15 +97,15 @@ def words(latin: Spelling) -> Spelling:
     """Reduce the text to letters and digits, with one space between words or a line feed at the end of a sentence or
     line. Digits used as letters, and letters with gaps between them, are joined to words; l becomes i."""
     spelling = latin.sub(_SPELLED, _spelled_out).sub(_LEET, _unleet)
-    since = 0
+    word_count = 0
 
     def gap(match: re.Match[str]) -> str:
-        nonlocal since
-        since += 1
+        nonlocal word_count
+        word_count += 1
         if not _END.fullmatch(match[0]):
             return " "
         # A sentence of one or two words does not end, so that an author cannot split a phrase by full stops.
-        long, since = since > 2, 0
+        long, word_count = word_count > 2, 0
         return "\n" if long else " "
 
     spelling = spelling.sub(_GAP, gap)

@@ -36,10 +36,10 @@ def python_command(module: str, *args: str) -> list[str]:
     """Return the command that runs a Python module, or the script at a path, in another process. It has the import
     paths of this process, except the current folder, where any user may have put a file such as `json.py`. No other
     path takes precedence over the standard library."""
-    here = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
-    own, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in here]
+    current = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
+    package_root, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in current]
     # An editable install is imported by a hook, which the other process does not have.
-    paths = paths if own in paths else [own, *paths]
+    paths = paths if package_root in paths else [package_root, *paths]
     return [sys.executable, "-I", "-S", "-c", _START, json.dumps(paths), module, *args]
 
 

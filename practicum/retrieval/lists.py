@@ -63,10 +63,10 @@ class Rows:
         matches: np.ndarray = self.mask[rows]
         return matches
 
-    def places(self, of: np.ndarray) -> np.ndarray:
+    def places(self, place_of: np.ndarray) -> np.ndarray:
         """Return the places of the matching rows, ascending, given the place of each row. Computed once."""
         if "places" not in self._cache:
-            self._cache["places"] = np.sort(of[self._all])
+            self._cache["places"] = np.sort(place_of[self._all])
         return self._cache["places"]
 
     def placed(self, order: np.ndarray) -> np.ndarray:
@@ -119,11 +119,13 @@ def _centres(n: int, number: int, read: Read) -> np.ndarray:
     sample = read(np.sort(rng.choice(n, min(n, SAMPLE * number), replace=False)))
     centres = sample[rng.choice(len(sample), min(number, len(sample)), replace=False)]
     for _ in range(ROUNDS if number > 1 else 0):
-        of = np.concatenate([_nearest(sample[at : at + AT_ONCE], centres) for at in range(0, len(sample), AT_ONCE)])
-        order = np.argsort(of, kind="stable")
-        some, starts = np.unique(of[order], return_index=True)
+        list_of = np.concatenate(
+            [_nearest(sample[at : at + AT_ONCE], centres) for at in range(0, len(sample), AT_ONCE)]
+        )
+        order = np.argsort(list_of, kind="stable")
+        used, starts = np.unique(list_of[order], return_index=True)
         means = np.add.reduceat(sample[order], starts, axis=0)
-        centres[some] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        centres[used] = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
     return centres
 
 
@@ -147,8 +149,8 @@ class Lists:
         codes = np.empty((n, order.centres.shape[1]), dtype=np.int8)
         scales = np.empty(n, dtype=np.float32)
         for start in range(0, n, AT_ONCE):
-            here = slice(start, start + AT_ONCE)
-            codes[here], scales[here] = rounded(read(order.rows[here]))
+            part = slice(start, start + AT_ONCE)
+            codes[part], scales[part] = rounded(read(order.rows[part]))
         return cls(order, codes, scales)
 
     @classmethod
@@ -201,16 +203,16 @@ class Lists:
         placed = None if matching is None else matching.placed(self.order.rows)
         dense = matching is None or 2 * matching.count > len(self)
         while done < len(lists) and seen < SCANNED // 2:
-            until = min(int(np.searchsorted(ends, target)) + 1, len(lists))
-            spans = [slice(int(offsets[i]), int(offsets[i + 1])) for i in lists[done:until]]
-            here = np.concatenate([np.arange(span.start, span.stop, dtype=np.int32) for span in spans])
+            end = min(int(np.searchsorted(ends, target)) + 1, len(lists))
+            spans = [slice(int(offsets[i]), int(offsets[i + 1])) for i in lists[done:end]]
+            part_places = np.concatenate([np.arange(span.start, span.stop, dtype=np.int32) for span in spans])
             selected = ALL if placed is None else np.concatenate([placed[span] for span in spans])
             if dense:
                 part = rough_products([self.codes[span] for span in spans], code)[selected]
             else:
-                part = rough_products([self.codes.take(here[selected], axis=0)], code)
-            here = here[selected]
-            places.append(here)
+                part = rough_products([self.codes.take(part_places[selected], axis=0)], code)
+            part_places = part_places[selected]
+            places.append(part_places)
             products.append(part)
-            seen, done, target = seen + len(here), until, 2 * target
+            seen, done, target = seen + len(part_places), end, 2 * target
         return np.concatenate(places), np.concatenate(products)

@@ -74,8 +74,8 @@ class Rough:
         while parts and len(parts[-1].rows) <= min(len(rows) - start, BLOCK // 2):
             start -= len(parts.pop().rows)
         for first in range(start, len(rows), BLOCK):
-            some = rows[first : first + BLOCK]
-            parts.append(RoughPart.of(some, read(some)))
+            part_rows = rows[first : first + BLOCK]
+            parts.append(RoughPart.of(part_rows, read(part_rows)))
         return cls(
             tuple(parts), np.concatenate([part.lengths for part in parts]), max(part.error for part in parts)
         )  # fmt: skip

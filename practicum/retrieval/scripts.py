@@ -81,8 +81,8 @@ def untold(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple
         if len(rows) < FEWEST:
             unknown[rows] = True
             continue
-        some = vectors[_some(rows)]
-        usual = float(np.median((some @ some.T)[np.triu_indices(len(some), 1)]))
+        sample = vectors[_some(rows)]
+        usual = float(np.median((sample @ sample.T)[np.triu_indices(len(sample), 1)]))
         if threshold - usual < HEADROOM * (1 - usual) or usual >= 1:
             unknown[rows] = blind[rows] = True
     return unknown, blind
@@ -117,10 +117,10 @@ def words_digest(text: str) -> bytes:
     return blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def shared_characters(one: str, other: str) -> float:
+def shared_characters(left: str, right: str) -> float:
     """Return the fraction of character n-grams that two texts share, from 0 to 1 (Dice's coefficient): of two
     characters in scripts without spaces, and of three in others."""
-    size = 2 if {script(one), script(other)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
-    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (one, other))
+    size = 2 if {script(left), script(right)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
+    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (left, right))
     first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)
     return 2 * len(first & second) / (len(first) + len(second) or 1)

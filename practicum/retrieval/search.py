@@ -324,8 +324,8 @@ class _Members:
         if not self._conversations.any():
             return None
         order = np.argsort(self._conversations, kind="stable")
-        of = self._conversations[order]
-        after = np.flatnonzero((of[1:] == of[:-1]) & (of[1:] > 0)) + 1
+        conversations = self._conversations[order]
+        after = np.flatnonzero((conversations[1:] == conversations[:-1]) & (conversations[1:] > 0)) + 1
         places = np.full((2, len(order)), -1)
         places[0, order[after]], places[1, order[after - 1]] = order[after - 1], order[after]
         return places
@@ -340,11 +340,11 @@ class _Members:
     def raised(self, similarity: np.ndarray, places: np.ndarray | slice = ALL) -> np.ndarray:
         """Return the similarities at some places, raised towards 1 by a fraction of the similarity of the more similar
         neighbour."""
-        own: np.ndarray = similarity[places]
+        own_similarity: np.ndarray = similarity[places]
         if self.neighbours is None:
-            return own
+            return own_similarity
         higher = np.append(similarity, 0.0)[self.neighbours[:, places]].max(axis=0).clip(min=0)
-        raised: np.ndarray = own + NEIGHBOUR * higher * (1 - own)
+        raised: np.ndarray = own_similarity + NEIGHBOUR * higher * (1 - own_similarity)
         return raised
 
 
@@ -444,10 +444,10 @@ async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) 
             similarity += query.weight * query.shares[rows]
         elif query.shares is not None and place_of is not None:
             # Only few entries have a word of the query.
-            some = np.flatnonzero(query.shares[: len(place_of)] > 0)
-            places = place_of[some]
-            there = places >= 0
-            similarity[places[there]] += query.weight * query.shares[some[there]]
+            with_words = np.flatnonzero(query.shares[: len(place_of)] > 0)
+            places = place_of[with_words]
+            present = places >= 0
+            similarity[places[present]] += query.weight * query.shares[with_words[present]]
         return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - 2 * (1 - query.weight) * error - MARGIN)
     cosines = None
     if query.vector is not None:

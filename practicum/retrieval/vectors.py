@@ -216,20 +216,20 @@ class ProviderEmbedder:
         from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
 
         while True:
-            some = [text if text.strip() else "-" for text in texts[: self.most]]
+            batch = [text if text.strip() else "-" for text in texts[: self.most]]
             try:
-                result = await self._embedder.embed_documents(some)
+                result = await self._embedder.embed_documents(batch)
                 break
             except AgentRunError as error:
                 refused = isinstance(error, ModelHTTPError) and error.status_code in REFUSED_SIZE
-                if not refused or len(some) == 1:
+                if not refused or len(batch) == 1:
                     raise ProviderError("embedder.failed", f"embedder {self.name} failed: {error}") from error
-                self.most = min(self.most, len(some) // 2)
+                self.most = min(self.most, len(batch) // 2)
         vectors = np.asarray(result.embeddings, dtype=np.float32)
-        if vectors.ndim != 2 or len(vectors) != len(some):
+        if vectors.ndim != 2 or len(vectors) != len(batch):
             raise ProviderError(
                 "embedder.failed",
-                f"embedder {self.name} returned no usable vectors (shape {vectors.shape} for {len(some)} texts)",
+                f"embedder {self.name} returned no usable vectors (shape {vectors.shape} for {len(batch)} texts)",
             )
         unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return unit
@@ -286,12 +286,12 @@ class Matrix:
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of these rows, in the same order."""
-        taken = np.empty((len(rows), self.dims), dtype=np.float32)
+        copy = np.empty((len(rows), self.dims), dtype=np.float32)
         blocks, places = np.divmod(rows, VECTORS_PER_BLOCK)
         for number in set(blocks.tolist()):
-            here = blocks == number
-            taken[here] = self._blocks[number][places[here]]
-        return taken
+            in_block = blocks == number
+            copy[in_block] = self._blocks[number][places[in_block]]
+        return copy
 
     def times(self, query: np.ndarray) -> np.ndarray:
         """Return the product of every row with a vector of shape (d,). For equal rows, the last digits may differ."""
@@ -418,11 +418,11 @@ class Vectors:
 
     async def _embed_once(self, texts: list[str]) -> None:
         """Embed these texts. Texts that are already being embedded for another caller are awaited."""
-        mine = [text for text in texts if text not in self._tasks]
-        if mine:
-            task = asyncio.create_task(self._embed(mine))
-            self._tasks.update(dict.fromkeys(mine, task))
-            task.add_done_callback(lambda _: [self._tasks.pop(text) for text in mine])
+        new_texts = [text for text in texts if text not in self._tasks]
+        if new_texts:
+            task = asyncio.create_task(self._embed(new_texts))
+            self._tasks.update(dict.fromkeys(new_texts, task))
+            task.add_done_callback(lambda _: [self._tasks.pop(text) for text in new_texts])
         # Shielded, so that cancelling one caller does not affect the others.
         await asyncio.shield(asyncio.gather(*dict.fromkeys(self._tasks[text] for text in texts)))
 

@@ -183,8 +183,8 @@ _Lookup = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _having(lookup: _Lookup, members: np.ndarray, n: int) -> np.ndarray:
     rows, _, positions = lookup
-    there = rows < len(members)
-    having: np.ndarray = np.bincount(positions[there], members[rows[there]], n)
+    in_range = rows < len(members)
+    having: np.ndarray = np.bincount(positions[in_range], members[rows[in_range]], n)
     return having
 
 

@@ -59,7 +59,7 @@ class EntryChange:
     @property
     def fields(self) -> list[tuple[str, Any, Any]]:
         """Changed data outside the texts, as (name, old, new): texts and numbers."""
-        old, new = (one.data if one is not None else {} for one in (self.old, self.new))
+        old, new = (entry.data if entry is not None else {} for entry in (self.old, self.new))
         names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
         return [
             (name, old.get(name), new.get(name)) for name in names

@@ -408,9 +408,9 @@ class Store(Scope):
             with self.database.backend.engine.connect() as db:
                 for row in db.execute(others):
                     text = "\0".join(value for value in row if isinstance(value, str)).encode(errors="replace")
-                    here = {piece for piece in remaining if piece in text}
-                    matches |= here
-                    remaining -= here
+                    matching = {piece for piece in remaining if piece in text}
+                    matches |= matching
+                    remaining -= matching
         return matches
 
     def remove_index(self) -> None:

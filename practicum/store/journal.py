@@ -154,8 +154,8 @@ class Journal:
 
     def _read_begin(self) -> tuple[int, int, list[Outage]]:
         """Return the number of the last row, the number of all rows, and the outages."""
-        mine = self._scope.mine(schema.journal)
-        ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(mine))
+        condition = self._scope.mine(schema.journal)
+        ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(condition))
         return last or 0, unread, [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
 
     def _rows(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
@@ -191,8 +191,8 @@ class Journal:
         if place in self._unused or not self._unread:
             return self._unused.pop(place, None)
         table = schema.journal
-        mine = self._scope.mine(table, table.c.place == place, self._last >= ROW)
-        numbers = self._rows(select(ROW).select_from(table).where(mine))
+        condition = self._scope.mine(table, table.c.place == place, self._last >= ROW)
+        numbers = self._rows(select(ROW).select_from(table).where(condition))
         block = (numbers[0][0] - 1) // ROWS_PER_BLOCK if numbers else None
         if block is None or block in self._read:
             return None
@@ -246,8 +246,8 @@ class Journal:
         unpriced = func.count() - func.count(table.c.usd)
         sums = [func.sum(table.c[name]) for name in USAGE]
         query = self._scope.select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
-        mine = query.where(table.c.calls > 0)
-        sums_by_role = self._rows(mine.where(self._last < ROW) if this_process else mine)
+        calls = query.where(table.c.calls > 0)
+        sums_by_role = self._rows(calls.where(self._last < ROW) if this_process else calls)
         return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in sums_by_role}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
@@ -257,7 +257,7 @@ class Journal:
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
         counted = self._scope.select(table.c.role, table.c.ok, func.count()).group_by("role", "ok")
         counts = self._rows(counted.where(effects, table.c.place.startswith(prefix)))
-        done, failed = ({role: n for role, ok, n in counts if bool(ok) == good} for good in (True, False))
+        done, failed = ({role: n for role, ok, n in counts if bool(ok) == succeeded} for succeeded in (True, False))
         return done, failed
 
     async def write(self, *rows: JournalRow) -> None:

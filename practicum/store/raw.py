@@ -39,8 +39,8 @@ def _search(paths: Iterable[Path], query: dict[str, object]) -> list[str]:
     command = python_command("practicum.store.raw")
     done = subprocess.run(command, input=request, capture_output=True, text=True, env=environment())
     if done.returncode:
-        why = done.stderr.strip().rpartition("\n")[2] or f"signal {-done.returncode}"
-        raise StoreError("store.unreadable", f"cannot search the files of the store ({why}): try again")
+        reason = done.stderr.strip().rpartition("\n")[2] or f"signal {-done.returncode}"
+        raise StoreError("store.unreadable", f"cannot search the files of the store ({reason}): try again")
     matches: list[str] = json.loads(done.stdout)
     return matches
 

@@ -22,8 +22,8 @@ def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
     """Return the texts of playbook edits up to a step (None: all) that wait for review or were rejected, each with its
     state. Corrections are excluded, because they may be added at any time and a resume must get the same result."""
     table = schema.reviews
-    mine = table.c.state.in_(WHY) & ~table.c.id.startswith("c")
-    query = store.select(table.c.state, table.c.data).where(mine).order_by(table.c.id)
+    condition = table.c.state.in_(WHY) & ~table.c.id.startswith("c")
+    query = store.select(table.c.state, table.c.data).where(condition).order_by(table.c.id)
     rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
     edits = ((edit, row.state) for row in rows for edit in json.loads(row.data)["edits"])
     return {solved(edit["text"], edit.get("data") or {}): state for edit, state in edits if edit.get("text")}

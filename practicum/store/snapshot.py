@@ -72,16 +72,15 @@ class SnapshotPages:
         """Return the entries with these numbers."""
         table = schema.entries
         parts = (numbers[start : start + HASHES] for start in range(0, len(numbers), HASHES))
-        mine = self.store.mine
-        return [entry for part in parts for entry in self._read(mine(table, table.c.number.in_(part)))]
+        return [entry for part in parts for entry in self._read(self.store.mine(table, table.c.number.in_(part)))]
 
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """Return the entries whose embedded text has one of these hashes."""
         table = schema.entries
         # For many hashes, the database does not choose an index that begins with the space.
-        mine = unindexed(table.c.space) == self.store.space
+        in_space = unindexed(table.c.space) == self.store.space
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
-        return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
+        return [entry for part in parts for entry in self._read(in_space & table.c.hash.in_(part))]
 
     def _read(self, condition: ColumnElement[bool], limit: int | None = None) -> list[Entry]:
         with as_stored(self.store.folder):

@@ -334,9 +334,9 @@ def _engine(folder: Path, read_only: bool) -> Engine:
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
     # A folder may come from an untrusted source: its schema must not call functions, and damaged pages are detected
     # when they are read.
-    wary = ("trusted_schema=OFF", "cell_size_check=ON")
+    safe = ("trusted_schema=OFF", "cell_size_check=ON")
     # `synchronous` comes first, because the switch to WAL also writes.
-    pragmas = wary if read_only else (*wary, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
+    pragmas = safe if read_only else (*safe, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)

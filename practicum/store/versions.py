@@ -181,8 +181,8 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
         if id not in same and (candidates := unmatched.get(entry.text)):
             candidates.sort(key=lambda e: e.section != entry.section)
             same[id] = candidates.pop(0).id
-    taken = set(same.values())
-    for id in after.keys() & before.keys() - same.keys() - taken:
+    matched = set(same.values())
+    for id in after.keys() & before.keys() - same.keys() - matched:
         if SequenceMatcher(None, before[id].text, after[id].text).ratio() >= SIMILAR:
             same[id] = id
     return diff_entries(before, after, same)

@@ -228,10 +228,12 @@ class Writer:
         self.failing, self.worked = None, time.monotonic()
         self.late += batch.late
         self._drop(posted)
-        for row, why in batch.refused:
+        for row, problem in batch.refused:
             self.lost += 1
-            logger.error("a row of %s is lost, because the database refuses its content", row.table.name, exc_info=why)
-            self.refused(row.values["space"], row.table.name, type(why).__name__)
+            logger.error(
+                "a row of %s is lost, because the database refuses its content", row.table.name, exc_info=problem
+            )
+            self.refused(row.values["space"], row.table.name, type(problem).__name__)
         _answer(writes, batch.results)
 
     def _held(self, writes: Sequence[_Write]) -> Sequence[_Write]:
@@ -258,9 +260,9 @@ class Writer:
 
     def _give_up(self, writes: Sequence[_Write], failure: StoreError) -> None:
         """Answer these writes with the failure; but let rows of learning wait a moment for a server."""
-        now, away, failed = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
+        now, unreachable, failed = time.monotonic(), isinstance(failure, StoreAway), list[_Write]()
         for write in writes:
-            if away and isinstance(write, _LearningRows) and now - write.began < self.backend.patience:
+            if unreachable and isinstance(write, _LearningRows) and now - write.began < self.backend.patience:
                 self._waiting.append(write)
             else:
                 failed.append(write)
@@ -328,9 +330,9 @@ class _Batch:
 
     def _write(self, writes: Sequence[_LearningRows]) -> None:
         """Write rows of learning together; if the database refuses that, one write after the other."""
-        good = [write for write in writes if self._problem(write) is None]
+        writable = [write for write in writes if self._problem(write) is None]
         by_table: dict[str, tuple[Table, list[dict[str, Any]]]] = {}
-        for write in good:
+        for write in writable:
             by_table.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
 
         def put(at: Transaction) -> None:
@@ -339,11 +341,11 @@ class _Batch:
                 if rows:
                     self.db.execute(upsert(table, self.db.dialect.name), rows)
 
-        _, refused = self._nested(put, {write.writing.space for write in good})
-        if refused is None or len(good) == 1:
+        _, refused = self._nested(put, {write.writing.space for write in writable})
+        if refused is None or len(writable) == 1:
             self.results += [(None, self._problem(write) or refused) for write in writes]
             if refused is not None:
-                self._failed |= {write.writing: _as_store_error(refused) for write in good}
+                self._failed |= {write.writing: _as_store_error(refused) for write in writable}
             return
         for write in writes:
             self._write([write])
