@@ -17,10 +17,10 @@ CODES: Mapping[str, str] = {
     "agent.timeout": "The agent did not answer in time: raise its time limit, or make it faster.",
     "agent.invalid_answer": "The agent returned no valid answer: return a text, or a mapping with the text.",
     "agent.always_failed": "The agent failed on each of the first tasks: correct it, and repeat the command.",
-    "tools.invalid": "The agent's tools cannot be used: give functions or toolsets, as the message says.",
+    "tools.invalid": "The agent's tools cannot be used: pass functions or toolsets, as the message shows.",
     "team.invalid": "The team of agents cannot be used: correct the part that the message names.",
     "code.cannot_load": "A function named as module:function cannot be loaded: correct the name or the module.",
-    "code.exited": "A function of yours called sys.exit: raise an exception there.",
+    "code.exited": "One of your functions called sys.exit: raise an exception instead.",
     # Tasks
     "tasks.missing": "No tasks, or too few, were passed: pass a file or a list of tasks.",
     "tasks.not_found": "No task file exists at this path: correct the path.",

@@ -69,8 +69,8 @@ class Rough:
                 break
             parts.append(part)
             start += len(part.rows)
-        # Round a part again only when at least its size in new rows is added, so that there are few parts and each row
-        # is rarely rounded again.
+        # Round a part again only together with at least the same number of new rows. So there are few parts, and each
+        # row is rarely rounded again.
         while parts and len(parts[-1].rows) <= min(len(rows) - start, BLOCK // 2):
             start -= len(parts.pop().rows)
         for first in range(start, len(rows), BLOCK):

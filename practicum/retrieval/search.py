@@ -291,7 +291,7 @@ class _Members:
                 future.set_result((row, error))
 
     def listed(self, count: int) -> Rows:
-        """Return the first `count` rows, which are in lists, with a mask of the rows of members."""
+        """Return a mask of the first `count` rows, which are in lists: true for rows of members."""
         if self._listed is None or len(self._listed.mask) != count:
             mask = np.zeros(count, dtype=bool)
             mask[: len(self.of_row)] = self.of_row[:count] > 0
@@ -349,8 +349,8 @@ class _Members:
 
 
 class _Column:
-    """Row of the vector of each entry by its number, -1 without an entry or if it does not match `where`, and its
-    conversation, 0 for none."""
+    """Arrays by entry number: the row of the entry's vector, -1 without a matching entry, and its conversation, 0 for
+    none."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where

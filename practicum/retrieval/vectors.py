@@ -50,8 +50,8 @@ SAME: Mapping[tuple[str, Profile], float] = {
     ("wordllama", "full"): 0.8, ("wordllama", "small"): 0.85,
     ("granite", "full"): 0.92, ("granite", "small"): 0.92,
 }  # fmt: skip
-"""Measured by bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more
-similar."""
+"""Cosine similarity from which two entries count as the same, by embedder and profile. Measured by
+bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more similar."""
 
 
 def same_from(embedder: str, profile: Profile) -> float:

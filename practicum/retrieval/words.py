@@ -33,7 +33,7 @@ K1, B = 0.9, 0.4
 (Trotman, Puurula and Burgess 2014)."""
 
 LARGE = 2**20
-"""Size of a list of postings (postings) from which on it is not merged any more, to save memory."""
+"""Minimum postings of a list that is not merged any more, to save memory."""
 
 AT_ONCE = 4_096
 """Texts that are added at a time."""
