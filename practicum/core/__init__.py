@@ -1,1 +1,1 @@
-"""Frozen data: tasks, traces, entries, edits, the context and its views. Knows nothing of the other wings."""
+"""Frozen data: tasks, traces, entries, edits, the context and its views. Imports no other part of practicum."""

@@ -1,9 +1,8 @@
-"""Bounds on what models write: strict in the JSON schema of small models, absent in that of others, and lenient in
-validation.
+"""Length limits on the outputs of models: in the JSON schema for small models only, and lenient in validation.
 
-A small model that a grammar holds to a schema would write into an unbounded text or list until it is cut off. A capable
-model needs no bound: its prompts state one of 2,000 characters for each text, and an answer that is longer is not worth
-a second call.
+A small model that a grammar constrains to a schema would fill an unbounded text or list until its output is cut off. A
+capable model needs no limit in the schema: its prompts state 2,000 characters for each text, and a longer answer is not
+worth a second call.
 """
 
 from __future__ import annotations
@@ -29,20 +28,22 @@ from pydantic_core import CoreSchema, core_schema
 F = TypeVar("F", bound="Output")
 
 MOST_CHARS = 8_000
+"""Maximum characters of a text that validation accepts, unless its limit in the schema is larger."""
+
 MOST_ITEMS = 100
-"""What validation accepts of a text or a list, whatever its bound in a schema."""
+"""Maximum items of a list that validation accepts, unless its limit in the schema is larger."""
 
 LENIENT = frozenset({"maxLength", "maxItems", "pattern", "default"})
-"""Keywords of a JSON schema that bound how much is written, or make a field optional. Some strict modes refuse them."""
+"""Keywords of a JSON schema that limit lengths or make a field optional. Some strict modes reject them."""
 
 
 class Output(BaseModel):
     """Base class of all structured outputs.
 
-    `SHORT` derives the form of small models: the fields that they are asked for, in order, each with its bound (the
-    characters of a text, the items of a list; None: as it is). A field that only the short form has is given as (type,
-    Field), and `from_short` turns it into a field of this form. An answer in the short form is read into this form;
-    fields that were not asked for are empty.
+    `SHORT` derives the short form, which small models are asked for: the names of its fields in order, each with its
+    limit (the characters of a text, the items of a list; None: unchanged). A field that only the short form has is
+    declared as (type, Field), and `from_short` converts it into a field of the full form. An answer in the short form
+    is converted into the full form; fields that were not requested are empty.
     """
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
@@ -51,13 +52,13 @@ class Output(BaseModel):
 
     @classmethod
     def from_short(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The values of this form by those of the short one."""
+        """Convert the values of the short form into the values of the full form."""
         return values
 
 
 @cache
 def short_form(form: type[Output]) -> type[Output]:
-    """The form in which small models are asked; the same form if it has no other."""
+    """Return the form that small models are asked for: the short form, or `form` if it has none."""
     if not form.SHORT:
         return form
     fields: dict[str, Any] = {}
@@ -67,15 +68,15 @@ def short_form(form: type[Output]) -> type[Output]:
 
 
 def _bounded(field: FieldInfo, bound: int | None) -> tuple[Any, FieldInfo]:
-    kept = copy(field)
+    limited = copy(field)
     if bound is not None:
         limit = MaxChars(bound) if field.annotation is str else MaxItems(bound)
-        kept.metadata = [*(one for one in field.metadata if not isinstance(one, MaxChars | MaxItems)), limit]
-    return field.annotation, kept
+        limited.metadata = [*(item for item in field.metadata if not isinstance(item, MaxChars | MaxItems)), limit]
+    return field.annotation, limited
 
 
 def read_short(form: type[F], answer: BaseModel) -> F:
-    """What a small model answered in the short form, in the full one."""
+    """Convert an answer in the short form into the full form."""
     values = form.from_short({name: getattr(answer, name) for name in type(answer).model_fields})
     empty = {name: "" if field.annotation is str else [] for name, field in form.model_fields.items()}
     return form.model_construct(**{**empty, **values})
@@ -83,8 +84,8 @@ def read_short(form: type[F], answer: BaseModel) -> F:
 
 @dataclass(frozen=True, slots=True)
 class MaxChars:
-    """A text of at most `limit` characters: `Annotated[str, MaxChars(300)]`. Validation accepts up to `accepted`, for a
-    text that is a whole document."""
+    """Text of at most `limit` characters: `Annotated[str, MaxChars(300)]`. Validation accepts up to `accepted`
+    characters, for example for a text that is a whole document."""
 
     limit: int
     accepted: int = MOST_CHARS
@@ -97,20 +98,20 @@ class MaxChars:
 
 
 LongText = Annotated[str, MaxChars(2_000)]
-"""A text for which prompts state a bound of 2,000 characters."""
+"""A text that prompts limit to 2,000 characters."""
 
 
 def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
-    """One sentence of the form "If ..., ...", if the server enforces schemas; validation accepts any text. Without it
-    small models ramble."""
-    # A full stop may stand inside a number or a name, but not before a space, where it ends the sentence.
+    """Return a schema for one sentence of the form "If ..., ...", for servers that enforce schemas; validation accepts
+    any text. Small models ramble without it."""
+    # A full stop may occur inside a number or a name, but not before a space, where it ends the sentence.
     form = f'If ([^".\\\\\\n]|[.][^" .\\\\\\n]){{10,{limit}}}[.]'
     return WithJsonSchema({"type": "string", "pattern": f"^({form})?$" if empty else f"^{form}$"})
 
 
 @dataclass(frozen=True, slots=True)
 class MaxItems:
-    """A list of at most `limit` items: `Annotated[list[int], MaxItems(3)]`."""
+    """List of at most `limit` items: `Annotated[list[int], MaxItems(3)]`."""
 
     limit: int
 
@@ -126,23 +127,23 @@ EntryId = Annotated[
     AfterValidator(lambda id: id.strip(" []()#")),
     WithJsonSchema({"type": "string", "pattern": "^e[0-9]{1,6}$"}),
 ]
-"""The id of an entry; the brackets in which it is shown are removed."""
+"""Id of an entry. Brackets around it, with which it is shown, are removed."""
 
 
 def clean(text: str) -> str:
-    """A text as it is kept: with its lines, without spaces at their ends and blank lines around it."""
+    """Return the text without blank lines around it and without spaces at the ends of its lines."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
 def strict_schema(schema: Any) -> Any:
-    """A JSON schema in the form that the strict modes of providers take: every property is required, and nothing
-    bounds a text or a list."""
+    """Return the JSON schema in the form that the strict modes of providers accept: every property is required, and no
+    text or list has a limit."""
     if isinstance(schema, list):
         return [strict_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {k: strict_schema(v) for k, v in schema.items() if k not in LENIENT and k != "properties"}
+    result = {k: strict_schema(v) for k, v in schema.items() if k not in LENIENT and k != "properties"}
     if "properties" not in schema:
-        return kept
+        return result
     properties = {name: strict_schema(part) for name, part in schema["properties"].items()}
-    return {**kept, "properties": properties, "required": list(properties)}
+    return {**result, "properties": properties, "required": list(properties)}

@@ -1,4 +1,4 @@
-"""Calls of a user's functions, which may block, raise, hang, start an event loop, or try to end the process."""
+"""Calls of user functions, which may block, raise, hang, start an event loop or try to end the process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _Queue = SimpleQueue[tuple[Context, Callable[[], Any], Future[Any]] | None]
 
 
 class OwnThread:
-    """Calls functions one after another in the same daemon thread.
+    """Thread that runs functions one after another.
 
-    Objects bound to a thread (a SQLite connection, say) work, and functions need not be safe for threads. A cancelled
-    call is left running in its thread, and the next call gets a new thread. Neither the event loop nor the exit of
-    Python waits for a function that hangs.
+    Objects bound to a thread (such as a SQLite connection) work, and the functions need not be thread-safe. A cancelled
+    call keeps running in its thread, and the next call gets a new thread. Neither the event loop nor the exit of Python
+    waits for a function that hangs: it is a daemon thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,8 +28,9 @@ class OwnThread:
         self._calls: _Queue | None = None
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises; an async one runs in the event loop. Raises RuntimeError for SystemExit,
-        which would end the process. KeyboardInterrupt is raised as it is, and stops the command."""
+        """Return the result of the function, or raise its error. An async function runs in the event loop. Raises
+        RuntimeError for SystemExit, which would end the process. KeyboardInterrupt is raised unchanged and stops the
+        command."""
         try:
             value = function() if inspect.iscoroutinefunction(function) else await self._run(function)
             return await value if inspect.isawaitable(value) else value
@@ -39,13 +40,13 @@ class OwnThread:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise RuntimeError("the function was cancelled by its own code") from error
+            raise RuntimeError("the function cancelled itself") from error
 
     async def _run(self, function: Callable[[], Any]) -> Any:
         if self._calls is None:
             self._calls = SimpleQueue()
             weakref.finalize(self, self._calls.put, None).atexit = False
-            # A daemon, unlike the threads of an executor: Python waits for all other threads before it ends.
+            # A daemon thread, unlike the threads of an executor: Python waits for all other threads before it exits.
             Thread(target=_work, args=(self._calls,), name=self._name, daemon=True).start()
         outcome: Future[Any] = Future()
         self._calls.put((copy_context(), function, outcome))
@@ -56,14 +57,14 @@ class OwnThread:
             raise
 
     def close(self) -> None:
-        """Let the thread end after its current call."""
+        """End the thread after its current call."""
         if self._calls is not None:
             self._calls.put(None)
             self._calls = None
 
 
 async def call_apart(name: str, function: Callable[[], Any]) -> Any:
-    """The same for one call, in a thread of its own: others may run at the same time."""
+    """Run one function in a new thread, as `OwnThread.call` does. Several calls may run at the same time."""
     thread = OwnThread(name)
     try:
         return await thread.call(function)

@@ -1,7 +1,6 @@
-"""Environment variables that name the certificates to trust.
+"""Checks of the environment variables that name the certificates to trust.
 
-Libraries report a path that does not exist as a bare "No such file or directory", or as a certificate that cannot be
-verified.
+If the path does not exist, libraries report only "No such file or directory", or that a certificate cannot be verified.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from pathlib import Path
 from practicum.core.errors import UsageError
 
 OF_HTTPX = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Read by what asks models, and by the service for its upstream."""
+"""Variables that the model clients and the service's upstream client read."""
 
 OF_REQUESTS = (*OF_HTTPX, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Read by what downloads files, with `requests` and pip."""
+"""Variables that file downloads with `requests` and pip read."""
 
 
 def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:
-    """Raise UsageError if one of these variables names nothing that exists."""
+    """Raise UsageError if a variable names a path that does not exist."""
     for variable in variables:
         value = os.environ.get(variable)
         if not value:

@@ -1,4 +1,4 @@
-"""Settings that exclude each other, or that have no effect beside others: declared in tables next to the settings."""
+"""Tables of settings that exclude each other, or have no effect in combination with others."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 from practicum.core.errors import UsageError
 
 ON = bool
-"""In a condition: any value that is true."""
+"""As a condition: any true value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Values that are refused together. Settings have a method `given(*names)`: those of the names that were set.
+    """Combination of settings that is refused. The settings object has a method `given(*names)`, which returns the
+    names that were set.
 
-    It holds if all of `when` is true, none of `unless`, and, where `unused` names settings, one of those was set: they
-    have no effect then. A condition has a value by the name of a setting (`splits.val` is an attribute of an
-    attribute), or several values as a tuple, or a function of the value; `when` may also be a function of the settings.
+    The clash holds if all of `when` is true, none of `unless` is true and, if `unused` names settings, at least one of
+    them was set: it has no effect then. A condition maps the name of a setting (`splits.val` is an attribute of an
+    attribute) to a value, a tuple of values, or a function of the value; `when` may also be a function of the settings.
 
-    `do` says what to do: {names} are the unused settings that were set, {setting} the first of them, {s.NAME} a value.
+    `do` is the message, with the advice: {names} are the unused settings that were set, {setting} the first of them,
+    {s.NAME} a value.
     """
 
     when: Mapping[str, Any] | Callable[[Any], object]
@@ -34,33 +36,35 @@ class Clash:
     def holds(self, s: Any) -> bool:
         if self.unused and not s.given(*self.unused):
             return False
-        when = self.when(s) if callable(self.when) else all(_is(s, *one) for one in self.when.items())
-        return bool(when) and not any(_is(s, *one) for one in self.unless.items())
+        when = self.when(s) if callable(self.when) else all(_is(s, *item) for item in self.when.items())
+        return bool(when) and not any(_is(s, *item) for item in self.unless.items())
 
     def error(self, s: Any) -> UsageError:
-        """The refusal of these settings."""
+        """Return the error for these settings."""
         names = s.given(*self.unused)
         first = {"setting": names[0]} if names else {}
         return UsageError(self.code, self.do.format(names=", ".join(names), s=s, **first), **{**first, **self.fields})
 
 
 def needs(*names: str, code: str = "settings.invalid", **values: Any) -> Clash:
-    """Settings that have an effect only beside one of these values."""
-    several = {name: wanted if isinstance(wanted, tuple) else (wanted,) for name, wanted in values.items()}
-    texts = (name if ON in wanted else f"{name}={' or '.join(map(str, wanted))}" for name, wanted in several.items())
+    """Return the clash for settings that only apply if another setting has one of these values."""
+    several = {name: accepted if isinstance(accepted, tuple) else (accepted,) for name, accepted in values.items()}
+    texts = (
+        name if ON in accepted else f"{name}={' or '.join(map(str, accepted))}" for name, accepted in several.items()
+    )
     text = " or ".join(texts).replace("True", "true")
-    return Clash({}, f"{{names}} needs {text}: set that too, or leave it out", names, unless=values, code=code)
+    return Clash({}, f"{{names}} needs {text}: set {text}, or omit {{names}}", names, unless=values, code=code)
 
 
-def _is(s: Any, name: str, wanted: Any) -> bool:
+def _is(s: Any, name: str, expected: Any) -> bool:
     value = attrgetter(name)(s)
-    if callable(wanted):
-        return bool(wanted(value))
-    return value in wanted if isinstance(wanted, tuple) else bool(value == wanted)
+    if callable(expected):
+        return bool(expected(value))
+    return value in expected if isinstance(expected, tuple) else bool(value == expected)
 
 
 def refuse(s: Any, clashes: Iterable[Clash]) -> None:
-    """Raises UsageError for the first clash that holds."""
+    """Raise UsageError for the first clash that holds."""
     for clash in clashes:
         if clash.holds(s):
             raise clash.error(s)

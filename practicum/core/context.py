@@ -1,9 +1,9 @@
-"""A context: an immutable value of entries. Applying a delta gives the next one.
+"""A context: an immutable value that contains entries. Applying a delta gives the next context.
 
-`Context.apply` is pure and total: each edit is applied, or comes back refused with a reason (ACE, section 3.1:
-incremental delta updates, merged by plain code). Entries lie in pages of 64 in the order of birth. An edit replaces one
-page and shares all others, so the cost of a delta does not depend on how much was learned before, and a page keeps its
-rendering and its digest until it changes.
+`Context.apply` is pure and total: each edit is either applied, or refused with a reason (ACE, section 3.1: incremental
+delta updates, merged by plain code). Entries are stored in pages of 64 in the order of birth. An edit replaces one page
+and shares all others, so the cost of a delta does not depend on the number of entries, and a page keeps its rendering
+and its digest until it changes.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ from practicum.core.words import quantity
 T = TypeVar("T")
 
 SHOWN = 20
-"""Entries that a notebook shows of a context."""
+"""Maximum number of entries that a notebook shows of a context."""
 
 PAGE = 64
-"""Entries per page: few enough that rewriting a page is cheap, many enough that a context has few pages."""
+"""Entries per page: small enough that rewriting a page is cheap, large enough that a context has few pages."""
 
 
 MOST_ENTRIES = 1 << 24
-"""No entry has a number from this one on. A crafted id with a large number would fill the memory with empty pages."""
+"""Upper bound (exclusive) of entry numbers. A crafted id with a larger number would fill the memory with empty
+pages."""
 
 
 class PageSource(Protocol):
-    """A source that pages are read from when they are first accessed."""
+    """Source that pages are read from on first access."""
 
     def page(self, index: int) -> dict[int, Entry]: ...
 
 
 class Page:
-    """Up to 64 entries by number. A page never changes, and keeps what was rendered from it.
+    """Up to 64 entries by number. A page never changes, and caches its renderings.
 
-    `origin` is the source that holds the same entries, if there is one.
+    `origin` is the source that stores the same entries, or None.
     """
 
     __slots__ = ("_entries", "_index", "_renderings", "origin")
 
     def __init__(self, entries: dict[int, Entry] | None, like: Page | None = None) -> None:
-        """`like` is a page from which this one differs in counters only, so that it shares its renderings."""
+        """Create a page. It shares the renderings of `like`, a page that differs only in counters."""
         self._entries = entries
         self._index = 0
         self._renderings: dict[object, Any] = {} if like is None else like._renderings
@@ -59,26 +60,26 @@ class Page:
 
     @classmethod
     def stored(cls, origin: PageSource, index: int) -> Page:
-        """A page that is read from `origin` when it is first accessed."""
+        """Return a page that is read from `origin` on first access."""
         page = cls(None)
         page.origin, page._index = origin, index
         return page
 
     @property
     def entries(self) -> dict[int, Entry]:
-        """The entries by number, in the order of birth."""
+        """Entries by number, in the order of birth."""
         self._entries = self.peek()
         return self._entries
 
     def peek(self) -> dict[int, Entry]:
-        """The same. If they have to be read, they are not kept."""
+        """Return the entries by number, without caching them if they have to be read."""
         if self._entries is None:
             assert self.origin is not None
             return self.origin.page(self._index)
         return self._entries
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> T:
-        """`render` of these entries, computed once. It must not depend on counters, versions or sources."""
+        """Return `render` of the entries, computed once. It must not depend on counters, versions or sources."""
         try:
             rendering: T = self._renderings[render]
         except KeyError:
@@ -91,7 +92,7 @@ def _sections(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 def _page_digest(entries: Iterable[Entry]) -> bytes:
-    """A digest of what an agent can be shown, so without counters and sources."""
+    """Digest the content that an agent can see: no counters, sources or hidden entries."""
     sha = hashlib.sha256()
     for e in entries:
         if e.hidden:
@@ -102,7 +103,7 @@ def _page_digest(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True)
 class Context:
-    """All entries at one version. `next_number` only grows, so no id is used twice. An id is `letter` and a number."""
+    """All entries at one version. `next_number` only grows, so no id is reused. An id is `letter` and a number."""
 
     pages: tuple[Page, ...] = ()
     version: int = 0
@@ -117,7 +118,7 @@ class Context:
         return f"<Context version {self.version}: {quantity(len(self), 'entry')}>"
 
     def _repr_html_(self) -> str:
-        """The first entries as a table, for notebooks."""
+        """Return the first entries as a table, for notebooks."""
         shown = [e for page in self.pages[: -(-SHOWN // PAGE)] for e in page.entries.values()][:SHOWN]
         rows = [(e.id, e.section, e.solved, e.helpful, e.harmful, e.uses) for e in shown]
         below = f"and {len(self) - len(rows):,} more" if len(rows) < len(self) else ""
@@ -125,7 +126,7 @@ class Context:
         return card(f"Context, version {self.version}: {quantity(len(self), 'entry')}", {}, entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Entries in the order of birth."""
+        """Yield the entries in the order of birth."""
         for page in self.pages:
             yield from page.entries.values()
 
@@ -144,20 +145,20 @@ class Context:
         return isinstance(id, str) and self.get(id) is not None
 
     def in_section(self, section: str) -> list[Entry]:
-        """The entries of one section, oldest first."""
+        """Return the entries of one section, oldest first."""
         pages = self._pages_by_section.get(section, ())
         return [e for page in pages for e in page.entries.values() if e.section == section]
 
     @cached_property
     def _pages_by_section(self) -> dict[str, list[Page]]:
-        found: dict[str, list[Page]] = {}
+        pages: dict[str, list[Page]] = {}
         for page in self.pages:
             for section in page.rendered(_sections):
-                found.setdefault(section, []).append(page)
-        return found
+                pages.setdefault(section, []).append(page)
+        return pages
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> list[T]:
-        """`render` of each page with entries, computed once (see `Page.rendered`)."""
+        """Return `render` of each page with entries, computed once (see `Page.rendered`)."""
         if render not in self._renderings:
             self._renderings[render] = [page.rendered(render) for page in self.pages if page.entries]
         renderings: list[T] = self._renderings[render]
@@ -169,7 +170,7 @@ class Context:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of what this context can show: equal for versions that differ in counters only."""
+        """Digest of the visible content: equal for versions that differ only in counters."""
         sha = hashlib.sha256()
         for page in self.pages:
             if any(not e.hidden for e in page.entries.values()):
@@ -178,11 +179,11 @@ class Context:
 
     @property
     def helpful(self) -> int:
-        """The helpful votes of all entries: the total helpful hits (Combee, figure 2)."""
+        """Total helpful votes of all entries, called total helpful hits in Combee, figure 2."""
         return sum(entry.helpful for entry in self)
 
     def marked(self, trust: Trust) -> Context:
-        """The same context, each of whose entries has this trust at most."""
+        """Return the context with the trust of each entry lowered to at most `trust`."""
         marks = markers(trust)
 
         def page(old: Page) -> Page:
@@ -192,9 +193,10 @@ class Context:
         return replace(self, pages=tuple(map(page, self.pages)))
 
     def apply(self, delta: Delta) -> ApplyResult:
-        """The next context, the applied edits and the refused ones. If nothing applies, the context is this one.
+        """Return the next context, the applied edits and the refused edits. If no edit applies, the context is
+        unchanged.
 
-        The last outcome is remembered: wrappers of an update try the same edits one after the other.
+        The last result is cached, because wrappers of an update apply the same edits one after another.
         """
         if not self._last or self._last[0][0] != delta.edits:
             self._last[:] = [(delta.edits, self._applied(delta.edits))]
@@ -202,7 +204,7 @@ class Context:
 
     @cached_property
     def _last(self) -> list[tuple[tuple[Edit, ...], ApplyResult]]:
-        """The edits that were applied last, and their outcome; empty before any were."""
+        """The edits of the last `apply` with their result; empty before the first."""
         return []
 
     def _applied(self, edits: Sequence[Edit]) -> ApplyResult:
@@ -217,15 +219,15 @@ class Context:
         return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused), draft.refs)
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
-        """The context after edits that were applied before, with the ids they got then.
+        """Return the context after edits from a log, with the entry ids recorded there.
 
-        An edit of an entry that is missing, because the edit that made it was left out, has no effect.
+        An edit of an entry that is missing, because the edit that added it was left out, has no effect.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
             if _number(applied.id, self.letter) is None:
                 raise StoreError(
-                    "store.damaged", f"the log of edits is damaged: {applied.id[:40]!r} is no id of an entry"
+                    "store.damaged", f"the log of edits is damaged: {applied.id[:40]!r} is not an entry id"
                 )
             with suppress(_Refusal):
                 draft.take(applied.edit, id=applied.id)
@@ -234,8 +236,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """The context after a delta, and which of its edits were applied and refused. `refs` are the ids of the entries
-    that the delta added with a ref."""
+    """Context after a delta, with the applied and refused edits. `refs` maps the ref of each added entry that has one
+    to its id."""
 
     context: Context
     applied: tuple[Applied, ...]
@@ -244,7 +246,7 @@ class ApplyResult:
 
 
 def _number(id: str, letter: str) -> int | None:
-    """The number in an id, or None if it is not in our form ("e7", not "e07" or "E7")."""
+    """Return the number in an id, or None if the id is not in canonical form ("e7", not "e07" or "E7")."""
     try:
         number = int(id[1:])
     except ValueError:
@@ -253,11 +255,11 @@ def _number(id: str, letter: str) -> int | None:
 
 
 class _Refusal(Exception):
-    """Why an edit is refused."""
+    """Reason why an edit is refused."""
 
 
 class _Draft:
-    """A context being changed. Pages are copied when they are first changed."""
+    """Context that is being changed. Pages are copied on their first change."""
 
     def __init__(self, base: Context, version: int) -> None:
         self.pages = base.pages
@@ -270,7 +272,7 @@ class _Draft:
         self.refs: dict[str, str] = {}
 
     def take(self, edit: Edit, id: str | None = None) -> Applied:
-        """Apply one edit, or raise _Refusal. `id` is what an added entry is to be called."""
+        """Apply one edit, or raise _Refusal. `id` is the id for an added entry; None: the next free id."""
         match edit:
             case Add():
                 return self._add(edit, id)
@@ -287,7 +289,7 @@ class _Draft:
                 self._put(_voted(old, edit), rerender=False)
             case _:
                 assert_never(edit)
-        # With the entry's id in place of a ref.
+        # The logged edit names the entry by id, not by ref.
         return Applied(edit if edit.id == old.id else replace(edit, id=old.id), old.id)
 
     def finish(self) -> Context:
@@ -299,7 +301,7 @@ class _Draft:
         return Context(tuple(pages), self.version, self.next_number, self.size, self.letter)
 
     def _page(self, index: int) -> dict[int, Entry]:
-        """A copy of the page, which may be changed."""
+        """Return a copy of the page that may be changed."""
         if index not in self.changed_pages:
             self.changed_pages[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
         return self.changed_pages[index]
@@ -313,7 +315,7 @@ class _Draft:
                 entries = self.pages[index].entries if index < len(self.pages) else {}
             if number in entries:
                 return entries[number]
-        raise _Refusal(f"there is no entry {id!r}")
+        raise _Refusal(f"no entry has the id {id!r}")
 
     def _put(self, entry: Entry, rerender: bool = True) -> None:
         number = entry.number
@@ -332,9 +334,9 @@ class _Draft:
         if edit.helpful < 0 or edit.harmful < 0:
             raise _Refusal("counts cannot be negative")
         if id is not None and _number(id, self.letter) is None:
-            raise _Refusal(f"{id[:40]!r} is no id of an entry")
+            raise _Refusal(f"{id[:40]!r} is not an entry id")
         if edit.ref and (edit.ref in self.refs or _number(edit.ref, self.letter) is not None):
-            raise _Refusal(f"its ref {edit.ref!r} is taken")
+            raise _Refusal(f"the ref {edit.ref!r} is already used")
         new = Entry(
             id or f"{self.letter}{self.next_number}", edit.section, edit.text, edit.key, edit.data, edit.helpful,
             edit.harmful, 0, self.version, self.version, edit.sources,
@@ -354,7 +356,7 @@ class _Draft:
         data = old.data if edit.data is None else edit.data
         _check(text, section)
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
-            raise _Refusal(f"it does not change {old.id}")
+            raise _Refusal(f"the edit does not change {old.id}")
         return Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
             old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
@@ -363,9 +365,9 @@ class _Draft:
     def _merge(self, edit: Merge) -> Applied:
         parts = {entry.id: entry for entry in map(self._find, edit.ids)}
         if len(parts) < 2:
-            raise _Refusal("it names fewer than two entries")
+            raise _Refusal("a merge needs at least two entries")
         first, *others = entries = sorted(parts.values(), key=lambda e: e.number)
-        # A key was made for its text, and does not fit a new one.
+        # The key belongs to the old text and does not fit a new one.
         text, key, changed = (
             (first.text, first.key, first.changed) if edit.text is None else (edit.text, "", self.version)
         )
@@ -387,7 +389,7 @@ def _voted(old: Entry, edit: Vote) -> Entry:
     if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
         raise _Refusal("counts cannot be negative")
     if not (edit.helpful or edit.harmful or edit.uses):
-        raise _Refusal("its counts are all 0")
+        raise _Refusal("all counts are 0")
     return Entry(
         old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
         old.uses + edit.uses, old.born, old.changed, old.sources,
@@ -397,24 +399,24 @@ def _voted(old: Entry, edit: Vote) -> Entry:
 def _check(text: str, section: str) -> None:
     """Raise _Refusal if an entry cannot have this text or section."""
     if not text.strip():
-        raise _Refusal("its text is empty")
+        raise _Refusal("the text is empty")
     if not section.strip():
-        raise _Refusal("its section is empty")
+        raise _Refusal("the section is empty")
     if len(lines(section)) > 1:
-        raise _Refusal("its section has more than one line")
+        raise _Refusal("the section has more than one line")
 
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
-    """A context of hand-written (section, text) pairs at version 0, to start a run from."""
+    """Return a context at version 0 with hand-written (section, text) pairs, to start a run from."""
     return initial_context([Add(section, text, sources=("seed",)) for section, text in entries])
 
 
 def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
-    """The context at version 0 that has these entries, with their ids in the same order, or else numbered in theirs.
-    Raises ContextFileError if one is refused."""
+    """Return the context at version 0 with these entries. `ids` are their ids in the same order; without them, entries
+    are numbered. Raises ContextFileError if an entry is refused."""
     draft = _Draft(Context(), 0)
     numbered = enumerate(zip_longest(edits, ids), 1)
-    # Entries lie in the order of their ids.
+    # Entries are stored in the order of their ids.
     ordered = sorted(numbered, key=lambda item: _number(item[1][1] or "", "e") or 0) if ids else numbered
     for number, (edit, id) in ordered:
         try:

@@ -1,4 +1,4 @@
-"""What a run counts beside its scores: everything that was lost, repaired, held back or adjusted."""
+"""Counters of a run other than its scores: lost, repaired, held back and adjusted items."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HELD_BACK = "decision[|s] of the curator not applied"
 
 
 class Count(StrEnum):
-    """A counter. Its value is the key in reports and stored JSON, `meaning` says what was counted, and `attention`
-    marks what a user should look into."""
+    """Counter of a run. Its value is the key in reports and stored JSON, `meaning` describes the counted items, and
+    `attention` is true if a user should look into them."""
 
     meaning: str
     attention: bool
@@ -27,14 +27,14 @@ class Count(StrEnum):
         return member
 
     def said(self, number: int) -> str:
-        """This number and what was counted, as `1 answer requested again, because it did not fit its schema`."""
+        """Return the number with the meaning, such as `1 answer requested again, because it did not fit its schema`."""
         return f"{number:,} {in_number(number, self._forms)}"
 
     REPAIRED_OUTPUTS = (
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
-    MENDED_JSON = "mended_json", "answer[|s] whose JSON was mended before it was read: backslashes, quotes, commas"
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was repaired before it was parsed: backslashes, quotes, commas"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
     REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
@@ -42,18 +42,18 @@ class Count(StrEnum):
     UNSAID_THOUGHTS = "unsaid_thoughts", "answer[|s] that [consists|consist] of thoughts only", True
     SILENT_CUTS = (
         "silent_cuts",
-        "answer[|s] that reached the limit of output tokens before [it|they] said anything (`max_output_tokens`)",
+        "answer[|s] that reached the limit of output tokens before [it|they] had any text (`max_output_tokens`)",
         True,
     )
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (
         "overlong_answers",
-        "answer[|s] above the limit of output tokens, which the server ignored, cut to it",
+        "answer[|s] cut to the limit of output tokens, which the server ignored",
         True,
     )
     LEFT_IN_FLIGHT = (
         "left_in_flight",
-        "call[|s] in flight when the run was killed, counted as the most that [it|they] can have cost",
+        "call[|s] in flight when the run was killed, counted at the highest possible cost",
         True,
     )
     ESTIMATED_USAGE = (
@@ -73,15 +73,15 @@ class Count(StrEnum):
         "refused_parameters",
         "parameter[|s] that a model's server refused, left out or replaced",
     )
-    MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because [its|their] own one failed", True
-    MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True
+    MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because the first server failed", True
+    MENDED_TEXTS = "mended_texts", "answer[|s] with characters that are not valid in a text, which were replaced", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = (
         "shortened_playbooks",
         "playbook[|s] shown in part, because [it exceeds|they exceed] the model's window",
     )
-    UNKNOWN_IDS = "unknown_ids", "cited id[|s] that the agent had not been shown"
-    ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited id[|s] that had not been shown (annotated attempts)"
+    UNKNOWN_IDS = "unknown_ids", "cited id[|s] of entries that were not shown to the agent"
+    ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited id[|s] of entries that were not shown (annotated attempts)"
     UNCLEAR_CHOICES = "unclear_choices", "answer[|s] that name[s|] none of the choices, or several", True
     FAILED_ATTEMPTS = "failed_attempts", "attempt[|s] that failed with an error of the agent", True
     ANNOTATED_FAILED_ATTEMPTS = (
@@ -95,18 +95,18 @@ class Count(StrEnum):
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
     UNTESTABLE_ANSWERS = (
         "untestable_answers",
-        "answer[|s] scored 0 because of [its|their] task: arguments of tests that cannot cross, an endless pattern",
+        "answer[|s] scored 0 because of [its|their] task: test arguments that cannot be sent, or an endless pattern",
         True,
     )
     UNFENCED_PROGRAMS = (
         "unfenced_programs",
-        "answer[|s] whose code ran without all fences of the sandbox (`PRACTICUM_UNFENCED_CODE`)",
+        "answer[|s] whose code ran without full isolation by the sandbox (`PRACTICUM_UNFENCED_CODE`)",
         True,
     )
     TRACE_FAULTS = "trace_faults", "part[|s] of the traces that could not be read", True
     BATCH_LOWERED = "batch_lowered", "time[|s] the batch size was lowered to the number of tasks"
     ATTEMPTED_LOWERED = "attempted_lowered", "time[|s] the setting `attempted` was lowered to the number of tasks"
-    REUSED_ATTEMPTS = "reused_attempts", "attempt[|s] reused, because the context showed the same"
+    REUSED_ATTEMPTS = "reused_attempts", "attempt[|s] reused, because the shown context is unchanged"
     OVERLONG_STEPS = (
         "overlong_steps",
         "network step[|s] left out, because [its|their] prompt exceeds the model's window",
@@ -118,15 +118,15 @@ class Count(StrEnum):
     )
     DISCARDED_PLANS = (
         "discarded_plans",
-        "plan[|s] with fewer than two parts, so that the agent solved the task alone",
+        "plan[|s] with fewer than two parts, so that the agent solved the task by itself",
     )
     UNKNOWN_COLLEAGUES = (
         "unknown_colleagues",
-        "part[|s] given to another agent in turn, because the plan names a colleague who cannot get [it|them]",
+        "part[|s] assigned to another agent in turn, because the plan names a colleague who cannot take [it|them]",
     )
     DROPPED_NEEDS = (
         "dropped_needs",
-        "result[|s] that a part of a plan needs and cannot get: its own, of no part, or in a circle",
+        "result[|s] that a part of a plan needs but cannot get: from itself, from a missing part, or in a cycle",
     )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
     EXCESS_BULLETS = "excess_bullets", "proposed bullet[|s] dropped beyond the limit (`delta_max`)"
@@ -138,8 +138,8 @@ class Count(StrEnum):
     LOST_SUMMARIES = "lost_summaries", f"summar[y|ies] {_LOST}", True
     LOST_STATES = "lost_states", f"update[|s] of the optimizer state {_LOST}", True
     LOST_UPDATES = "lost_updates", f"update[|s] {_LOST}", True
-    UNKNOWN_TAGS = "unknown_tags", "vote[|s] of the reflector for entries that were not shown"
-    UNKNOWN_SECTIONS = "unknown_sections", "section name[|s] that fit[s|] no section, taken as the first one"
+    UNKNOWN_TAGS = "unknown_tags", "vote[|s] of the reflector on entries that were not shown"
+    UNKNOWN_SECTIONS = "unknown_sections", "section name[|s] that match[es|] no section, replaced by the first section"
     UNREFLECTED_ATTEMPTS = "unreflected_attempts", "attempt[|s] missing from the reflector's answer about a batch", True
     ACTIONABLE_GAPS = "actionable_gaps", "failure[|s] attributed to a gap in the playbook"
     EXECUTION_VARIANCE = "execution_variance", "failure[|s] attributed to chance in the execution"
@@ -152,41 +152,41 @@ class Count(StrEnum):
     )
     COMPARED_BY_WORDS = (
         "compared_by_words",
-        "new entr[y|ies] compared by words alone, because the embedder cannot tell texts in [its|their] language apart "
-        "(use one for many languages, such as `--embedder openai:text-embedding-3-small`)",
+        "new entr[y|ies] compared by words only, because the embedder does not support [its|their] language "
+        "(use a multilingual embedder, such as `--embedder openai:text-embedding-3-small`)",
         True,
     )
-    KEPT_LESSONS = "kept_lessons", "lesson[|s] kept in [its|their] own words, because no edit covered [it|them]"
+    KEPT_LESSONS = "kept_lessons", "lesson[|s] added verbatim, because no edit covered [it|them]"
     DROPPED_LESSONS = "dropped_lessons", "lesson[|s] dropped, because no edit covered [it|them]"
     REPEATED_LESSONS = "repeated_lessons", "lesson[|s] shown to the curator a second time"
     HELD_BACK_UNKNOWN_ENTRY = "held_back_unknown_entry", f"{_HELD_BACK}: the entry does not exist"
-    HELD_BACK_CHANGED_ENTRY = "held_back_changed_entry", f"{_HELD_BACK}: an earlier one had changed the entry"
+    HELD_BACK_CHANGED_ENTRY = "held_back_changed_entry", f"{_HELD_BACK}: an earlier decision had changed the entry"
     HELD_BACK_UNKNOWN_LESSON = "held_back_unknown_lesson", f"{_HELD_BACK}: the lesson does not exist"
     HELD_BACK_HELPFUL_ENTRY = "held_back_helpful_entry", f"{_HELD_BACK}: the entry helped as often as it harmed"
     HELD_BACK_NO_TEXT = "held_back_no_text", f"{_HELD_BACK}: the text is missing"
     HELD_BACK_SINGLE_MERGE = "held_back_single_merge", f"{_HELD_BACK}: a merge of fewer than two entries"
-    HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
-    HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers a part of the lesson only"
+    HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: a merge would join different answers"
+    HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers only a part of the lesson"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
     MASS_DELETIONS = (
         "mass_deletions",
-        "time[|s] the curator wanted to delete more than half of the playbook in one step",
+        "time[|s] that the curator tried to delete more than half of the playbook in one step",
         True,
     )
     HELD_BACK_MASS_DELETION = (
         "held_back_mass_deletion",
-        f"{_HELD_BACK}: it would delete more than half of the playbook in one step (with `--val` and the setting "
+        f"{_HELD_BACK}: more than half of the playbook would be deleted in one step (with `--val` and the setting "
         "`gate`, the validation tasks decide)",
         True,
     )
     HELD_EDITS = "held_edits", "edit[|s] held for review"
     KNOWN_TO_REVIEW = (
         "known_to_review",
-        "edit[|s] dropped that a review rejected before, or that wait[s|] for one already",
+        "edit[|s] dropped, because a review rejected [it|them] before or [it|they] already wait[s|] for review",
     )
     REFUSED_CALLS = (
         "refused_calls",
-        "call[|s] of tools refused, because [its|their] arguments carry text that strangers alone wrote",
+        "call[|s] of tools refused, because [its|their] arguments contain text from untrusted sources only",
         True,
     )
     CONFLICTING_EDITS = "conflicting_edits", "edit[|s] of parallel groups in conflict, reconciled by the curator"
@@ -205,22 +205,22 @@ class Count(StrEnum):
     EMPTY_SUMMARIES = "empty_summaries", "empty summar[y|ies] of lessons", True
     UNKNOWN_OUTCOMES = (
         "unknown_outcomes",
-        "attempt[|s] that taught nothing, because [its|their] outcome is unknown",
+        "attempt[|s] without lessons, because [its|their] outcome is unknown",
         True,
     )
     EXCESS_MEMORIES = "excess_memories", "extracted memor[y|ies] left out beyond the limit"
-    NO_MEMORIES = "no_memories", "attempt[|s] that gave no memory"
+    NO_MEMORIES = "no_memories", "attempt[|s] from which no memory was extracted"
     UNKNOWN_INSIGHTS = "unknown_insights", "operation[|s] on insights that do not exist"
     TRIED_CANDIDATES = "tried_candidates", "candidate instruction[|s] tried"
     GATED_DELTAS = "gated_deltas", "step[|s] rejected by the validation gate"
     REDONE_EDITS = "redone_edits", "edit[|s] redone on a newer context"
     REPEATED_ADDITIONS = (
         "repeated_additions",
-        "addition[|s] dropped, because another copy of the lesson had made [it|them]",
+        "addition[|s] dropped, because another copy of the lesson had already added [it|them]",
     )
     UNTRACKED_RECORDS = "untracked_records", "record[|s] that a tracker (--log) could not send", True
 
 
 def counted(counts: Mapping[str, int]) -> list[Count]:
-    """The counters above zero, those that need attention first."""
+    """Return the counters above zero; counters that need attention come first."""
     return [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]

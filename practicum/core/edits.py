@@ -1,6 +1,6 @@
 """Entries, and the closed set of edits that change them.
 
-Everything learned is an entry. A delta gathers a few edits, where others rewrite the whole context (ACE, section 3.1).
+Everything learned is an entry. A delta is a few edits, instead of a rewrite of the whole context (ACE, section 3.1).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from practicum.core.types import Step
 from practicum.core.words import one_line
 
 CONVERSATION = "conversation:"
-"""How a source begins that names a conversation. Its entries are turns in the order of birth."""
+"""Prefix of a source that names a conversation. The entries with that source are its turns, in the order of birth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing learned: a playbook bullet, a memory, an episode.
+    """One learned item: a playbook bullet, a memory or an episode.
 
-    `id` is "e" and a number that is never reused. `key` is the text its embedding is made from, or empty if that is
-    `text`. `born` is the version that added it, `changed` the version that last changed its content. `sources` name
-    what it was learned from ("task:t1", "attempt:...", "tag:...").
+    `id` is "e" and a number that is never reused. `key` is the text that is embedded; empty: `text`. `born` is the
+    version that added the entry, `changed` the version that last changed its content. `sources` name the origins of the
+    entry ("task:t1", "attempt:...", "tag:...").
     """
 
     id: str
@@ -45,44 +45,44 @@ class Entry:
 
     @property
     def number(self) -> int:
-        """Its place in the order of birth, from 0."""
+        """Position of the entry in the order of birth, from 0."""
         return int(self.id[1:])
 
     @property
     def trust(self) -> Trust:
-        """The trust of its origin: the least of its sources, whoever approved it."""
+        """Trust level of the origin: the lowest of its sources, regardless of approvals."""
         return trust_of(self.sources)
 
     @property
     def hidden(self) -> bool:
-        """Whether only the learner sees it, and not the agent: its section begins with a dot."""
+        """Whether the entry is shown to the learner only, not to the agent: its section begins with a dot."""
         return self.section.startswith(".")
 
     @property
     def conversation(self) -> str:
-        """The source that names the conversation it is a turn of, or empty."""
+        """Source that names the conversation of this turn; empty if the entry is not a turn."""
         return next((source for source in self.sources if source.startswith(CONVERSATION)), "")
 
     @property
     def solved(self) -> str:
-        """The text and, where it is a solved task, the steps that solved it and its answer."""
+        """Text of the entry and, for a solved task, its steps and its answer (see `solved`)."""
         return solved(self.text, self.data)
 
     @property
     def content(self) -> tuple[str, str, Mapping[str, Any]]:
-        """What it says, apart from its votes and its origin."""
+        """Text, section and data: the content without votes and origin."""
         return self.text, self.section, self.data
 
     @property
     def embedded_text(self) -> str:
-        """The text its embedding is made from."""
+        """Text that is embedded."""
         return self.key or self.text
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """A text and, where it is a solved task, the steps that solved it and its answer, or, where it corrects an answer,
-    what was wrong: all that a prompt would show, and so what a review shows and knows an edit by."""
-    steps = [Step(kind, said).line for kind, said in data.get("steps", ())]
+    """Return the text with, for a solved task, its steps and its answer or, for a correction, the comment on the wrong
+    answer. This is all that a prompt would show, so a review shows it and identifies edits by it."""
+    steps = [Step(kind, part).line for kind, part in data.get("steps", ())]
     answer = [f"→ {data['answer']}"] if "answer" in data else []
     wrong = [f"wrong: {data['comment']}"] if "comment" in data else []
     if steps and answer:
@@ -92,7 +92,7 @@ def solved(text: str, data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add an entry. Later edits of the same delta can name it by `ref`, since it has no id yet."""
+    """Add an entry. Because it has no id yet, later edits of the same delta can name it by `ref`."""
 
     section: str
     text: str
@@ -109,7 +109,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Replace the text, section, key or data of an entry; None keeps the present value."""
+    """Replace the text, section, key or data of an entry. None keeps the current value."""
 
     id: str
     text: str | None = None
@@ -124,7 +124,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merge entries into the oldest of them: counters are summed and sources joined. None keeps the oldest's text."""
+    """Merge entries into the oldest of them: counters are summed and sources joined. None keeps the text of the
+    oldest."""
 
     ids: tuple[str, ...]
     text: str | None = None
@@ -136,7 +137,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an entry. Its id is not given out again."""
+    """Remove an entry. Its id is not reused."""
 
     id: str
     sources: tuple[str, ...] = ()
@@ -147,7 +148,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Add to the counters of an entry: how often it helped, harmed, and was relied on. No count is negative."""
+    """Add to the counters of an entry: how often it helped, harmed and was relied on. No count is negative."""
 
     id: str
     helpful: int = 0
@@ -163,7 +164,7 @@ Edit = Add | Update | Merge | Delete | Vote
 
 
 def changed_entries(edit: Edit) -> tuple[str, ...]:
-    """The ids of the entries whose content an edit changes or removes."""
+    """Return the ids of the entries whose content an edit changes or removes."""
     match edit:
         case Merge():
             return edit.ids
@@ -175,7 +176,7 @@ def changed_entries(edit: Edit) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """How a lesson was settled without an edit: `entry` already covers it, or (`entry` empty) it was dropped."""
+    """Decision on a lesson that led to no edit: `entry` already covers it or, if `entry` is empty, it was dropped."""
 
     lesson: str
     entry: str = ""
@@ -184,8 +185,8 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A few edits, applied in order. `resolutions` account for the lessons that led to no edit, `evidence` holds what
-    was measured for or against the delta, as JSON values, and `refused` are edits that a guard took out."""
+    """A few edits, applied in order. `resolutions` list the lessons that led to no edit, `evidence` has measurements
+    for or against the delta as JSON values, and `refused` are edits that a guard removed."""
 
     edits: tuple[Edit, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
@@ -197,15 +198,15 @@ class Delta:
 
     @property
     def deleted(self) -> set[str]:
-        """The ids of the entries it deletes."""
+        """Ids of the entries that the delta deletes."""
         return {edit.id for edit in self.edits if isinstance(edit, Delete)}
 
     @property
     def covered(self) -> set[str]:
-        """The lessons that it puts into an entry, or that an entry already covers.
+        """Lessons that the delta adds to an entry, or that an entry already covers.
 
-        Votes and deletions do not count: that an entry is wrong does not yet say what is right. An entry that the delta
-        deletes covers nothing.
+        Votes and deletions do not count, because they show that an entry is wrong but not the correct content. An entry
+        that the delta deletes covers nothing.
         """
         deleted = self.deleted
         lessons = {r.lesson for r in self.resolutions if r.entry and r.entry not in deleted}
@@ -222,7 +223,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """An edit that took effect. `id` is the entry it made, changed or removed; in `edit` every ref is an id."""
+    """Edit that took effect. `id` is the entry that it added, changed or removed; in `edit`, every ref is replaced by
+    an id."""
 
     edit: Edit
     id: str
@@ -230,19 +232,19 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An edit that could not be applied, and why."""
+    """Edit that could not be applied, with the reason."""
 
     edit: Edit
     reason: str
 
 
 def ordered_union(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """All names of several groups, each once, in the order of first mention."""
+    """Return all names of several groups without duplicates, in the order of first occurrence."""
     return tuple(dict.fromkeys(name for group in groups for name in group))
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as plain JSON values."""
+    """Return an entry as plain JSON values."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
     values |= {"data": dict(entry.data), "trust": entry.trust}
     plain: dict[str, Any] = json.loads(json.dumps(values))

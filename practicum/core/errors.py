@@ -1,17 +1,17 @@
-"""The errors of practicum. Each has a code (core/codes.py), can be pickled, and prints as one line: what is wrong, and
-what to do.
+"""Errors of practicum. Each has a code (core/codes.py), can be pickled, and prints as one line: the problem, and
+how to solve it.
 
 PracticumError
 ├── UsageError            wrong use: an unknown name, a setting that does not apply
 │   ├── TaskFileError     a file of tasks is missing, empty or malformed
 │   └── ContextFileError  a playbook file cannot be read
-├── MethodError           a method returned the wrong thing from a seam
+├── MethodError           a method returned a wrong value from a seam
 ├── StoreError            a run folder cannot be opened or written
-│   ├── NotARun           it holds no run
-│   └── RunBusy           somebody else is writing to it
+│   ├── NotARun           the folder contains no run
+│   └── RunBusy           another process is writing to it
 ├── JournalMismatch       the journal has the result of a different request
-├── PlaceTaken            two effects have one place in the journal
-├── ModelError            a model cannot be used at all
+├── PlaceTaken            two effects have the same place in the journal
+├── ModelError            a model cannot be used in this run
 ├── ProviderError         a provider failed after all retries
 │   └── RequestError      a provider refused one request
 │       └── WindowError   a prompt does not fit into its model's window
@@ -30,11 +30,11 @@ from typing import Any, TypedDict
 from practicum.core.codes import CODES
 
 Json = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
-"""A plain value of JSON."""
+"""A plain JSON value."""
 
 
 class ErrorBody(TypedDict):
-    """An error as data: what `--json`, HTTP and MCP show of it."""
+    """Error as data, as `--json`, HTTP and MCP return it."""
 
     code: str
     message: str
@@ -42,43 +42,44 @@ class ErrorBody(TypedDict):
 
 
 def error_body(code: str, message: str) -> ErrorBody:
-    """A failure that is not a PracticumError, as data."""
+    """Return a failure that is not a PracticumError as data."""
     return {"code": code, "message": message, "fields": {}}
 
 
 def received(error: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Json]]:
-    """Code, message and fields of the `error` in a service's answer. Raises KeyError if it has no message. A code that
-    this version does not know counts as an invalid answer."""
+    """Return the code, message and fields of the `error` object in a service's answer. Raises KeyError if it has no
+    message. A code that this version does not know is replaced by service.invalid_answer."""
     code, fields = str(error.get("code")), error.get("fields")
     message = str(error["message"]).removeprefix("practicum: ")
     return code if code in CODES else "service.invalid_answer", message, fields if isinstance(fields, dict) else {}
 
 
 class PracticumError(Exception):
-    """Any failure that practicum foresees.
+    """Base class of all failures that practicum foresees.
 
-    `code` is one of `CODES`, `str(error)` the message, and `fields` has values that a caller needs to react, such as
-    the name of a setting. `exit_code` is that of the command line. An unknown code is a ValueError.
+    `code` is one of `CODES`, `str(error)` is the message, and `fields` has the values that a caller needs to react,
+    such as the name of a setting. `exit_code` is the exit status of the command line. An unknown code raises
+    ValueError.
     """
 
     exit_code = 1
 
     def __init__(self, code: str, message: str, /, **fields: Json) -> None:
         if code not in CODES:
-            raise ValueError(f"{code!r} is not a code of an error: add it to practicum/core/codes.py")
+            raise ValueError(f"{code!r} is not an error code: add it to practicum/core/codes.py")
         super().__init__(message)
         self.code, self.fields = code, fields
 
     def body(self) -> ErrorBody:
-        """The error as data."""
+        """Return the error as data."""
         return {"code": self.code, "message": str(self), "fields": self.fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # `__init__` of a subclass takes other arguments than `args` has, so a copy is made without it.
+        # `__init__` of a subclass takes other arguments than `args`, so the copy is created without calling it.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def _render_traceback_(self) -> list[str]:
-        """What notebooks show of the error (a hook of IPython): the message says all that is needed."""
+        """Return the lines that notebooks show for the error (a hook of IPython): only the message."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -89,11 +90,11 @@ class UsageError(PracticumError):
 
 
 class PracticumWarning(UserWarning):
-    """Something was done in part; the text is one line that says which part was not."""
+    """Something was only partly done; the one-line text names the part that was not."""
 
 
 class TaskFileError(UsageError):
-    """A file of tasks is missing, empty or malformed; the text names file, line and field."""
+    """A task file is missing, empty or malformed; the text names the file, the line and the field."""
 
 
 class ContextFileError(UsageError):
@@ -101,29 +102,29 @@ class ContextFileError(UsageError):
 
 
 class MethodError(PracticumError):
-    """A method returned the wrong thing from a seam; the text names method, seam and step."""
+    """A method returned a wrong value from a seam; the text names the method, the seam and the step."""
 
 
 class StoreError(PracticumError):
-    """A run folder cannot be opened or written: another version, held by another process, a full disk."""
+    """A run folder cannot be opened or written, because of another version, another process or a full disk."""
 
 
 class NotARun(StoreError):
-    """A folder that should hold a run holds none."""
+    """A folder contains no run, but should."""
 
     exit_code = 2
 
 
 class StoreAway(StoreError):
-    """A database server cannot be reached now: what was asked of it may be asked again."""
+    """A database server cannot be reached now; the operation can be retried."""
 
 
 class RunBusy(StoreError):
-    """A run folder is open for writing elsewhere."""
+    """Another process or object has a run folder open for writing."""
 
 
 class JournalMismatch(PracticumError):
-    """The journal has the result of a different request at this place: the program or its settings changed."""
+    """The journal has the result of a different request at a place: the program or its settings changed."""
 
 
 class PlaceTaken(PracticumError):
@@ -131,26 +132,28 @@ class PlaceTaken(PracticumError):
 
 
 class ModelError(PracticumError):
-    """A model cannot be used at all: unknown name, no key, no credit, wrong model. Stops the run."""
+    """A model cannot be used: unknown name, no key, no credit, wrong model. Stops the run."""
 
 
 class ProviderError(PracticumError):
-    """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts it and goes on."""
+    """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts it and continues."""
 
 
 class RequestError(ProviderError):
-    """A provider refused one request, and would refuse it again; others may succeed. The run counts it and goes on.
+    """A provider refused one request and would refuse it again; other requests may succeed. The run counts it and
+    continues.
 
-    The code says why: provider.filtered (content filter), window.exceeded (larger than the context window),
-    output.invalid (no valid output in all tries), provider.refused (anything else)."""
+    The code gives the reason: provider.filtered (content filter), window.exceeded (larger than the context window),
+    output.invalid (no valid output in all tries), provider.refused (anything else).
+    """
 
 
 class WindowError(RequestError):
-    """A prompt is larger than its model's window."""
+    """A prompt is larger than the context window of its model."""
 
 
 class OutputError(PracticumError):
-    """A model's output does not fit its schema, also after it was requested again or its prompt was shortened."""
+    """A model's output does not fit its schema, also after a second request or a shorter prompt."""
 
 
 class AgentError(PracticumError):
@@ -158,11 +161,11 @@ class AgentError(PracticumError):
 
 
 class BrokenAgentError(PracticumError):
-    """The agent failed on each of the first tasks, so nothing can be learned. The text names the first error."""
+    """The agent failed on each of the first tasks, so nothing can be learned. The text quotes the first error."""
 
 
 class Stopped(PracticumError):
-    """No new work may start, because a budget is spent or the user asked to stop. `reason` says which."""
+    """No new work may start, because a budget is spent or the user asked to stop. `reason` is the message."""
 
     exit_code = 0
 

@@ -1,4 +1,4 @@
-"""Reading files from outside. Writing files: as a whole or not at all, and for the user alone where a run has them."""
+"""Reading of external files, and atomic writing of files, private to the user where runs need it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import BinaryIO
 from practicum.core.errors import StoreError
 
 PRIVATE = 0o600
-"""The mode of files that their user alone may read."""
+"""Mode of files that only their user can read."""
 
 PRIVATE_FOLDER = 0o700
+"""Mode of folders that only their user can read."""
 
 MOST_BYTES = 2**30
-"""The most bytes of a file that is read as a whole."""
+"""Maximum bytes of a file that is read into memory."""
 
 
 def open_file(path: Path | str) -> BinaryIO:
-    """Open a file for reading. Raises OSError for what is none: a folder, a device, which may never end, and a pipe,
-    which may never begin. A shell's own pipes are read: standard input, and `<(...)`."""
+    """Open a file for reading. Raises OSError for a folder, for a device, which may never end, and for a pipe, which
+    may never begin. The shell's pipes can be read: standard input, and `<(...)`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         kind = os.fstat(descriptor).st_mode
@@ -31,7 +32,7 @@ def open_file(path: Path | str) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         shells = str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
         if not stat.S_ISREG(kind) and not (shells and stat.S_ISFIFO(kind)):
-            raise OSError(errno.EINVAL, "a device or a pipe is no file", str(path))
+            raise OSError(errno.EINVAL, "not a file but a device or a pipe", str(path))
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
     except BaseException:
@@ -40,7 +41,7 @@ def open_file(path: Path | str) -> BinaryIO:
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """The content of a file. Raises OSError as `open_file` does, and for a file of more than `most` bytes."""
+    """Return the content of a file. Raises OSError as `open_file` does, and for a file of more than `most` bytes."""
     with open_file(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -49,14 +50,14 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path | str) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark, and with plain ends of lines. Raises OSError and
+    r"""Return the text of a UTF-8 file, without a byte order mark and with \n as line ends. Raises OSError and
     UnicodeDecodeError."""
     return io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding="utf-8-sig").read()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its missing parents, for this user alone whatever the umask. A folder that exists keeps its
-    mode. Raises OSError."""
+    """Create a folder and its missing parents, readable by this user only, regardless of the umask. A folder that
+    exists keeps its mode. Raises OSError."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             # `parents=True` would give the parents the mode of the umask.
@@ -64,7 +65,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Write the entries of a folder to the disk, so that a file that was made or renamed there survives a power
+    """Flush the entries of a folder to the disk, so that a file that was created or renamed in it survives a power
     failure. Raises OSError."""
     if os.name != "posix":  # Windows opens no folders
         return
@@ -76,8 +77,8 @@ def sync_folder(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a file, text as UTF-8, as a whole or not at all, with its folders. Their modes are those of the umask, or
-    `private` to the user. Raises StoreError if it cannot be written."""
+    """Write a file and its missing folders atomically; a text is encoded as UTF-8. Their modes follow the umask, or are
+    `private` to the user. Raises StoreError if the file cannot be written."""
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}")
     try:
         make_folder(path.parent) if private else path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,34 +96,34 @@ def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> 
 
 
 def create_private(path: Path) -> BinaryIO:
-    """A new file that its user alone may read. Raises FileExistsError if there is one."""
+    """Create a file that only its user can read. Raises FileExistsError if it exists."""
     return _create(path, PRIVATE)
 
 
 def append_private(path: Path) -> BinaryIO:
-    """A file to append to, which its user alone may read if it is new. Raises OSError for a symbolic link."""
+    """Open a file for appending. A new file can be read by its user only. Raises OSError for a symbolic link."""
     flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     return os.fdopen(os.open(path, flags, PRIVATE), "ab")
 
 
 def ensure_private(path: Path) -> None:
-    """Make an empty file that its user alone may read, if there is none. What is written to it keeps the mode."""
+    """Create an empty file that only its user can read, unless it exists. Later writes keep its mode."""
     if not os.path.lexists(path):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PRIVATE))
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether the mode of a file lets other users read or change it. False on Windows, where modes do not say that."""
+    """Whether the mode of a file lets other users read or change it. False on Windows, where modes do not say this."""
     return os.name == "posix" and bool(path.stat().st_mode & 0o077)
 
 
 def _create(path: Path, mode: int) -> BinaryIO:
-    # Unlike a mode that is set later, this one holds from the beginning; the umask takes away from it.
+    # Set the mode at creation, so that it holds from the beginning. The umask still applies.
     return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), mode), "wb")
 
 
 def allow_many_files() -> None:
-    """Raise this process's limit of open files as far as it may go: each connection is one, too."""
+    """Raise this process's limit of open files to the hard limit. Each connection counts as an open file."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ UNKNOWN = "–"
 
 
 def percent(value: float | None) -> str:
-    """Write a share of 1 in percent."""
+    """Format a fraction of 1 in percent."""
     return UNKNOWN if value is None else f"{100 * value:.1f}%"
 
 
 def points(value: float) -> str:
-    """Write a difference of shares in percentage points, with its sign."""
+    """Format a difference of fractions in percentage points, with its sign."""
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
 def interval(ends: Sequence[float] | None, signed: bool = False) -> str:
-    """Write an interval of shares in percent; an empty string for None."""
+    """Format an interval of fractions in percent; an empty string for None."""
     if ends is None:
         return ""
     low, high = (points(end) if signed else f"{100 * end:.1f}" for end in ends)
@@ -28,17 +28,17 @@ def interval(ends: Sequence[float] | None, signed: bool = False) -> str:
 
 
 def scored(row: Mapping[str, Any]) -> str:
-    """Write the score of a variant with its interval; what of it is not known is left out."""
+    """Format the score of a variant with its interval, if the interval is known."""
     return percent(row["score"]) + (f" ({interval(row['ci95'])})" if row["ci95"] else "")
 
 
 def effect(row: Mapping[str, Any]) -> str:
-    """Write the difference of a variant from its baseline with its interval; an empty string if there is none."""
+    """Format the difference of a variant from its baseline with its interval; an empty string without a difference."""
     return f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
 
 
 def count(value: float | None) -> str:
-    """Write a number of things; large numbers get three digits and a letter (12.3k)."""
+    """Format a count; large numbers get three digits and a letter (12.3k)."""
     if value is None:
         return UNKNOWN
     for least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
@@ -48,12 +48,12 @@ def count(value: float | None) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """Write a measure to two decimals."""
+    """Format a number with two decimals."""
     return UNKNOWN if value is None else f"{value:,.2f}"
 
 
 def seconds(value: float | None) -> str:
-    """Write a time given in seconds, in the unit that fits it, from milliseconds to hours."""
+    """Format a time in seconds, in a suitable unit from milliseconds to hours."""
     if value is None:
         return UNKNOWN
     if 0 < value < 0.01:
@@ -65,22 +65,22 @@ def seconds(value: float | None) -> str:
 
 
 def money(value: float | None) -> str:
-    """Write US dollars."""
+    """Format US dollars."""
     if not value:
         return UNKNOWN if value is None else "$0"
     if value < 1e-4:
-        # Without an exponent.
+        # Avoid an exponent.
         return f"${Decimal(f'{value:.2g}'):f}"
     return f"${value:.3g}" if value < 1 else f"${value:,.2f}" if value < 1e4 else f"${count(value)}"
 
 
 def p_value(value: float | None) -> str:
-    """Write a p-value to three decimals."""
+    """Format a p-value with three decimals."""
     return UNKNOWN if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def verdict_label(verdict: str) -> str:
-    """Write a verdict on a difference in a few words."""
+    """Return a verdict on a difference in a few words."""
     labels = {
         "unclear": "no claim", "missing": "no score", "alone": "nothing to compare with",
         "runs higher": "these runs: higher", "runs lower": "these runs: lower",

@@ -1,4 +1,4 @@
-"""Forms: what comes from outside as named values, read and checked by pydantic, with one error for all of them."""
+"""Forms: named values from outside, read and validated by pydantic, with one kind of error for all of them."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from practicum.core.errors import UsageError
 from practicum.core.words import fault, one_line, wrong_field
 
 MOST_FIELDS = 100
-"""Fields of a form that is sent. Naming each of many as wrong would hold up other requests."""
+"""Maximum fields of a form in a request. Reporting thousands of wrong fields would delay other requests."""
 
 
 class Form(BaseModel):
-    """Named values, as JSON or as a query."""
+    """Named values, from JSON or from a query string."""
 
     model_config = ConfigDict(extra="forbid")
 
     INVALID: ClassVar[str] = "request.malformed"
-    """The code of the error for a form that is wrong."""
+    """Error code for an invalid form."""
 
     WRONG: ClassVar[str] = "the request is wrong"
-    """The beginning of the message of that error."""
+    """Beginning of the error message."""
 
 
 F = TypeVar("F", bound=Form)
 
 
-def read_form(form: type[F], given: bytes | Mapping[str, Any]) -> F:
-    """The form with these values, from the bytes of a JSON object or from a mapping. Raises UsageError that names the
-    first value that is wrong."""
+def read_form(form: type[F], values: bytes | Mapping[str, Any]) -> F:
+    """Return the form with these values, from the bytes of a JSON object or from a mapping. Raises UsageError that
+    names the first wrong value."""
     try:
-        if isinstance(given, bytes):
-            _require_few_fields(given)
-            # JSON distinguishes numbers from texts, a query does not.
-            return form.model_validate_json(given or b"{}", strict=True)
-        if len(given) > MOST_FIELDS:
-            raise _too_many(len(given))
-        return form.model_validate({**given})
+        if isinstance(values, bytes):
+            _require_few_fields(values)
+            # Strict, because JSON distinguishes numbers from texts; a query string does not.
+            return form.model_validate_json(values or b"{}", strict=True)
+        if len(values) > MOST_FIELDS:
+            raise _too_many(len(values))
+        return form.model_validate({**values})
     except ValidationError as error:
         raise form_error(form, error) from error
 
 
 def form_error(form: type[Form], error: ValidationError) -> UsageError:
-    """The error for a form that is wrong."""
+    """Return the error for an invalid form."""
     extra = error.errors()[0]["type"] == "extra_forbidden"
-    known = f" (the fields are {', '.join(form.model_fields) or 'none'})" if extra else ""
-    text = one_line(f"{form.WRONG}: {fault(error, model=form)}{known}", 400)
+    fields = f" (the fields are {', '.join(form.model_fields) or 'none'})" if extra else ""
+    text = one_line(f"{form.WRONG}: {fault(error, model=form)}{fields}", 400)
     return UsageError(form.INVALID, text, param=wrong_field(error))
 
 
 def _require_few_fields(body: bytes) -> None:
-    """Raise UsageError for a JSON object with too many fields. Anything but an object is refused where it is read."""
+    """Raise UsageError for a JSON object with too many fields. Other JSON values are refused when they are parsed."""
     if body.count(b":") <= MOST_FIELDS:
         return
     import msgspec

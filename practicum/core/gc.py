@@ -1,11 +1,13 @@
-"""How often practicum's own processes collect cyclic garbage; a program that uses it as a library decides for itself.
+"""Settings of the garbage collector for practicum's processes; a program that imports practicum keeps its settings.
 
-Calls in flight are young objects that stay alive, which Python would look through again and again: a quarter of the CPU
-of 1,000 attempts at once (`bench/speed_bench.py --only in-flight`). So are the classes and functions of what is
-imported: a tenth of the start of a command. Objects outside cycles are freed at once as ever.
+Calls in flight are young objects that stay alive, and Python would scan them repeatedly: this takes a quarter of the
+CPU time of 1,000 concurrent attempts (`bench/speed_bench.py --only in-flight`). The classes and functions of imported
+modules are such objects, too: scanning them takes a tenth of the start time of a command. Objects outside cycles are
+still freed immediately.
 
-When the process ends, Python would go through all modules and classes that were ever loaded, which takes half a second
-(`bench/start_bench.py`); the system takes the memory back anyhow. What must be closed is closed before.
+When the process exits, Python would scan all modules and classes ever loaded, which takes half a second
+(`bench/start_bench.py`), although the system frees the memory anyway. All objects that must be closed are closed
+earlier.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import gc
 
 
 def collect_rarely() -> None:
-    """Collect after 100,000 new objects, less those freed, instead of Python's 700, and nothing at the end."""
+    """Collect garbage after a surplus of 100,000 new objects instead of Python's 700, and not at exit."""
     gc.set_threshold(100_000)
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)

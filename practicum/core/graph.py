@@ -1,4 +1,4 @@
-"""Undirected and directed graphs, as a mapping from each node to its neighbours."""
+"""Undirected and directed graphs, as mappings from each node to its neighbours."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ N = TypeVar("N")
 
 
 def distances(start: N, neighbours: Mapping[N, Iterable[N]]) -> dict[N, int]:
-    """The nodes that can be reached from one, itself among them, each with the number of links of the shortest path."""
-    found, waiting = {start: 0}, deque([start])
+    """Return the nodes that can be reached from `start`, including itself, each with the number of links of the
+    shortest path."""
+    links, waiting = {start: 0}, deque([start])
     while waiting:
         node = waiting.popleft()
         for other in neighbours[node]:
-            if other not in found:
-                found[other] = found[node] + 1
+            if other not in links:
+                links[other] = links[node] + 1
                 waiting.append(other)
-    return found
+    return links
 
 
 def components(neighbours: Mapping[N, Iterable[N]]) -> list[set[N]]:
-    """The connected parts of an undirected graph, in the order of their first nodes."""
+    """Return the connected components of an undirected graph, in the order of their first nodes."""
     parts: list[set[N]] = []
     seen: set[N] = set()
     for node in neighbours:

@@ -1,5 +1,5 @@
-"""Small pieces of HTML for notebooks, without colors of their own, so that they suit light and dark pages. Texts are
-escaped, what hides in them too (`core.visible`)."""
+"""HTML snippets for notebooks, without colors, so that they fit light and dark pages. Texts are escaped, and hidden
+characters in them made visible (`core.visible`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CELL = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 
 
 def escape(text: str) -> str:
-    """A text as HTML that shows all of it."""
+    """Return a text as HTML, with hidden characters made visible."""
     return escape_markup(visible(text))
 
 
 def card(title: str, facts: Mapping[str, object], *tables: str) -> str:
-    """A title, facts by name, and tables; a fact without a value is left out."""
+    """Return a title, a table of facts by name, and further tables. A fact without a value is left out."""
     rows = "".join(
         f"<tr><th{CELL}>{escape(name)}</th><td{CELL}>{escape(str(value))}</td></tr>"
         for name, value in facts.items()
@@ -27,7 +27,7 @@ def card(title: str, facts: Mapping[str, object], *tables: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
-    """A table, and a line below it."""
+    """Return a table with a line of text below it."""
     head = "".join(f"<th{CELL}>{escape(name)}</th>" for name in columns)
     cells = [[f"<td{CELL}>{escape('' if value is None else str(value))}</td>" for value in row] for row in rows]
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)

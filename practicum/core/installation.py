@@ -1,7 +1,7 @@
-"""The installation of a user: a secret key, and marks made with it.
+"""The installation of a user: a secret key, and marks (keyed hashes) made with it.
 
-A run folder says what it would execute and whom it would call. The mark in it tells whether this user of this machine
-wrote that, or somebody else. Whoever holds the key can make marks, so it is readable by its user alone.
+A run folder names the programs to execute and the addresses to call. The mark in it shows whether this user on this
+machine wrote them. Anyone with the key can make marks, so only its user can read the key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.core.errors import UsageError
 from practicum.core.files import create_private, make_folder
 
 HOME_VARIABLE = "PRACTICUM_HOME"
-"""An environment variable that names the folder of the key, in place of `settings_folder()`."""
+"""Environment variable that names the folder of the key; unset: `settings_folder()`."""
 
 KEY_FILE = "key"
 
@@ -29,49 +29,49 @@ KEY_BYTES = 32
 
 
 def home() -> Path:
-    """The folder of the installation. Raises RuntimeError if the user has no home folder."""
-    if given := os.environ.get(HOME_VARIABLE):
-        return Path(given)
+    """Return the folder of the installation. Raises RuntimeError if the user has no home folder."""
+    if folder := os.environ.get(HOME_VARIABLE):
+        return Path(folder)
     return settings_folder()
 
 
 def settings_folder() -> Path:
-    """The folder of practicum among the user's settings. Raises RuntimeError if the user has no home folder."""
+    """Return practicum's folder in the user's settings. Raises RuntimeError if the user has no home folder."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "practicum"
 
 
 def mark(values: Any) -> str:
-    """The mark of this installation on plain JSON values."""
+    """Return the mark of this installation on plain JSON values, a keyed hash."""
     raw = json.dumps(values, sort_keys=True).encode()
     return hmac.new(_key(), raw, hashlib.sha256).hexdigest()
 
 
-def is_marked(values: Any, found: str | None) -> bool:
+def is_marked(values: Any, candidate: str | None) -> bool:
     """Whether this installation made the mark on these values."""
-    return isinstance(found, str) and hmac.compare_digest(mark(values).encode(), found.encode(errors="replace"))
+    return isinstance(candidate, str) and hmac.compare_digest(mark(values).encode(), candidate.encode(errors="replace"))
 
 
 def derived_key(purpose: str) -> bytes:
-    """A secret key of this installation for one purpose alone, 32 bytes."""
+    """Return a secret key of this installation for one purpose, 32 bytes."""
     return hmac.new(_key(), purpose.encode(), hashlib.sha256).digest()
 
 
 def _key() -> bytes:
-    """The key, which is made when it is first needed. If it cannot be kept, it is one of this process."""
+    """Return the key; create it on first use. If it cannot be stored, return a key for this process only."""
     try:
         path = home() / KEY_FILE
-        found = path.read_bytes() if path.exists() else _made(path)
+        key = path.read_bytes() if path.exists() else _create_key(path)
     except (OSError, RuntimeError) as error:
         return _of_process(getattr(error, "strerror", None) or str(error))
-    if len(found) != KEY_BYTES:
+    if len(key) != KEY_BYTES:
         raise UsageError(
-            "installation.damaged", f"{path} is no key of practicum ({len(found)} bytes, not {KEY_BYTES}): delete it"
+            "installation.damaged", f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete it"
         )
-    return found
+    return key
 
 
-def _made(path: Path) -> bytes:
-    """A new key at this path, or that of another process that was faster."""
+def _create_key(path: Path) -> bytes:
+    """Create a key at this path and return it, or return the key of another process that was faster."""
     make_folder(path.parent)
     part = path.with_name(f"{KEY_FILE}.{secrets.token_hex(8)}")
     try:
@@ -80,7 +80,7 @@ def _made(path: Path) -> bytes:
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):
-            # Unlike a rename, a link does not replace a key that was made meanwhile.
+            # Unlike a rename, a link does not replace a key that another process has created in between.
             os.link(part, path)
         return path.read_bytes()
     finally:
@@ -90,8 +90,8 @@ def _made(path: Path) -> bytes:
 @cache
 def _of_process(why: str) -> bytes:
     warnings.warn(
-        f"the key of this installation cannot be kept ({why}), so runs made now count as made elsewhere later: name a "
-        f"folder that can be written to with {HOME_VARIABLE}",
+        f"the key of this installation cannot be stored ({why}), so practicum will not recognize runs made now as its "
+        f"own: set {HOME_VARIABLE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,11 +1,13 @@
 """95% confidence intervals of a mean score in [0, 1].
 
-Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and has width also at 0% and 100%. Other
-scores get the percentile bootstrap (Efron 1979), seeded. BCa is sharper for skewed scores but undefined for some small
-samples; below ten values both are somewhat narrow. If all values are equal the bootstrap has no spread to resample, and
-Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so it errs on the wide side.
+Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and also has a width at 0% and 100%. Other
+scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for some
+small samples; with fewer than ten values both are somewhat narrow. If all values are equal, resampling gives no spread,
+so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the interval is
+conservative.
 
-These say how sure a mean is over tasks. How sure it is over runs, too, `crossed_variance` and `method_ci95` say.
+These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
+runs.
 """
 
 from __future__ import annotations
@@ -19,21 +21,21 @@ if TYPE_CHECKING:
     import numpy as np
 
 MIN_SEEDS = 3
-"""With fewer runs of a method, all that can be said is about these runs and not about the method."""
+"""Minimum number of runs for a claim about a method. With fewer, a claim is only about these runs."""
 
 _RESAMPLES = 9_999
 _SEED = 20_260_131
 _CELLS_AT_ONCE = 1_000_000
 
 _ROUNDING = 1e-24
-"""A variance below this is a rounding error."""
+"""Variances below this are rounding errors."""
 
 
 def mean_ci95(values: Sequence[float]) -> tuple[float, float]:
-    """Low and high end of the 95% interval of the mean of values in [0, 1].
+    """Return the low and high end of the 95% interval of the mean of values in [0, 1].
 
-    The mean lies between them, and they do not depend on the order of the values. Raises ValueError for no values or
-    a value out of range.
+    The interval includes the mean and does not depend on the order of the values. Raises ValueError for no values or a
+    value out of range.
     """
     if not values:
         raise ValueError("an interval needs at least one value")
@@ -52,7 +54,8 @@ def mean_ci95(values: Sequence[float]) -> tuple[float, float]:
 
 
 def share_ci95(hits: int, n: int) -> tuple[float, float]:
-    """The 95% interval of the share `hits / n`, in constant time. Raises ValueError unless 0 <= hits <= n and n > 0."""
+    """Return the 95% interval of the proportion `hits / n`, in constant time. Raises ValueError unless 0 <= hits <= n
+    and n > 0."""
     if not 0 <= hits <= n or not n:
         raise ValueError(f"{hits} of {n} is not a share")
     low, high = _wilson(hits / n, n)
@@ -60,9 +63,9 @@ def share_ci95(hits: int, n: int) -> tuple[float, float]:
 
 
 def total_ci95(total: float, n: int) -> tuple[float, float]:
-    """The 95% interval of the mean `total / n` of n scores in [0, 1], in constant time. The mean lies between its ends.
+    """Return the 95% interval of the mean `total / n` of n scores in [0, 1], in constant time. It includes the mean.
 
-    It is Wilson's at the rounded number of right answers, which is too wide for scores between 0 and 1. Raises
+    It is Wilson's interval at the rounded number of right answers, which is too wide for scores between 0 and 1. Raises
     ValueError for n < 1.
     """
     total = min(max(total, 0.0), n)
@@ -71,10 +74,11 @@ def total_ci95(total: float, n: int) -> tuple[float, float]:
 
 
 def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The 95% interval of the mean over tasks that were each done several times: one sequence of scores per task.
+    """Return the 95% interval of the mean over tasks that were attempted several times, given one sequence of scores
+    per task.
 
-    Repeats of a task are no evidence about other tasks, so the task is the unit: this is the interval of the mean of
-    the tasks' means. Raises ValueError as `mean_ci95` does, and for a task without a score.
+    Repeated attempts at a task are not evidence about other tasks, so the task is the unit: this is the interval of the
+    mean of the task means. Raises ValueError as `mean_ci95` does, and for a task without a score.
     """
     if not all(scores_by_task):
         raise ValueError("each task needs at least one score")
@@ -82,12 +86,13 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
 
 
 def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The 95% interval of a method's mean score, over other tasks and, from three runs on, over other runs of the
-    method. For each task the scores in [0, 1] of all runs, in the same order; with fewer runs it is `repeated_ci95`.
+    """Return the 95% interval of a method's mean score over other tasks and, with three or more runs, over other runs.
+    `scores_by_task` has, for each task, the scores in [0, 1] of all runs in the same order. With fewer runs, the result
+    is `repeated_ci95`.
 
     It is Wilson's interval with Student's t, and with the number of tasks at which independent scores of 0 and 1 would
-    have the variance of this mean (the effective sample size, as of a design in clusters; Korn and Graubard 1998).
-    Raises ValueError as `repeated_ci95` does.
+    have the variance of this mean (the effective sample size, as in cluster sampling; Korn and Graubard 1998). Raises
+    ValueError as `repeated_ci95` does.
     """
     if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
         return repeated_ci95(scores_by_task)
@@ -104,17 +109,17 @@ def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float
 
 
 def crossed_variance(by_task: np.ndarray, *methods: np.ndarray) -> tuple[float, float]:
-    """The variance of the mean of `by_task`, and its degrees of freedom, where tasks and runs are both random.
+    """Return the variance of the mean of `by_task` and its degrees of freedom, with tasks and runs both random.
 
-    `methods` are the scores of one or two methods, each of shape (tasks, runs) with two runs or more; `by_task` holds
-    for each task the method's mean over its runs, or the difference of two methods. Every run is tried on every task,
-    and belongs to one method: a two-way layout of random effects with runs nested in methods (Searle, Casella and
-    McCulloch 1992, chapter 4). The variance is that over tasks, and for each method that of its runs beyond what the
-    noise of single attempts explains, never less than 0.
+    `methods` are the scores of one or two methods, each of shape (tasks, runs) with two or more runs; `by_task` has,
+    for each task, the method's mean over its runs, or the difference of two methods. Every run attempts every task and
+    belongs to one method: a two-way layout of random effects with runs nested in methods (Searle, Casella and McCulloch
+    1992, chapter 4). The result is the variance over tasks plus, for each method, the variance of its runs that exceeds
+    the noise of single attempts, at least 0.
 
-    Degrees of freedom: those of the tasks and those of the runs (Welch 1938), weighed harmonically by their shares. The
-    weights of Satterthwaite (1946), which are squared, find up to 8% of equal methods different, because three runs say
-    little about their own spread. Measured in docs/compare.md.
+    The degrees of freedom are the harmonic mean of those for tasks and runs (Welch 1938), weighted by their fractions
+    of the variance. The weights of Satterthwaite (1946), which are squared, report a difference for up to 8% of equal
+    methods, because three runs give a poor estimate of their variance. Measured in docs/compare.md.
     """
     import numpy as np
 
@@ -144,9 +149,9 @@ def _wilson(mean: float, n: float, z: float = NormalDist().inv_cdf(0.975)) -> tu
 
 
 def resamples(values: np.ndarray) -> Iterator[np.ndarray]:
-    """9,999 samples of n from n values, with replacement and seeded, in parts of shape (m, n).
+    """Yield 9,999 samples of n from n values, with replacement and seeded, in parts of shape (m, n).
 
-    All of them at once would take 80 kB per value.
+    All at once would take 80 kB per value.
     """
     import numpy as np
 

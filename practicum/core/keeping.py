@@ -1,4 +1,4 @@
-"""What is kept in memory of texts from outside: so many values, and so many bytes of them."""
+"""A cache of values, limited in number and in bytes, for texts from outside."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 def size_of(texts: Iterable[object]) -> int:
-    """The bytes that texts take in memory."""
+    """Return the bytes that the texts take in memory."""
     return sum(getsizeof(text) for text in texts if isinstance(text, str))
 
 
 class Bounded(Generic[T]):
-    """Values by their keys, at most `most` of them and `most_bytes` bytes: beyond that the oldest are dropped."""
+    """Values by key, at most `most` values and `most_bytes` bytes. Beyond that, the oldest are dropped."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -30,7 +30,7 @@ class Bounded(Generic[T]):
         return iter([*self._values])
 
     def put(self, key: str, value: T, size: int) -> None:
-        """Keep a value of so many bytes, as the newest one."""
+        """Store a value of `size` bytes as the newest."""
         if key in self._values:
             del self[key]
         self._values[key] = value, size
@@ -39,15 +39,15 @@ class Bounded(Generic[T]):
             del self[next(iter(self._values))]
 
     def get(self, key: str) -> T | None:
-        """The value of a key."""
-        found = self._values.get(key)
-        return None if found is None else found[0]
+        """Return the value of a key, or None."""
+        item = self._values.get(key)
+        return None if item is None else item[0]
 
     def __delitem__(self, key: str) -> None:
         self.bytes -= self._values.pop(key)[1]
 
     def items(self) -> list[tuple[str, T]]:
-        """All keys with their values, the oldest first."""
+        """Return all keys with their values, oldest first."""
         return [(key, value) for key, (value, _) in self._values.items()]
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
-"""Every metric once: its name, its unit, its title, and how it is computed.
+"""All metrics: name, unit, title and definition of each.
 
-The reports of a run (`practicum space monitor`, its pictures, OpenTelemetry, `practicum space dynamics`), trackers of
-experiments, pages, and what Prometheus reads of a service take names, units and titles from here. docs/metrics.md is
-made from it.
+The reports of a run (`practicum space monitor`, its plots, OpenTelemetry, `practicum space dynamics`), experiment
+trackers, pages, and the Prometheus endpoint of a service use these names, units and titles. docs/metrics.md is
+generated from them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from practicum.core.thoughts import SILENCES
 Unit = Literal["share", "seconds", "tokens", "USD", "bytes", "version", "count"]
 
 Kind = Literal["series", "progress", "comparison", "counter", "gauge", "histogram", "summary"]
-"""series: a value for each step of a run, computed from its store. progress: a value of a run at work, at the end of a
-step. comparison: a value for each variant of a comparison. The others are those of Prometheus, of a service."""
+"""series: one value per step of a run, computed from its store. progress: a value of a running run at the end of a
+step. comparison: one value per variant of a comparison. The other kinds are Prometheus types of a service."""
 
 UCUM: Mapping[Unit, str] = {
     "share": "1", "seconds": "s", "tokens": "{token}", "USD": "USD", "bytes": "By", "version": "1", "count": "1"
 }  # fmt: skip
-"""The units in the code that OpenTelemetry takes (https://ucum.org)."""
+"""Unit codes for OpenTelemetry (https://ucum.org)."""
 
 
 _WRITERS: Mapping[Unit, Callable[[float | None], str]] = {"share": percent, "seconds": seconds, "USD": money}
@@ -31,8 +31,8 @@ _WRITERS: Mapping[Unit, Callable[[float | None], str]] = {"share": percent, "sec
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """A metric. `name` is "group.name". `title` names it on axes and in tables, and `about` says how it is computed.
-    `labels` are those of its values in Prometheus."""
+    """Definition of a metric. `name` is "group.name". `title` is its name on axes and in tables, and `about` describes
+    how it is computed. `labels` are the Prometheus labels of its values."""
 
     name: str
     unit: Unit
@@ -47,26 +47,26 @@ class MetricKind:
 
     @property
     def field(self) -> str:
-        """The name within its group."""
+        """Name within the group."""
         return self.name.partition(".")[2]
 
     @property
     def otel(self) -> str:
-        """The name in OpenTelemetry."""
+        """Name in OpenTelemetry."""
         return f"practicum.{self.name}"
 
     @property
     def tracker(self) -> str:
-        """The name in trackers of experiments, which sort by names of letters, digits and _ only."""
+        """Name in experiment trackers, which only allow letters, digits and _ in names to sort by."""
         return self.name.replace(".", "_")
 
     @property
     def prometheus(self) -> str:
-        """The name for Prometheus, which counters end with _total."""
+        """Name in Prometheus, without the suffix _total of counters."""
         return f"practicum_{self.field}"
 
     def write(self, value: float | None) -> str:
-        """A value as people read it, with its unit."""
+        """Format a value for people, with its unit."""
         return _WRITERS.get(self.unit, count)(value)
 
 
@@ -79,7 +79,7 @@ def _progress(*rows: tuple[str, Unit, str, str]) -> list[MetricKind]:
 
 
 def _service(kind: Kind, *rows: tuple[str, Unit, str] | tuple[str, Unit, str, str]) -> list[MetricKind]:
-    """Metrics of a service; the fourth value of a row has the labels."""
+    """Return metrics of a service; the fourth item of a row has the labels."""
     return [
         MetricKind(f"service.{name}", unit, name.replace("_", " "), about, kind, tuple(" ".join(labels).split()))
         for name, unit, about, *labels in rows
@@ -89,11 +89,11 @@ def _service(kind: Kind, *rows: tuple[str, Unit, str] | tuple[str, Unit, str, st
 _ALL = [
     *_series(
         "success",
-        ("rate", "share", "success rate", "first attempts that succeeded, in a window of the last attempts; attempts "
-         "succeed by their score, or by the verdict where nothing is scored"),
+        ("rate", "share", "success rate", "first attempts that succeeded, in a window of the last attempts; an "
+         "attempt succeeds by its score or, without a score, by the verdict"),
         ("low", "share", "lower end", "the lower end of the 95% interval of the rate"),
         ("high", "share", "upper end", "the upper end of the 95% interval of the rate"),
-        ("best_of_k", "share", "best of k", "chosen attempts that succeeded, where several were made at a task"),
+        ("best_of_k", "share", "best of k", "chosen attempts that succeeded, if a task has several attempts"),
         ("attempts", "count", "attempts", "tasks that a step attempted"),
         ("errors", "count", "failed attempts", "first attempts that ended with an error"),
     ),
@@ -114,7 +114,7 @@ _ALL = [
         "context",
         ("version", "version", "version", "the version of the context after the step"),
         ("entries", "count", "entries", "entries of the context after the step"),
-        ("tokens", "tokens", "tokens", "tokens of the whole context, as it is shown"),
+        ("tokens", "tokens", "tokens", "tokens of the whole context, as shown to the agent"),
         ("helpful", "count", "helpful votes", "helpful votes of all entries"),
         ("drift", "share", "distance from the step before", "cosine distance between the mean vectors of the entries "
          "after the step and before it"),
@@ -124,8 +124,8 @@ _ALL = [
     ),
     *_series(
         "contrast",
-        ("agreement", "share", "agreement", "attempts at a task with the same answer as the chosen one, mean of the "
-         "tasks"),
+        ("agreement", "share", "agreement", "attempts at a task with the same answer as the chosen attempt, mean of "
+         "the tasks"),
     ),
     *_series("agent", ("actions", "count", "actions of an attempt", "actions that an agent takes in an attempt, mean")),
     *_series(
@@ -137,10 +137,10 @@ _ALL = [
     *_series(
         "dynamics",
         ("current", "share", "current", "tasks that the checkpoint solves"),
-        ("recent", "share", "recently solved", "tasks that one of the last checkpoints solves"),
-        ("active", "share", "active instability", "tasks that one of the last checkpoints solves, and this one does "
-         "not"),
-        ("stale", "share", "stale regressions", "tasks that a checkpoint before those solves, and none since"),
+        ("recent", "share", "recently solved", "tasks that any of the last checkpoints solves"),
+        ("active", "share", "active instability", "tasks that any of the last checkpoints solves, but the current "
+         "checkpoint does not"),
+        ("stale", "share", "stale regressions", "tasks that an earlier checkpoint solves, but none of the last ones"),
         ("best", "share", "best so far", "tasks that any checkpoint so far solves"),
     ),
     *_progress(
@@ -157,80 +157,84 @@ _ALL = [
         ("cost.input_tokens", "tokens", "input tokens", "input tokens so far"),
         ("cost.cached_tokens", "tokens", "cached tokens", "input tokens that the provider had in its cache, so far"),
         ("cost.output_tokens", "tokens", "output tokens", "output tokens so far"),
-        ("cost.usd", "USD", "cost", "US dollars so far, where all prices are known"),
+        ("cost.usd", "USD", "cost", "US dollars so far, if all prices are known"),
     ),
     *_series(
         "comparison",
-        ("best_of_k", "share", "best of k", "the mean score of the chosen attempts, where several were made at a task"),
+        ("best_of_k", "share", "best of k", "the mean score of the chosen attempts, if a task has several attempts"),
         ("agent_steps", "count", "steps of an attempt", "the actions of the agent (or the moves of a network of "
          "agents) and its answer, mean of the scored attempts"),
         ("calls", "count", "calls", "model calls of a run with its evaluation, mean of the runs"),
-        ("learning_calls", "count", "calls to learn", "the same without the evaluation"),
+        ("learning_calls", "count", "calls to learn", "model calls of a run without its evaluation, mean of the runs"),
         ("tokens", "tokens", "tokens", "input and output tokens of a run with its evaluation, mean of the runs"),
-        ("learning_tokens", "tokens", "tokens to learn", "the same without the evaluation"),
+        ("learning_tokens", "tokens", "tokens to learn", "input and output tokens of a run without its evaluation, "
+         "mean of the runs"),
         ("cached_share", "share", "cached", "input tokens that the provider had in its cache"),
-        ("usd", "USD", "cost", "US dollars of a run with its evaluation, where all prices are known"),
-        ("alone_s", "seconds", "time alone", "an upper bound on the time that a run takes alone: L + (W − L) / c, "
-         "where W is the work, c is the number of calls allowed at once, and L is the longest chain of calls that wait "
-         "for each other (Brent's bound)"),
-        ("work_s", "seconds", "work", "the sum of the durations of all calls: with one call at a time, a run cannot be "
-         "faster"),
-        ("wall_s", "seconds", "wall", "the time from start to end next to the other runs; it is not comparable"),
+        ("usd", "USD", "cost", "US dollars of a run with its evaluation, if all prices are known"),
+        ("alone_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
+         "next to it: L + (W − L) / c, where W is the work, c is the number of calls allowed at once, and L is the "
+         "longest chain of calls that wait for each other (Brent's bound)"),
+        ("work_s", "seconds", "work", "the sum of the durations of all calls: the least time of a run with one call at "
+         "a time"),
+        ("wall_s", "seconds", "wall", "the time from start to end next to the other runs; not comparable between "
+         "variants"),
         ("context_tokens", "tokens", "context, tokens", "tokens of the learned context"),
         ("entries", "count", "entries", "entries of the learned context"),
         ("helpful", "count", "helpful hits", "helpful votes of the entries of the learned context (Combee, figure 2)"),
         ("tokens_a_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
          "by its tasks: the cost of using the result"),
-        ("written_a_test_task", "tokens", "written per test task", "the same of output tokens"),
+        ("written_a_test_task", "tokens", "written per test task", "output tokens of the evaluation, divided by its "
+         "tasks"),
         kind="comparison",
     ),
     *_service(
         "counter",
         ("requests", "count", "requests that ended. `route` is `chat`, `responses`, `messages`, `upstream` (passed "
          "on), the name of an operation, `health`, `ready`, `metrics`, `openapi.json`, `mcp` or `other`; `status` is "
-         "499 where the client left before the answer was whole", "route status"),
-        ("input_tokens", "tokens", "input tokens of interactions, where the model server reports them"),
+         "499 if the client disconnected before the end of the answer", "route status"),
+        ("input_tokens", "tokens", "input tokens of interactions, if the model server reports them"),
         ("cached_tokens", "tokens", "input tokens of interactions that the model server had in its cache"),
-        ("output_tokens", "tokens", "output tokens of interactions, where the model server reports them"),
-        ("interactions", "count", "requests that were answered and kept"),
-        ("uncounted_interactions", "count", "titles and summaries that clients asked for, and contexts without an "
-         "outcome: kept, and not counted as requests"),
-        ("unchanged_requests", "count", "requests that went on without what was learned, because something failed or "
-         "was late"),
-        ("views_without_a_model", "count", "requests whose method asks a model to show; they are shown the rest"),
-        ("unread_requests", "count", "requests that are not of their protocol or too large to be read, which went on "
-         "as they came"),
-        ("oversized_requests", "count", "requests too large to be read, which went on as they came"),
-        ("oversized_answers", "count", "answers too large to be read, which passed as they came"),
-        ("unread_answers", "count", "answers with status 200 that could not be read, or not all of them. They are kept "
-         "with the text that could be read"),
+        ("output_tokens", "tokens", "output tokens of interactions, if the model server reports them"),
+        ("interactions", "count", "requests that were answered and stored"),
+        ("uncounted_interactions", "count", "requests of clients for titles and summaries, and contexts without "
+         "an outcome: stored, and not counted as requests"),
+        ("unchanged_requests", "count", "requests that were forwarded without the learned context, because of a "
+         "failure or a timeout"),
+        ("views_without_a_model", "count", "requests whose method needs a model call to select entries; they get "
+         "the other entries"),
+        ("unread_requests", "count", "requests that do not fit their protocol or are too large to be parsed; they "
+         "were forwarded unchanged"),
+        ("oversized_requests", "count", "requests too large to be parsed; they were forwarded unchanged"),
+        ("oversized_answers", "count", "answers too large to be parsed; they were passed on unchanged"),
+        ("unread_answers", "count", "answers with status 200 that could not be parsed, or only in part. They are "
+         "stored with the text that could be parsed"),
         ("refused_rows", "count", "rows that the database refused because of their content. They are lost, and an "
-         "alarm of the kind `store` is raised, one an hour in a space"),
-        ("wrong_numbers", "count", "numbers of the model server that cannot be right, such as negative tokens or the "
+         "alarm of the kind `store` is raised, at most once an hour in a space"),
+        ("wrong_numbers", "count", "numbers of the model server that are impossible, such as negative tokens or the "
          "status 999. Tokens count as unknown, a status as a failure"),
         *((key, "count", f"answers of a model that {why.partition(';')[0]}") for key, why in SILENCES.items()),
-        ("failed_open", "count", "unforeseen failures while a request was prepared or kept. The client got its answer; "
-         "the log has each kind once"),
-        ("upstream_failures", "count", "requests that the model server did not answer, or not whole, or with an error "
-         "and the status 200"),
-        ("upstream_errors", "count", "answers of the model server with the status of an error; the statuses are those "
-         "of practicum_requests_total"),
-        ("client_departures", "count", "requests whose client left before the answer was whole"),
+        ("failed_open", "count", "unforeseen failures while a request was prepared or stored. The client got its "
+         "answer; the log has each kind once"),
+        ("upstream_failures", "count", "requests that the model server did not answer, or only in part, or with an "
+         "error and the status 200"),
+        ("upstream_errors", "count", "answers of the model server with an error status; see the label `status` of "
+         "practicum_requests_total"),
+        ("client_departures", "count", "requests whose client disconnected before the end of the answer"),
         ("refused_requests", "count", "requests to the service itself that were refused, such as for a wrong key"),
         ("refused_pages", "count", "pages that were refused"),
-        ("failed_pages", "count", "pages that could not be made"),
+        ("failed_pages", "count", "pages that could not be rendered"),
         ("failed_writes", "count", "requests that failed because the store could not be read or written"),
-        ("faults", "count", "requests that failed by a bug of practicum. The log has each"),
+        ("faults", "count", "requests that failed because of a bug in practicum. The log has each"),
         ("mcp_requests", "count", "requests of agents over MCP"),
         ("refused_mcp_requests", "count", "requests over MCP that are not valid requests"),
-        ("feedback", "count", "reports that were taken"),
-        ("notes", "count", "notes that were taken"),
+        ("feedback", "count", "reports that were accepted"),
+        ("notes", "count", "notes that were accepted"),
         ("learning_rounds", "count", "rounds of learning that ended"),
         ("learning_failures", "count", "rounds of learning that failed"),
         ("alarms", "count", "alarms that were raised"),
-        ("failed_webhooks", "count", "alarms that the webhook did not take"),
-        ("failed_decisions", "count", "decisions about a version on trial that could not be made; they are made later"),
-        ("failed_polls", "count", "times that changes by other processes could not be read; they are read later"),
+        ("failed_webhooks", "count", "alarms that the webhook did not accept"),
+        ("failed_decisions", "count", "decisions about a rollout that could not be made; they are retried"),
+        ("failed_polls", "count", "times that changes by other processes could not be read; they are retried"),
         ("lost_rows", "count", "rows that could not be written"),
         ("late_rows", "count", "rows that were dropped because their space had been deleted"),
     ),
@@ -238,9 +242,10 @@ _ALL = [
         "gauge",
         ("unwritten_rows", "count", "rows that wait to be written (20,000 and 256 MiB at most)"),
         ("open_spaces", "count", "spaces that are open"),
-        ("open_spaces_bytes", "bytes", "memory that open spaces take, about"),
+        ("open_spaces_bytes", "bytes", "approximate memory of open spaces"),
         ("live_version", "version", "the version that all requests see", "space"),
-        ("canary_version", "version", "the version that a share of the sessions sees; no value without one", "space"),
+        ("canary_version", "version", "the version that a share of the sessions sees; no value without a canary",
+         "space"),
         ("outcomes_waiting", "count", "outcomes that can be learned from", "space"),
         ("corrections_waiting", "count", "corrections and notes that wait for review", "space"),
         ("learning_calls_today", "count", "model calls of learning today (UTC), on all nodes", "space"),
@@ -249,9 +254,9 @@ _ALL = [
     *_service("summary", ("score", "share", "first scores of interactions: `_sum` by `_count` is the mean", "space")),
     *_service(
         "histogram",
-        ("request_duration_seconds", "seconds", "from a request to the end of its answer", "route"),
-        ("added_duration_seconds", "seconds", "from the last byte of a request to its sending to the model server: "
-         "what practicum adds", "route"),
+        ("request_duration_seconds", "seconds", "time from a request to the end of its answer", "route"),
+        ("added_duration_seconds", "seconds", "time from the last byte of a request until it is sent to the model "
+         "server: the latency that practicum adds", "route"),
     ),
 ]  # fmt: skip
 
@@ -260,5 +265,5 @@ METRICS: Mapping[str, MetricKind] = {metric.name: metric for metric in _ALL}
 
 
 def of_kind(kind: Kind) -> Sequence[MetricKind]:
-    """The metrics of a kind."""
+    """Return the metrics of a kind."""
     return [metric for metric in METRICS.values() if metric.kind == kind]

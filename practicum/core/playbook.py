@@ -27,13 +27,13 @@ ExportFormat = Literal["markdown", "json", "agents-md"]
 
 
 def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -> str:
-    """The context as a text of this format, with a newline at the end, and `more` entries behind its own, such as
-    corrections. Hidden entries are in JSON only. Raises UsageError for another format."""
+    """Return the context as a text in this format, with a newline at the end. `more` entries, such as corrections,
+    follow the entries of the context. Only JSON includes hidden entries. Raises UsageError for an unknown format."""
     exported = [*context, *more]
     if format not in get_args(ExportFormat):
         raise UsageError(
             "settings.invalid",
-            f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}",
+            f"unknown format {format!r}: use one of {', '.join(get_args(ExportFormat))}",
             setting="format",
             known=[*get_args(ExportFormat)],
         )
@@ -50,32 +50,32 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
 
 
 _ADVICE = "Follow what applies."
-"""Stands below the title of AGENTS.md."""
+"""Text below the title of AGENTS.md."""
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
-    """An entry as a list item, with its lines indented as markdown wants it, so that none of them is a heading or an
-    item of the file. Lines of a text that has several stand below the id and the counts, so that a fence or a heading
-    among them is at the beginning of a line. Agents elsewhere are shown what agents here are shown."""
+    """Format an entry as a list item. Its lines are indented as markdown requires, so that none of them is a heading or
+    an item of the file. A text of several lines goes below the id and the counts, so that a fence or a heading in it is
+    at the beginning of a line. AGENTS.md has the text that practicum's agents see."""
     text = clean(_shown_text(entry))
     if format == "agents-md":
         return f"- {indented(visible_to_model(text))[2:]}"
-    several = "\n" in text
-    # A text that ends like counts needs counts behind it, so that they are what `load` takes away.
-    shown = entry.helpful or entry.harmful or (not several and _COUNTS.search(text))
-    counts = f" (+{entry.helpful}/-{entry.harmful})" if shown else ""
-    return f"- [{entry.id}]{counts}\n{indented(text)}" if several else f"- [{entry.id}] {text}{counts}"
+    multiline = "\n" in text
+    # A text that ends like counts gets counts after it, so that `load` removes these and not the text.
+    with_counts = entry.helpful or entry.harmful or (not multiline and _COUNTS.search(text))
+    counts = f" (+{entry.helpful}/-{entry.harmful})" if with_counts else ""
+    return f"- [{entry.id}]{counts}\n{indented(text)}" if multiline else f"- [{entry.id}] {text}{counts}"
 
 
 def _shown_text(entry: Entry) -> str:
-    """The text of an entry with its answer, and with what was wrong, if it has one."""
+    """Return the text of an entry with its answer and, for a correction, the comment on the wrong answer."""
     answer, wrong = entry.data.get("answer"), entry.data.get("comment")
     text = entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
     return text if wrong is None else f"{text}\nwrong: {wrong}"
 
 
 MOST_COUNTED = 10**15 - 1
-"""The highest count in a file: 15 digits."""
+"""Highest count in a file: 15 digits."""
 
 
 def _with_steps(data: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +109,8 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of a playbook file that no entry keeps: its place (`line 3`, `entries.0.note`), its text, and why."""
+    """Part of a playbook file that is not in any entry: its place (`line 3`, `entries.0.note`), its text and the
+    reason."""
 
     place: str
     text: str
@@ -117,25 +118,25 @@ class LeftOut:
 
 
 class PlaybookWarning(PracticumWarning):
-    """Parts of a playbook file were left out. `left_out` has all of them, in the order of the file."""
+    """Parts of a playbook file were ignored. `left_out` has all of them, in the order of the file."""
 
     def __init__(self, path: Path, left_out: Sequence[LeftOut]) -> None:
         self.left_out = tuple(left_out)
         shown = ", ".join(f"{o.place} {one_line(o.text, 40)!r} ({o.reason})" for o in left_out[:_MOST_NAMED])
         more = f" and {len(left_out) - _MOST_NAMED:,} more" if len(left_out) > _MOST_NAMED else ""
-        super().__init__(f"{path}: {quantity(len(left_out), 'part')} left out: {shown}{more}")
+        super().__init__(f"{path}: {quantity(len(left_out), 'part')} ignored: {shown}{more}")
 
 
 _MOST_NAMED = 3
-"""Parts that a PlaybookWarning names in its text."""
+"""Maximum number of parts in the text of a PlaybookWarning."""
 
 
 def load(path: Path) -> Context:
-    """Read a hand-written or exported playbook, as a context at version 0. Entries keep the ids that the file gives
-    them; others get new ones.
+    """Read a hand-written or exported playbook as a context at version 0. Entries keep the ids from the file; entries
+    without an id get new ones.
 
-    Warns with PlaybookWarning about lines and fields that are in no entry. Raises ContextFileError if the file cannot
-    be read, has no entries, or gives an id twice.
+    Warns with PlaybookWarning about lines and fields that are not in any entry. Raises ContextFileError if the file
+    cannot be read, has no entries, or contains an id twice.
     """
     text = read_file(path)
     try:
@@ -148,7 +149,7 @@ def load(path: Path) -> Context:
 
 
 def read_file(path: Path) -> str:
-    """The text of a playbook file. Raises ContextFileError if it cannot be read."""
+    """Return the text of a playbook file. Raises ContextFileError if it cannot be read."""
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -158,23 +159,23 @@ def read_file(path: Path) -> str:
 
 
 def is_json(path: Path, text: str) -> bool:
-    """Whether the text of a playbook file is JSON rather than markdown."""
+    """Whether the text of a playbook file is JSON, not markdown."""
     return path.suffix != ".md" and text.lstrip().startswith(("{", "["))
 
 
 def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
     try:
-        # Unlike `json`, this refuses NaN, halves of surrogate pairs, and lists in lists without end.
+        # Unlike `json`, this refuses NaN, unpaired surrogates and excessively nested lists.
         raw = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise ContextFileError("playbook.malformed", f"it is not JSON: {error}") from error
+        raise ContextFileError("playbook.malformed", f"not valid JSON: {error}") from error
     try:
         whole = {"entries": raw} if isinstance(raw, list) else raw
         file = _File.model_validate(whole)
     except ValidationError as error:
         raise ContextFileError("playbook.malformed", fault(error)) from error
     if not file.entries:
-        raise ContextFileError("playbook.empty", "it has no entries")
+        raise ContextFileError("playbook.empty", "the playbook has no entries: add at least one")
     ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
     edits = [
         Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",))
@@ -185,34 +186,34 @@ def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
 
 
 def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
-    """The fields of a JSON playbook that neither an import reads nor an export writes."""
-    known = {*_FileEntry.model_fields, *(f.name for f in fields(Entry)), "trust"}
-    found = [(name, value) for name, value in file.items() if name not in ("version", "entries")]
-    found += [
+    """Return the fields of a JSON playbook that neither an import reads nor an export writes."""
+    names = {*_FileEntry.model_fields, *(f.name for f in fields(Entry)), "trust"}
+    unknown = [(name, value) for name, value in file.items() if name not in ("version", "entries")]
+    unknown += [
         (f"entries.{n}.{name}", value)
         for n, entry in enumerate(file["entries"])
         for name, value in entry.items()
-        if name not in known
+        if name not in names
     ]
-    return [LeftOut(place, one_line(value), "unknown field") for place, value in found]
+    return [LeftOut(place, one_line(value), "unknown field") for place, value in unknown]
 
 
-def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
-    """An id for each entry of a file, given with its place there: its own, or a new one after all of these. One of
-    another line of entries, such as a correction c5, gets a new one. Raises ContextFileError for an id that is given
-    twice or is too large."""
+def _numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
+    """Return an id for each entry of a file, given (id or None, place in the file) pairs. Entries without an id, or
+    with an id of another series such as the correction c5, get new ids after all others. Raises ContextFileError for an
+    id that occurs twice or is too large."""
     ids, places = list[str | None](), dict[str, str]()
-    for found, place in given:
-        id = found if found is not None and found.startswith("e") else None
-        # Python refuses to read a number of thousands of digits.
+    for stored_id, place in entries:
+        id = stored_id if stored_id is not None and stored_id.startswith("e") else None
+        # Python does not parse a number of thousands of digits.
         if id is not None and (len(id) > 20 or int(id[1:]) >= MOST_ENTRIES):
             raise ContextFileError(
                 "playbook.invalid_entry",
-                f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES - 1}",
+                f"{place}: the id {one_line(id)} is too large: use at most e{MOST_ENTRIES - 1}",
             )
         if id is not None and (first := places.setdefault(id, place)) != place:
             raise ContextFileError(
-                "playbook.duplicate_id", f"{place}: {id} is the id of {first} already: leave it out for a new entry"
+                "playbook.duplicate_id", f"{place}: {first} already has the id {id}: omit the id of a new entry"
             )
         ids.append(id)
     new = count(max((int(id[1:]) for id in places), default=-1) + 1)
@@ -231,7 +232,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 @dataclass(frozen=True)
 class MarkdownEntry:
-    """An entry as it stands in a markdown file, from this line on. `id` is None if the file gives none."""
+    """Entry of a markdown file that begins at this line. `id` is None if the file has no id for it."""
 
     line: int
     section: str
@@ -243,11 +244,12 @@ class MarkdownEntry:
 
 def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
     items, left_out = read_items(text)
-    # An empty context is exported as headings alone.
+    # An empty context is exported as headings only.
     headings_only = bool(text.strip()) and all(line.startswith("#") for line in lines(text) if line.strip())
     if not items and not headings_only:
         raise ContextFileError(
-            "playbook.empty", "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
+            "playbook.empty",
+            "the playbook has no entries: write each as a list item ('- If ..., then ...') under a '## section'",
         )
     ids = _numbered((item.id, f"line {item.line}") for item in items)
     edits = [
@@ -257,13 +259,14 @@ def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
 
 
 def read_items(text: str) -> tuple[list[MarkdownEntry], list[LeftOut]]:
-    """The entries of a markdown text, and the lines that are in no entry.
+    """Return the entries of a markdown text, and the lines that are not in any entry.
 
-    List items are entries, and headings are sections, underlined ones too. The only first-level heading of a text that
-    has deeper ones is its title; entries right below it, or below no heading, are in the section `general`.
+    List items are entries, and headings are sections, also underlined headings. If the text has exactly one first-level
+    heading, and deeper ones, it is the title; entries directly below it, or above all headings, are in the section
+    `general`.
 
-    To an item belong the indented lines after it, with the blank lines among them, and lines that follow it directly. A
-    code block at the margin belongs to the item before it or, right below a heading, is an entry.
+    An item includes the indented lines after it, with the blank lines between them, and lines that directly follow it.
+    A code block at the margin belongs to the item before it or, directly below a heading, is an entry.
     """
     reader = _Reader()
     numbered = list(enumerate(lines(text), 1))
@@ -281,28 +284,28 @@ class _Heading:
 
 @dataclass
 class _Reader:
-    """Reads markdown line by line."""
+    """Line-by-line reader of markdown."""
 
     headings: list[_Heading] = field(default_factory=list)
-    found: list[tuple[int, _Heading | None, list[str]]] = field(default_factory=list)
-    """The line, the heading above, and the lines of each item."""
+    entries: list[tuple[int, _Heading | None, list[str]]] = field(default_factory=list)
+    """Line number, heading above, and lines of each item."""
     prose: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Lines in no item, each with the reason."""
+    """Lines outside of items by number, each with the reason."""
     paragraph: list[int] = field(default_factory=list)
-    """The lines of prose that an underline would make a heading."""
+    """Numbers of the lines of prose that an underline would turn into a heading."""
     item: list[str] = field(default_factory=list)
-    """The lines of the open item; empty if none is open."""
+    """Lines of the open item; empty if no item is open."""
     follows: bool = False
     """Whether the next line at the margin belongs to the open item."""
     indent: int = 0
-    """Columns before the mark of the open item."""
+    """Columns before the list marker of the open item."""
     width: int = 0
-    """Columns before its text."""
+    """Columns before the text of the open item."""
     fence: str = ""
-    """What closes the open code block at the margin; empty if none is open."""
+    """Text that closes the open code block at the margin; empty if no block is open."""
 
     def skip_front_matter(self, numbered: Sequence[tuple[int, str]]) -> int:
-        """The number of lines of YAML at the beginning of a file, as editors keep settings there."""
+        """Return the number of lines of YAML front matter at the beginning of the file."""
         if not numbered or numbered[0][1].rstrip() != "---":
             return 0
         end = next((n for n, line in numbered[1:] if line.rstrip() in ("---", "...")), 0)
@@ -319,9 +322,9 @@ class _Reader:
             self._open_section(_Heading(number, len(heading[1]), heading[2].strip()))
         elif _BREAK.fullmatch(line):
             self._close()
-        elif (begun := _ITEM.match(line)) and (not self.item or _indent(line) <= self.indent):
-            self._open_item(number, begun[2])
-            self.follows, self.indent, self.width = True, _indent(line), len(begun[1])
+        elif (new_item := _ITEM.match(line)) and (not self.item or _indent(line) <= self.indent):
+            self._open_item(number, new_item[2])
+            self.follows, self.indent, self.width = True, _indent(line), len(new_item[1])
         elif self.item and line and (line[0].isspace() or (self.follows and not re.match(r"#+(?!\d)", line))):
             self.item.append(line.removeprefix("\t")[min(_indent(line), self.width) :])
         elif line:
@@ -333,7 +336,7 @@ class _Reader:
             self.paragraph = []
 
     def _is_inside(self, line: str) -> bool:
-        """Whether a line is indented as far as the text of the open item."""
+        """Whether a line is indented at least as far as the text of the open item."""
         return bool(self.item) and _indent(line) >= self.width
 
     def _code(self, number: int, line: str) -> None:
@@ -352,7 +355,7 @@ class _Reader:
     def _open_item(self, number: int, *text: str) -> None:
         self._close()
         self.item = [*text]
-        self.found.append((number, self.headings[-1] if self.headings else None, self.item))
+        self.entries.append((number, self.headings[-1] if self.headings else None, self.item))
 
     def _close(self) -> None:
         self.item, self.follows, self.paragraph = [], False, []
@@ -362,52 +365,52 @@ class _Reader:
         if line == _ADVICE:
             return
         spaceless = re.match(r"#{1,6}[^#\s]", line)
-        self.prose[number] = (line, "a heading needs a space behind #" if spaceless else "not a list item")
+        self.prose[number] = (line, "a heading needs a space after #" if spaceless else "not a list item")
         if not line[0].isspace() and line[0] != ">":
             self.paragraph.append(number)
         else:
             self.paragraph = []
 
     def _title(self) -> _Heading | None:
-        """The heading that names the file rather than a section."""
+        """Return the heading that is the title of the file and not a section, or None."""
         first = [h for h in self.headings if h.level == 1]
-        return first[0] if len(first) == 1 and (len(self.headings) > 1 or not self.found) else None
+        return first[0] if len(first) == 1 and (len(self.headings) > 1 or not self.entries) else None
 
     def items(self) -> list[MarkdownEntry]:
         title = self._title()
         return [
             _item_of(line, "general" if heading in (None, title) else heading.name, text)
-            for line, heading, text in self.found
+            for line, heading, text in self.entries
         ]
 
     def left_out(self) -> list[LeftOut]:
-        title, used = self._title(), {heading for _, heading, _ in self.found}
+        title, used = self._title(), {heading for _, heading, _ in self.entries}
         parts = dict(self.prose)
         for heading in self.headings:
             if heading == title and heading in used:
-                parts[heading.line] = (heading.name, "a title: entries right below it are in 'general'")
+                parts[heading.line] = (heading.name, "a title: entries directly below it are in 'general'")
             elif heading != title and heading not in used:
                 parts[heading.line] = (heading.name, "a section without entries")
         return [LeftOut(f"line {number}", text.strip(), reason) for number, (text, reason) in sorted(parts.items())]
 
 
 def _indent(line: str) -> int:
-    """The spaces at the beginning of a line."""
+    """Return the number of spaces at the beginning of a line."""
     return len(line) - len(line.lstrip(" "))
 
 
 def _item_of(line: int, section: str, item: list[str]) -> MarkdownEntry:
-    """A list item with its id and counts, which stand around a single line and above several."""
+    """Parse a list item. Its id and counts are around a text of one line, and above a text of several lines."""
     text = clean("\n".join(item))
     first, _, rest = text.partition("\n")
-    found = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
-    if not found:
-        # What has no id was not written by `export`, and keeps its words.
+    match = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
+    if not match:
+        # Without an id, `export` did not write the item, so its text is kept unchanged.
         return MarkdownEntry(line, section, None, text)
-    if found.re is _ABOVE:
-        text, counts = clean(rest), found.groups("0")[1:]
+    if match.re is _ABOVE:
+        text, counts = clean(rest), match.groups("0")[1:]
     else:
-        text = text[found.end() :]
-        behind = _COUNTS.search(text)
-        text, counts = (text[: behind.start()], behind.groups()) if behind else (text, ("0", "0"))
-    return MarkdownEntry(line, section, found[1], text, *map(int, counts))
+        text = text[match.end() :]
+        end_counts = _COUNTS.search(text)
+        text, counts = (text[: end_counts.start()], end_counts.groups()) if end_counts else (text, ("0", "0"))
+    return MarkdownEntry(line, section, match[1], text, *map(int, counts))

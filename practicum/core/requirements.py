@@ -1,5 +1,5 @@
-"""What practicum requires, as its installed metadata says, so that every hint to install something works, whether
-practicum itself is on a package index or not."""
+"""Requirements of practicum from its installed metadata. So install commands in messages also work if practicum is not
+on a package index."""
 
 from __future__ import annotations
 
@@ -15,46 +15,52 @@ if TYPE_CHECKING:
 
 
 def pip_install(extra: str) -> str:
-    """The command that installs what an extra of practicum requires."""
+    """Return the command that installs the requirements of an extra."""
     needed = [str(r).partition(";")[0].strip() for r in _requirements("practicum", extra) if r.marker is not None]
     return shlex.join(["pip", "install", *(needed or [f"practicum[{extra}]"])])
 
 
-def require(package: str, what: str) -> None:
-    """Raise UsageError, which says that `what` cannot be used, if a package is missing or of another version than
-    practicum needs: what is called of it would fail with an error that does not say so."""
+def require(package: str, feature: str) -> None:
+    """Raise UsageError that `feature` cannot be used, if a package is missing or of an unsuitable version. Calling an
+    unsuitable version would fail with an unclear error."""
     if unmet := unmet_requirements(package):
-        raise UsageError("package.unsuitable", f"{what} cannot be used: {unmet[0]}{_held_back(package)}")
+        raise UsageError("package.unsuitable", f"{feature} cannot be used: {unmet[0]}{_held_back(package)}")
 
 
 def _held_back(package: str) -> str:
-    """The installed packages that want an older version of one than practicum needs; empty if none does."""
+    """Return the installed packages that need an older version of `package` than practicum, as the end of a message.
+    Empty without such packages."""
     from packaging.requirements import Requirement
 
-    bounds = (bound for own in _requirements("practicum") if own.name == package for bound in own.specifier)
+    bounds = (bound for part in _requirements("practicum") if part.name == package for bound in part.specifier)
     least = next((bound.version for bound in bounds if bound.operator == ">="), "0")
-    texts = ((of.name, text) for of in distributions() for text in of.requires or () if text.startswith(package))
-    wanted = [(of, Requirement(text)) for of, text in texts if ";" not in text]
-    others = [f"{of} wants {r}" for of, r in wanted if r.name == package and least not in r.specifier]
-    return f"; {', '.join(others)}: keep the two in separate environments" if others else ""
+    texts = ((other.name, text) for other in distributions() for text in other.requires or ())
+    requirements = [(name, Requirement(text)) for name, text in texts if text.startswith(package) and ";" not in text]
+    others = [f"{name} needs {r}" for name, r in requirements if r.name == package and least not in r.specifier]
+    return f"; {', '.join(others)}: install the two in separate environments" if others else ""
 
 
 def unmet_requirements(package: str | None = None) -> list[str]:
-    """Packages that practicum needs and that are missing or of another version, each with the command that helps.
+    """Return the packages that practicum needs and that are missing or of an unsuitable version, each with the command
+    that solves it.
 
-    If the name of a `package` is given, it alone is looked at, with what its extras bring: that is fast, and what it
-    needs in any case came with it.
+    `package` limits the check to one package and the packages of its extras, which is fast: its other requirements were
+    installed with it.
     """
-    direct = [own for own in _requirements("practicum", of=package or "") if package in (None, own.name)]
+    direct = [
+        requirement
+        for requirement in _requirements("practicum", prefix=package or "")
+        if package in (None, requirement.name)
+    ]
     nested = [
-        (part, own)
-        for own in direct
-        for extra in own.extras
-        for part in _requirements(own.name, extra)
+        (part, requirement)
+        for requirement in direct
+        for extra in requirement.extras
+        for part in _requirements(requirement.name, extra)
         if package is None or part.marker is not None
     ]
-    found: dict[str, str] = {}
-    for part, own in [*((own, own) for own in direct), *nested]:
+    problems: dict[str, str] = {}
+    for part, requirement in [*((requirement, requirement) for requirement in direct), *nested]:
         try:
             installed = version(part.name)
         except PackageNotFoundError:
@@ -63,19 +69,19 @@ def unmet_requirements(package: str | None = None) -> list[str]:
             if part.specifier.contains(installed, prereleases=True):
                 continue
             problem = f"{part.name} {installed} is installed, practicum needs {part.specifier}"
-        found.setdefault(part.name, f"{problem}: {shlex.join(['pip', 'install', '-U', str(own)])}")
-    return list(found.values())
+        problems.setdefault(part.name, f"{problem}: {shlex.join(['pip', 'install', '-U', str(requirement)])}")
+    return list(problems.values())
 
 
-def _requirements(package: str, extra: str = "", of: str = "") -> Iterator[Requirement]:
-    """What an installed package requires, with this extra; nothing of a package that is not installed. `of` begins the
-    names of what is asked for."""
+def _requirements(package: str, extra: str = "", prefix: str = "") -> Iterator[Requirement]:
+    """Return the requirements of an installed package with this extra, whose names begin with `prefix`; none if the
+    package is not installed."""
     from packaging.requirements import Requirement
 
     try:
         texts = requires(package) or []
     except PackageNotFoundError:
         return
-    for requirement in map(Requirement, (text for text in texts if text.startswith(of))):
+    for requirement in map(Requirement, (text for text in texts if text.startswith(prefix))):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement

@@ -1,9 +1,9 @@
-"""The filter at the door: what in a text that is about to become an entry a person should look at.
+"""Filter for texts that are about to become entries: flags the parts that a person should check.
 
-It flags and never changes a text. Instruction-shaped phrases are those that speak to the model about its instructions,
-its role or its user, carry tokens of a chat template, or send data out. A rule that says how to do a task ("Never call
-delete before list") has none of them. Phrases are found in every spelling of `core.spelling`. A filter of phrases is
-the last line of defence: an author who knows it can write around it.
+The filter never changes a text. Instruction-shaped phrases address the model's instructions, role or user, contain
+tokens of a chat template, or send data out. A rule for a task ("Never call delete before list") does none of this.
+Phrases are matched in every spelling of `core.spelling`. A filter of phrases is only the last line of defence: an
+author who knows it can avoid it.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from practicum.core.words import one_line
 Kind = Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"]
 
 MAX_LENGTH = 8000
-"""Characters of an entry above which it is flagged: four times the longest that practicum's own prompts ask for."""
+"""Maximum characters of an entry without a flag: four times the longest text that practicum's prompts ask for."""
 
 SCREENED = 200_000
-"""Characters of a text that are read; what is longer is flagged as unread."""
+"""Characters of a text that are scanned; a longer text is flagged as unread."""
 
 NAMED = 3
-"""How many findings of one kind are named at most."""
+"""Maximum number of flags of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Something in a text that a person should look at. `what` says on one line what it is, without quoting a secret or
-    personal data; `start` is its index in the text."""
+    """Part of a text that a person should check. `what` describes it on one line, without quoting a secret or personal
+    data; `start` is its index in the text."""
 
     kind: Kind
     what: str
@@ -57,7 +57,7 @@ class Flag:
 
 
 def flags(text: str) -> tuple[Flag, ...]:
-    """What in a text a person should look at, by kind and place; empty if nothing is found."""
+    """Return the flags of a text by kind and position; empty if there is nothing to check."""
     return _flags(text) if len(text) > MAX_LENGTH else _flags_of_short(text)
 
 
@@ -71,12 +71,12 @@ def _flags(text: str) -> tuple[Flag, ...]:
 
 
 def steers(text: str) -> bool:
-    """Whether a text speaks to the model about its instructions, or hides characters."""
+    """Whether a text addresses the model's instructions or contains hidden characters."""
     return any(flag.kind in ("instruction", "characters") for flag in flags(text))
 
 
 _flags_of_short = lru_cache(maxsize=4096)(_flags)
-"""An edit's texts are looked at several times. Long ones are not kept in memory for that."""
+"""Cached, because the texts of an edit are checked several times. Long texts are not cached, to save memory."""
 
 
 def _findings(text: str) -> Iterator[Flag]:
@@ -88,28 +88,28 @@ def _findings(text: str) -> Iterator[Flag]:
     yield from _characters(text)
     values = sensitive.find(text)
 
-    def found(kind: Kind, what: str, start: int, end: int) -> Flag:
+    def flag(kind: Kind, label: str, start: int, end: int) -> Flag:
         private = any(value.start < end and start < value.end for value in values)
         quoted = visible_line(one_line(text[start:end]))
-        return Flag(kind, what if private else f"{what}: {quoted!r}", start)
+        return Flag(kind, label if private else f"{label}: {quoted!r}", start)
 
     undisguised = shown(text)
-    for what, match, spelling in _phrases_in(undisguised):
-        yield found("instruction", what, *spelling.span(*match.span()))
+    for label, match, spelling in _phrases_in(undisguised):
+        yield flag("instruction", label, *spelling.span(*match.span()))
     if token := TEMPLATE.search(undisguised.text):
         yield Flag("instruction", "a token of a chat template", undisguised.span(*token.span())[0])
     for match in _LINK.finditer(undisguised.text):
-        yield found("link", "a link", *undisguised.span(*match.span()))
+        yield flag("link", "a link", *undisguised.span(*match.span()))
     for value in values:
-        yield Flag("secret" if value.kind == "secrets" else "personal", value.what, value.start)
+        yield Flag("secret" if value.kind == "secrets" else "personal", value.label, value.start)
 
 
 def _phrases_in(undisguised: Spelling) -> Iterator[tuple[str, re.Match[str], Spelling]]:
-    """The instruction-shaped phrases of a text, each at its first place in one spelling of the text."""
+    """Yield the instruction-shaped phrases of a text, each at its first position in one spelling of the text."""
     as_plain, as_latin = plain(undisguised), latin(undisguised)
     as_words, other = words(as_latin), None if as_plain.text.isascii() else collapsed(as_plain)
     as_joined, spelled_out = joined(as_words), PHRASE_SPELLED.search(as_latin.text)
-    for what, phrases in _instructions().items():
+    for label, phrases in _instructions().items():
         for pattern, spelling in (
             (phrases.plain, as_plain),
             (phrases.words, as_words),
@@ -117,26 +117,26 @@ def _phrases_in(undisguised: Spelling) -> Iterator[tuple[str, re.Match[str], Spe
             (phrases.other, other),
         ):
             if pattern is not None and spelling is not None and (match := pattern.search(spelling.text)):
-                yield what, match, spelling
+                yield label, match, spelling
                 break
 
 
 def _characters(text: str) -> Iterator[Flag]:
     if text.isascii() and text.isprintable():
         return
-    # A line break of Windows hides nothing.
+    # A Windows line break is not a hidden character.
     lines = text.replace("\r\n", " \n")
     if (shown := visible(lines)) != lines:
         place = next(place for place, (a, b) in enumerate(zip(shown, lines, strict=False)) if a != b)
         name = unicodedata.name(text[place], "")
-        yield Flag("characters", f"a character that does not show: U+{ord(text[place]):04X} {name}".rstrip(), place)
+        yield Flag("characters", f"an invisible character: U+{ord(text[place]):04X} {name}".rstrip(), place)
     if match := next((word for word in WORD.finditer(text) if mixes_scripts(word[0])), None):
-        yield Flag("characters", "a word with letters of another script that look like its own", match.start())
+        yield Flag("characters", "a word that mixes in lookalike letters of another script", match.start())
 
 
 @dataclass(frozen=True, slots=True)
 class _Phrases:
-    """The patterns of one heading of `instructions.txt`, for each spelling of a text that they are searched in."""
+    """Patterns under one heading of `instructions.txt`, for each spelling of a text that is searched."""
 
     plain: re.Pattern[str]
     words: re.Pattern[str]
@@ -147,17 +147,17 @@ class _Phrases:
 
 @cache
 def _instructions() -> dict[str, _Phrases]:
-    """What is found, each with its patterns."""
+    """Return the patterns by heading."""
     parts: dict[str, str] = {}
-    headed: dict[str, list[str]] = {}
+    by_heading: dict[str, list[str]] = {}
     for line in (files("practicum.core") / "instructions.txt").read_text("utf-8").splitlines():
         if definition := re.fullmatch("([A-Z]+) = (.*)", line):
             parts[f"<{definition[1]}>"] = definition[2]
         elif heading := re.fullmatch(r"\[([a-z, ]+)\]", line):
-            patterns = headed[heading[1]] = []
+            patterns = by_heading[heading[1]] = []
         elif line and not line.startswith("#"):
             patterns.append(re.sub("<[A-Z]+>", lambda name: parts[name.group()], line))
-    return {what: _phrases(patterns) for what, patterns in headed.items()}
+    return {label: _phrases(patterns) for label, patterns in by_heading.items()}
 
 
 def _phrases(lines: Sequence[str]) -> _Phrases:
@@ -178,8 +178,8 @@ def _unbroken(pattern: str) -> str:
 
 
 def _any(patterns: Iterable[str], word: str, gap: str) -> re.Pattern[str]:
-    """One pattern for all, with these for any word and for a gap. Every repetition has a bound, so that the time of a
-    search grows with the length of a text alone."""
+    """Join patterns into one, with these expressions for any word and for a gap. Every repetition has a bound, so that
+    the search time depends only on the length of a text."""
     return re.compile("|".join(line.replace(r"\w+ ", word).replace(" ", gap) for line in patterns))
 
 

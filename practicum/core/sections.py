@@ -1,4 +1,4 @@
-"""The sections of a playbook as a user writes them."""
+"""Sections of a playbook, as a user writes them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 
 def parse_sections(lines: Iterable[str]) -> dict[str, str]:
-    """Sections from lines of the form "name" or "name: description"; blank lines are left out.
+    """Parse sections from lines of the form "name" or "name: description"; blank lines are ignored.
 
-    Raises ValueError if a name is empty, has no letter or digit, begins with a dot, or is there twice.
+    Raises ValueError if a name is empty, has no letter or digit, begins with a dot, or occurs twice.
     """
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     for line in filter(str.strip, lines):
         name, _, description = (part.strip() for part in line.partition(":"))
         if not plain_name(name) or name.startswith("."):
-            raise ValueError(f"{line.strip()!r} names no section: write NAME or NAME: DESCRIPTION")
-        if plain_name(name) in map(plain_name, found):
-            raise ValueError(f"the section {name!r} is there twice")
-        found[name] = " ".join(description.split())
-    return found
+            raise ValueError(f"{line.strip()!r} is not a section: write NAME or NAME: DESCRIPTION")
+        if plain_name(name) in map(plain_name, sections):
+            raise ValueError(f"the section {name!r} occurs twice: remove one of them")
+        sections[name] = " ".join(description.split())
+    return sections
 
 
 def plain_name(name: str) -> str:
-    """The letters and digits of a name, in lower case, as words. A number at its beginning counts where it is all."""
+    """Return the letters and digits of a name in lower case, as words. A leading number is dropped if words follow."""
     words = re.findall(r"[^\W_]+", name.casefold().replace("&", " and "))
     return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)

@@ -1,9 +1,9 @@
-"""Credentials and personal data in a text, for the filter of what is learned and for redaction.
+"""Credentials and personal data in a text, for the filter of learned texts and for redaction.
 
-Credentials are found by detect-secrets' patterns for keys of known form, without its entropy detectors, which take ids
-and numbers for keys, and without its check over the network. What has a checksum (cards, IBANs, numbers of persons) is
-checked by python-stdnum, so that a number in a task is rarely taken for one. Names and addresses of people have no form
-and are not found.
+Credentials are matched by detect-secrets' patterns for keys of known form. Its entropy detectors, which flag ids and
+numbers as keys, and its network check are not used. Numbers with a checksum (cards, IBANs, personal id numbers) are
+validated by python-stdnum, so that a number in a task rarely matches. Names and postal addresses have no fixed form and
+are not detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 Kind = Literal["secrets", "emails", "cards", "ibans", "ids", "phones", "ips"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The kinds of sensitive values, the most serious first: it names a place where two overlap."""
+"""Kinds of sensitive values, most serious first: where two values overlap, the more serious kind counts."""
 
 NOUNS: dict[Kind, str] = {
     "secrets": "secret",
@@ -29,65 +29,65 @@ NOUNS: dict[Kind, str] = {
     "phones": "phone",
     "ips": "ip",
 }
-"""The noun of one value of each kind, as in its placeholder `<email-3f2a9c01d4b7>`."""
+"""Noun for a value of each kind, as in its placeholder `<email-3f2a9c01d4b7>`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A sensitive value at `text[start:end]`. `what` names it without quoting it."""
+class SensitiveValue:
+    """A sensitive value at `text[start:end]`. `label` describes it without quoting it."""
 
     kind: Kind
-    what: str
+    label: str
     start: int
     end: int
 
 
 PLACEHOLDER = re.compile(f"<(?:{'|'.join(NOUNS.values())})-[0-9a-f]{{12}}>")
-"""What stands for a value that was redacted (see `core.redact`)."""
+"""Placeholder of a redacted value (see `core.redact`)."""
 
 
-def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[Found]:
-    """The sensitive values of these kinds in a text, in order. Where values overlap, they are one, of the most serious
-    kind. No value reaches into a placeholder."""
-    joined: list[Found] = []
-    for found in sorted(_found(text, tuple(kinds)), key=lambda found: found.start):
-        if not joined or found.start >= joined[-1].end:
-            joined.append(found)
+def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[SensitiveValue]:
+    """Return the sensitive values of these kinds in a text, in order. Overlapping values are joined into one, of the
+    most serious kind. No value overlaps a placeholder."""
+    joined: list[SensitiveValue] = []
+    for value in sorted(_detect(text, tuple(kinds)), key=lambda value: value.start):
+        if not joined or value.start >= joined[-1].end:
+            joined.append(value)
             continue
         last = joined[-1]
-        worst = min(last, found, key=lambda found: KINDS.index(found.kind))
-        joined[-1] = Found(worst.kind, worst.what, last.start, max(last.end, found.end))
+        serious = min(last, value, key=lambda value: KINDS.index(value.kind))
+        joined[-1] = SensitiveValue(serious.kind, serious.label, last.start, max(last.end, value.end))
     return joined
 
 
-def _found(text: str, kinds: tuple[Kind, ...]) -> Iterator[Found]:
+def _detect(text: str, kinds: tuple[Kind, ...]) -> Iterator[SensitiveValue]:
     start = 0
     for end, after in [*(match.span() for match in PLACEHOLDER.finditer(text)), (len(text), 0)]:
         part = text[start:end]
         for kind in kinds:
-            for found in _FINDERS[kind](part):
-                yield replace(found, start=start + found.start, end=start + found.end)
+            for value in _FINDERS[kind](part):
+                yield replace(value, start=start + value.start, end=start + value.end)
         start = after
 
 
-def _secrets(text: str) -> Iterator[Found]:
+def _secrets(text: str) -> Iterator[SensitiveValue]:
     if "-----BEGIN" in text:
         yield from _spans("secrets", "a private key", _PEM, text)
     for start, line in _lines(text):
         # A key has digits; a password in an address may have none.
-        for what, pattern in _key_patterns() if _DIGIT.search(line) else ():
+        for label, pattern in _key_patterns() if _DIGIT.search(line) else ():
             for match in pattern.finditer(line):
-                # A pattern with groups knows the key among its words.
+                # If a pattern has groups, the key is in a group.
                 inner = next((n for n, part in enumerate(match.groups(), 1) if part), 0)
                 if match.group(inner):
-                    yield Found("secrets", what, start + match.start(inner), start + match.end(inner))
+                    yield SensitiveValue("secrets", label, start + match.start(inner), start + match.end(inner))
     if "://" in text:
         for match in _URL_PASSWORD.finditer(text):
-            yield Found("secrets", "a password in an address", match.start(1), match.end(1))
+            yield SensitiveValue("secrets", "a password in an address", match.start(1), match.end(1))
     for match in _ASSIGNED.finditer(text):
         group = "quoted" if match["quoted"] else "bare"
         if group == "quoted" or _looks_random(match[group]):
-            yield Found("secrets", "a password or key", match.start(group), match.end(group))
+            yield SensitiveValue("secrets", "a password or key", match.start(group), match.end(group))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -99,7 +99,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 @cache
 def _key_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """The patterns of keys, each with its name. Loading detect-secrets takes 0.2 s, so it waits until it is needed."""
+    """Return the patterns of keys with their labels. Imported on first use, because loading detect-secrets takes 0.2
+    s."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
@@ -117,7 +118,7 @@ def _key_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 _LEFT_OUT = {"Public IP (ipv4)", "Private Key", "Basic Auth Credentials"}
-"""Detectors of detect-secrets in whose place this module finds the whole of a key, all addresses and all passwords."""
+"""Detectors of detect-secrets that this module replaces: it matches whole keys, all addresses and all passwords."""
 
 _DIGIT = re.compile(r"\d")
 
@@ -135,7 +136,7 @@ _LATER_KEYS = re.compile(
     r"|AGE-SECRET-KEY-1[A-Z0-9]{58}"
     r")(?![\w-])"
 )
-"""Keys whose form is younger than detect-secrets 1.5 (2024)."""
+"""Keys whose form is newer than detect-secrets 1.5 (2024)."""
 
 _PEM = re.compile(
     r"-----BEGIN (?P<of>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.{0,8000}?(?:-----END (?P=of)-----|\Z)", re.DOTALL
@@ -151,17 +152,17 @@ _ASSIGNED = re.compile(
 
 
 def _looks_random(word: str) -> bool:
-    """Whether what stands without quotes is rather a password than a word: it has letters and digits."""
+    """Whether an unquoted word looks like a password: it has letters and digits."""
     word = word.rstrip(".!?:")
     return len(word) >= 8 and any(c.isdigit() for c in word) and any(c.isalpha() for c in word)
 
 
 def _spans(
-    kind: Kind, what: str, pattern: re.Pattern[str], text: str, valid: Callable[[str], bool] | None = None
-) -> Iterator[Found]:
+    kind: Kind, label: str, pattern: re.Pattern[str], text: str, valid: Callable[[str], bool] | None = None
+) -> Iterator[SensitiveValue]:
     for match in pattern.finditer(text):
         if valid is None or valid(match.group()):
-            yield Found(kind, what, match.start(), match.end())
+            yield SensitiveValue(kind, label, match.start(), match.end())
 
 
 _EMAIL = re.compile(
@@ -169,7 +170,7 @@ _EMAIL = re.compile(
 )
 
 
-def _emails(text: str) -> Iterator[Found]:
+def _emails(text: str) -> Iterator[SensitiveValue]:
     if "@" in text:
         yield from _spans("emails", "an email address", _EMAIL, text)
 
@@ -201,20 +202,20 @@ def _is_card(text: str) -> bool:
 _IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \n-]?[A-Za-z0-9]){11,30}(?!\w)")
 
 
-def _ibans(text: str) -> Iterator[Found]:
+def _ibans(text: str) -> Iterator[SensitiveValue]:
     from stdnum import iban
 
     for match in _IBAN.finditer(text):
-        # The words after an IBAN may look like more of its groups.
+        # Words after an IBAN may look like further groups of it.
         value = match.group()
         while value and not iban.is_valid(value.replace("\n", " ")):
             value = value[: max(map(value.rfind, " -\n"))] if re.search("[ \n-]", value) else ""
         if value:
-            yield Found("ibans", "an IBAN", match.start(), match.start() + len(value))
+            yield SensitiveValue("ibans", "an IBAN", match.start(), match.start() + len(value))
 
 
 _NUMBER = re.compile(r"\d{3}[ .-]?\d\d|\d\d[A-Z]\d\d|\d\d[ .]\d\d[ .]\d\d", re.IGNORECASE)
-"""What every number of a person has, to pass over the other texts soon."""
+"""Part of every personal id number, to skip other texts quickly."""
 
 _PERSONS: dict[str, re.Pattern[str]] = {
     "us.ssn": re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),
@@ -233,17 +234,18 @@ _PERSONS: dict[str, re.Pattern[str]] = {
     "in_.aadhaar": re.compile(r"(?<!\w)[2-9]\d{3} \d{4} \d{4}(?![\w-])"),
     "be.nn": re.compile(r"(?<!\w)\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}(?!\w)"),
 }
-"""Numbers of persons whose form and checksum together are rare by chance, by their module in python-stdnum. Those that
-are bare digits with one check digit (of Germany, Poland, the Netherlands, ...) would take every tenth number."""
+"""Patterns of personal id numbers by their module in python-stdnum, if form and checksum together rarely match by
+chance. Numbers of bare digits with one check digit (Germany, Poland, the Netherlands, ...) are not included: they would
+match every tenth number."""
 
 
-def _ids(text: str) -> Iterator[Found]:
+def _ids(text: str) -> Iterator[SensitiveValue]:
     if not _NUMBER.search(text):
         return
     for name, pattern in _PERSONS.items():
         for match in pattern.finditer(text):
             if import_module(f"stdnum.{name}").is_valid(match.group()):
-                yield Found("ids", f"a person's number ({name})", match.start(), match.end())
+                yield SensitiveValue("ids", f"a personal id number ({name})", match.start(), match.end())
 
 
 _IP4 = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d|-\d)")
@@ -255,16 +257,16 @@ def _is_address(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    # Addresses of this machine itself, and masks, name nobody.
+    # Loopback addresses and masks do not identify a person.
     return not (address.is_loopback or address.is_unspecified or address.is_multicast or text.startswith("255."))
 
 
-def _ips(text: str) -> Iterator[Found]:
+def _ips(text: str) -> Iterator[SensitiveValue]:
     for pattern in (_IP4, _IP6):
         yield from _spans("ips", "an IP address", pattern, text, _is_address)
 
 
-_FINDERS: dict[Kind, Callable[[str], Iterator[Found]]] = {
+_FINDERS: dict[Kind, Callable[[str], Iterator[SensitiveValue]]] = {
     "secrets": _secrets,
     "emails": _emails,
     "cards": partial(_spans, "cards", "a payment card", _CARD, valid=_is_card),

@@ -1,7 +1,7 @@
-"""Settings, each declared once: a field of a model, `name: Annotated[type, Setting(...)] = default`.
+"""Settings, each declared once as a field of a model: `name: Annotated[type, Setting(...)] = default`.
 
-The options of the command line, the keywords of Python functions, what a resume may change, what a run that was made
-elsewhere may say, and docs/settings.md are derived from the fields.
+The command-line options, the keyword arguments of Python functions, the settings that may change on resume or come from
+a run on another machine, and docs/settings.md are derived from the fields.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 
 
 HELPS: Mapping[str, str] = {
-    "--a-minute": "Requests that a key may send a minute.",
+    "--a-minute": "Requests per minute that a key may send.",
     "--context": "The context: a run, RUN@NAME, or a playbook file.",
-    "--entry": "An entry, by its id.",
-    "--fields": "Names of fields in task files, as input=question,target=answer.",
+    "--entry": "Id of an entry.",
+    "--fields": "Field names in task files, such as input=question,target=answer.",
     "--format": "The format of the file.",
-    "--grant": "A role: ask, report or review; of a key also admin (everything). Repeatable.",
+    "--grant": "A role: ask, report or review; for a key also admin (everything). Repeatable.",
     "--json": "Print one JSON object on standard output.",
-    "--key": "The key of the service; serve takes several, each for all spaces (KEY) or for one (SPACE=KEY).",
+    "--key": "Key of the service. serve takes several, each for all spaces (KEY) or for one (SPACE=KEY).",
     "--learner": "The model that learns from outcomes.",
-    "--log": "Where it is also reported: wandb, mlflow or otel; by serve: json or otel. Repeatable.",
-    "--methods": "Methods, as a,b,c.",
-    "--out": "The folder of the results (default: a new one).",
+    "--log": "Tracker or log to report to: wandb, mlflow or otel; for serve: json or otel. Repeatable.",
+    "--methods": "Methods, such as a,b,c.",
+    "--out": "Folder of the results (default: a new folder).",
     "--output": "The file or folder to write.",
-    "--plot": "Draw pictures (PNG): the file, or the folder of several.",
-    "--port": "The port to listen on; 0: a free one.",
-    "--runs-at-once": "Runs that are open at a time.",
+    "--plot": "Draw plots (PNG): the file, or the folder for several plots.",
+    "--port": "The port to listen on; 0: any free port.",
+    "--runs-at-once": "Runs that are executed concurrently.",
     "--section": "The section of the entries.",
     "--seed-playbook": "Start from a playbook file or from another run.",
-    "--seeds": "Runs of each kind, each with another seed; a claim needs three.",
-    "--space": "The space, by its name.",
+    "--seeds": "Runs of each variant, with different seeds; a claim needs three.",
+    "--space": "Name of the space.",
     "--store": "The store: a folder, or postgresql://USER@HOST/DATABASE.",
     "--tag": "A tag of tasks (meta.tags).",
     "--target": "The right answer.",
-    "--task": "A task, by its id.",
-    "--tasks": "The file of tasks.",
-    "--test": "Held-out tasks, which give the score; of a space: those it holds out.",
-    "--trust": "The trust level of what is read, such as own or foreign.",
+    "--task": "Id of a task.",
+    "--tasks": "The task file.",
+    "--test": "Held-out tasks for the score; in a space: its held-out tasks.",
+    "--trust": "Trust level of the tasks or traces, such as own or foreign.",
     "--trust-run": "Trust the agent, scorer and models that a run from another machine names.",
-    "--user": "The end user, by the id that requests have.",
-    "--val": "Validation tasks, which choose the best context or try edits.",
-    "--version": "The version, or its name (default: the last).",
-    "--yes": "Do not ask whether to go on.",
+    "--user": "Id of the end user, as in requests.",
+    "--val": "Validation tasks, to choose the best context or to test edits.",
+    "--version": "Number or name of the version (default: the last).",
+    "--yes": "Continue without asking for confirmation.",
 }
-"""The helps of options that several commands have, by name. An option means the same on each."""
+"""Help texts of options that several commands have, by name. An option has the same meaning in each command."""
 
 
 class Panel(StrEnum):
-    """Groups of options in helps and of settings on the page, in their order."""
+    """Groups of options in help texts and of settings on the page, in this order."""
 
     TASKS = "Tasks and scores"
     METHOD = "Method"
@@ -68,34 +68,34 @@ class Panel(StrEnum):
 
 
 class Resume(StrEnum):
-    """When a resume may change a setting."""
+    """Conditions under which a resume may change a setting."""
 
     FREE = "yes"
     """At any time; no result depends on it."""
 
     LATER = "yes, for later calls"
-    """At any time; kept results stay as they are."""
+    """At any time; stored results are unchanged."""
 
-    NO_ANSWER = "while no answer of the role is kept"
-    NO_ATTEMPT = "while no attempt is kept"
-    NOTHING = "while no result is kept"
+    NO_ANSWER = "until an answer of the role is stored"
+    NO_ATTEMPT = "until an attempt is stored"
+    NOTHING = "until a result is stored"
     NEVER = "no"
 
 
 Use = Literal["attempts", "tools", "learning", "training", "traces", "cluster", "budget"]
-"""What uses a setting: each attempt; attempts of agents with tools alone; learning alone, also from one query; learning
-from a list of tasks alone; learning from traces; a cluster; the budget of a run."""
+"""Part of practicum that uses a setting: each attempt; only attempts of agents with tools; only learning, including
+from one query; only learning from a list of tasks; learning from traces; a cluster; the budget of a run."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is said about a setting.
+    """Description of a setting.
 
-    `help` is one sentence, with the unit. `note` is more, for the page and the docstring. `option` are the names on the
-    command line where they differ from the field's; None: no option. `accepts` is the type that a Python caller may
-    give, and `typed` the type that is typed, where they differ from the field's. `inert`: it runs nothing, calls no
-    server and opens no file, whatever its value is, so a run that was made elsewhere may set it. `first`: short helps
-    show it.
+    `help` is one sentence, with the unit. `note` is additional text, for the page and the docstring. `option` has the
+    names on the command line, if they differ from the field's name; None: no option. `accepts` is the type for Python
+    callers, and `typed` the type on the command line, if they differ from the field's type. `inert`: for any value, the
+    setting runs nothing, calls no server and opens no file, so a run from another machine may set it. `first`: short
+    help texts show the setting.
     """
 
     help: str
@@ -115,7 +115,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingField:
-    """A setting with its name, type, default and bounds. `least` is None where there is none, or where it is open."""
+    """A setting with its name, type, default and bounds. `least` is None without a lower bound, or if it is
+    exclusive."""
 
     name: str
     type: Any
@@ -126,18 +127,19 @@ class SettingField:
 
     @property
     def inner(self) -> Any:
-        """The type without None."""
+        """Type without None."""
         kinds = [kind for kind in get_args(self.type) if kind is not NoneType]
         return kinds[0] if get_origin(self.type) in (Union, UnionType) and len(kinds) == 1 else self.type
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values, if they are few."""
+        """Valid values of a literal type; empty for other types."""
         return get_args(self.inner) if get_origin(self.inner) is Literal else ()
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names on the command line, as typer takes them. A flag that is on by default turns off."""
+        """Names on the command line, as typer expects them. A flag that is on by default has an option to turn it
+        off."""
         setting = self.setting
         if setting.option is None:
             return ()
@@ -146,19 +148,19 @@ class SettingField:
 
     @property
     def option(self) -> str:
-        """The name on the command line, as messages give it."""
+        """Name on the command line, as used in messages."""
         return self.options[0].split("/")[-1 if self.default is True else 0] if self.options else f"`{self.name}`"
 
     @property
     def help(self) -> str:
-        """The help, with the choices that it does not name."""
+        """Help text, followed by the choices that it does not mention."""
         named = all(choice in self.setting.help for choice in self.choices)
         return self.setting.help if named else f"{self.setting.help.rstrip('.')}: {', '.join(self.choices)}."
 
 
 def settings_of(model: type[BaseModel]) -> Mapping[str, SettingField]:
-    """The settings of a model by name, in their order."""
-    found: dict[str, SettingField] = {}
+    """Return the settings of a model by name, in the order of declaration."""
+    settings: dict[str, SettingField] = {}
     for name, field in model.model_fields.items():
         for setting in field.metadata:
             if isinstance(setting, Setting):
@@ -167,5 +169,5 @@ def settings_of(model: type[BaseModel]) -> Mapping[str, SettingField]:
                     for bound in ("ge", "le")
                 )
                 default = None if field.is_required() else field.get_default(call_default_factory=True)
-                found[name] = SettingField(name, field.annotation, default, setting, least, most)
-    return found
+                settings[name] = SettingField(name, field.annotation, default, setting, least, most)
+    return settings

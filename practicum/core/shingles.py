@@ -1,13 +1,13 @@
-"""What a text says in words that hardly any other text has: by that, a text is recognized in another one.
+"""Rare pieces of a text, by which it is recognized inside another text.
 
-`pieces` are what a text is recognized by: three content words in a row, five words in a row, and what stands out by
-itself (a code, a long number, an identifier, a name, a short quotation). `grams` is all in which a piece of another
-text could be found. Both ignore case, spaces, punctuation, invisible characters and the form of Unicode. A piece that
-many texts have says nothing about any of them: `Rarity` counts.
+`pieces` returns the pieces that identify a text: three content words in a row, five words in a row, and distinctive
+words (a code, a long number, an identifier, a name, a short quotation). `grams` returns everything in a text that a
+piece of another text can match. Both ignore case, spaces, punctuation, invisible characters and the Unicode form. A
+piece that many texts have identifies none of them, so `Rarity` counts pieces.
 
-What is not found: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
-capitalized or joined by a hyphen; letters replaced by others that look alike; and five words in a row in a language
-without spaces, where six characters count.
+Not recognized are: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
+capitalized or hyphenated; letters replaced by lookalikes; and, in a language without spaces, five words in a row: six
+characters count there.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from functools import lru_cache
 from itertools import accumulate
 
 WORDS = 5
-"""Words in a row, with at least two content words among them, that are a piece."""
+"""Number of consecutive words that form a piece, with at least two content words among them."""
 
 CONTENT = 3
-"""Content words in a row, whatever stands between them, that are a piece."""
+"""Number of consecutive content words that form a piece, ignoring the words between them."""
 
 CHARACTERS = 6
-"""Characters in a row that are a piece in a script without spaces."""
+"""Number of consecutive characters that form a piece in a script without spaces."""
 
 COMMON = 4
-"""A piece that more texts of a collection have is common there."""
+"""Maximum number of texts of a collection that have a rare piece; in more texts, it is common."""
 
 _FUNCTION = """\
 about above after again against also always another approach avoid because been before being below between both cannot
@@ -39,11 +39,11 @@ neither never next none null only onto other ought ours ourselves over rather sa
 successful such than that their theirs them themselves then there therefore these they third this those though three
 through thus together true under unless until upon very were what whatever when where whether which while whom whose
 will with within without would your yours yourself zero"""
-"""English words of four letters and more that carry no content, or that we write ourselves before what was learned
-("Successful approach: ..."). Shorter words count as such in any language."""
+"""English words of four or more letters without content, or that practicum writes before a lesson ("Successful
+approach: ..."). Shorter words have no content in any language."""
 _FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
-# Characters that show nothing, beside those of the category Cf, and that would cut a word in two.
+# Invisible characters outside the category Cf, which would split a word.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 # Thai and Lao, Burmese, Khmer, Kana, Han.
 _UNSPACED = re.compile(
@@ -58,23 +58,23 @@ _CAPITALS = re.compile(r"[a-z]\w*[A-Z]|[A-Z]{5}")
 
 
 def pieces(text: str) -> frozenset[str]:
-    """What this text is recognized by, normalized."""
+    """Return the pieces that identify a text, normalized."""
     text = _visible(text)
     words = _words(text)
-    return frozenset((*_runs(words), *_standing_out(text, words)))
+    return frozenset((*_runs(words), *_distinctive(text, words)))
 
 
 def grams(text: str) -> frozenset[str]:
-    """All in which a piece can be found: every run of up to five words, and the runs that are pieces themselves."""
-    said = words(text)
-    found = set(_runs(said))
-    for at in range(len(said)):
-        found.update(accumulate(said[at : at + WORDS], "{} {}".format))
-    return frozenset(found)
+    """Return everything that a piece can match: all runs of up to five words, and all runs that are pieces."""
+    sequence = words(text)
+    runs = set(_runs(sequence))
+    for start in range(len(sequence)):
+        runs.update(accumulate(sequence[start : start + WORDS], "{} {}".format))
+    return frozenset(runs)
 
 
 class Rarity:
-    """How many texts of a collection have a piece."""
+    """Number of texts of a collection that have a piece."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.counts: Counter[str] = Counter()
@@ -82,29 +82,29 @@ class Rarity:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Count one more text."""
+        """Count a text."""
         self.counts.update(pieces(text))
 
-    def rare(self, found: Iterable[str]) -> frozenset[str]:
-        """Those of some pieces that are not common in the collection."""
-        return frozenset(piece for piece in found if self.counts[piece] <= COMMON)
+    def rare(self, candidates: Iterable[str]) -> frozenset[str]:
+        """Return the given pieces that are rare in the collection."""
+        return frozenset(piece for piece in candidates if self.counts[piece] <= COMMON)
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, normalized."""
+    """Return the words of a text, normalized."""
     return _words(_visible(text))
 
 
 def _visible(text: str) -> str:
-    """The text in one form of Unicode, without invisible characters."""
+    """Normalize the Unicode form of a text and remove invisible characters."""
     if text.isascii():
         return text
-    kept = "".join(c for c in _INVISIBLE.sub("", text) if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFKC", kept)
+    visible = "".join(c for c in _INVISIBLE.sub("", text) if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFKC", visible)
 
 
 def _words(text: str) -> list[str]:
-    """The words of a visible text in lower case; in scripts without spaces each character is one."""
+    """Return the words of a visible text in lower case. In scripts without spaces, each character is a word."""
     if text.isascii():
         return re.findall("[a-z0-9]+", text.lower())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.casefold()).casefold())
@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spaced(character: str) -> str:
-    """A character as a part of a word, as a word of its own, or as a space between words."""
+    """Return a character as a part of a word, as a separate word, or as a space between words."""
     if unicodedata.category(character)[0] not in "LMN":
         return " "
     return f" {character} " if _UNSPACED.match(character) else character
@@ -121,36 +121,36 @@ def _spaced(character: str) -> str:
 
 @lru_cache(maxsize=65536)
 def has_content(word: str) -> bool:
-    """Whether a word is long enough to say something, and none that any text may have."""
+    """Whether a word is long enough to have content, and not a function word."""
     return len(word) > 3 and word not in _FUNCTION_WORDS
 
 
 def _runs(words: list[str]) -> Iterable[str]:
-    """The runs of words that are pieces."""
+    """Yield the runs of words that are pieces."""
     content = [word for word in words if has_content(word)]
-    for at in range(len(content) - CONTENT + 1):
-        if len({*content[at : at + CONTENT]}) == CONTENT:
-            yield " … ".join(content[at : at + CONTENT])
-    telling = [has_content(word) for word in words]
-    for at in range(len(words) - WORDS + 1):
-        if sum(telling[at : at + WORDS]) > 1:
-            yield " ".join(words[at : at + WORDS])
-    unspaced = [bool(_UNSPACED.match(word)) for word in words]
-    for at in range(len(words) - CHARACTERS + 1 if any(unspaced) else 0):
-        if all(unspaced[at : at + CHARACTERS]):
-            yield "".join(words[at : at + CHARACTERS])
+    for start in range(len(content) - CONTENT + 1):
+        if len({*content[start : start + CONTENT]}) == CONTENT:
+            yield " … ".join(content[start : start + CONTENT])
+    is_content = [has_content(word) for word in words]
+    for start in range(len(words) - WORDS + 1):
+        if sum(is_content[start : start + WORDS]) > 1:
+            yield " ".join(words[start : start + WORDS])
+    is_unspaced = [bool(_UNSPACED.match(word)) for word in words]
+    for start in range(len(words) - CHARACTERS + 1 if any(is_unspaced) else 0):
+        if all(is_unspaced[start : start + CHARACTERS]):
+            yield "".join(words[start : start + CHARACTERS])
 
 
-def _standing_out(text: str, words: list[str]) -> Iterable[str]:
-    """Codes, long numbers, identifiers, names and short quotations."""
-    # A word that the text has in lower case too is no name.
+def _distinctive(text: str, words: list[str]) -> Iterable[str]:
+    """Yield codes, long numbers, identifiers, names and short quotations."""
+    # A word that also occurs in lower case is not a name.
     lower = {*re.findall(r"\b[a-z]\w+", text)}
-    names = [found.group() for found in _NAMES.finditer(text) if found.group().lower() not in lower]
-    # Where many words are capitalized, as in German or in headings, capitals tell nothing.
-    found = names if len(names) <= max(2, len(words) // 8) else []
-    found = [*found, *("".join(quoted) for quoted in _QUOTED.findall(text))]
-    for some in found:
-        parts = _words(some)
+    names = [match.group() for match in _NAMES.finditer(text) if match.group().lower() not in lower]
+    # If many words are capitalized, as in German or in headings, capitals do not identify names.
+    phrases = names if len(names) <= max(2, len(words) // 8) else []
+    phrases = [*phrases, *("".join(quoted) for quoted in _QUOTED.findall(text))]
+    for phrase in phrases:
+        parts = _words(phrase)
         if len(parts) < WORDS and any(map(has_content, parts)):
             yield " ".join(parts)
     for joined in _JOINED.findall(text):
@@ -162,8 +162,8 @@ def _standing_out(text: str, words: list[str]) -> Iterable[str]:
 
 
 def _is_code(joined: str, parts: list[str]) -> bool:
-    """Whether a word, or words that are joined without a space, looks like a code, a long number that is not round, or
-    an identifier."""
+    """Whether a word, or words joined without a space, look like a code, a long number that is not round, or an
+    identifier."""
     numbers = [re.sub(r"\D", "", number) for number in re.findall(r"\d[\d.,]*", joined)]
     if any(len(number) > 3 and len(number.strip("0")) > 2 for number in numbers):
         return True

@@ -1,8 +1,8 @@
-"""One spelling of a text for a search by patterns, so that one pattern finds every spelling of a phrase.
+"""Normalized spellings of a text, so that one pattern matches every spelling of a phrase.
 
-`shown` is a text without its disguise. From it, `plain` keeps scripts, and `latin` has Latin letters; from those,
-`words` has single gaps, and `joined` none. Each keeps the places of the original text. Encodings that a reader has to
-compute (base64, rot13, letters in reverse) are not decoded.
+`shown` removes the disguise of a text. From its result, `plain` keeps scripts, and `latin` maps letters to Latin. From
+these, `words` has single gaps, and `joined` none. Each spelling keeps the positions in the original text. Encodings
+that a reader has to compute (base64, rot13, reversed letters) are not decoded.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Spell = Callable[[re.Match[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A text that was rewritten. `steps` has the pieces that each rewriting replaced: where they begin and end in the
-    new text, and where they began and ended in the old one."""
+    """A rewritten text. `steps` has the pieces that each rewriting replaced: start and end in the new text, then start
+    and end in the old text."""
 
     text: str
     steps: tuple[list[tuple[int, int, int, int]], ...] = field(default=(), repr=False)
 
     def sub(self, pattern: re.Pattern[str], spell: Spell) -> Spelling:
-        """Replace what the pattern matches."""
+        """Replace the matches of a pattern."""
         parts, pieces, end, length = list[str](), list[tuple[int, int, int, int]](), 0, 0
         for match in pattern.finditer(self.text):
             new = spell(match)
@@ -47,7 +47,7 @@ class Spelling:
         return Spelling("".join((*parts, self.text[end:])), (*self.steps, pieces))
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where `text[start:end]` stands in the original text; what was replaced counts as a whole."""
+        """Return the position of `text[start:end]` in the original text. A replaced piece counts as a whole."""
         last = end - 1
         for pieces in reversed(self.steps):
             start, last = _old(pieces, start, first=True), _old(pieces, last, first=False)
@@ -55,7 +55,7 @@ class Spelling:
 
 
 def _old(pieces: list[tuple[int, int, int, int]], place: int, *, first: bool) -> int:
-    """The index before a rewriting of the character at this index after it."""
+    """Map an index after a rewriting to the index of the same character before it."""
     n = bisect_right(pieces, place, key=lambda piece: piece[0]) - 1
     if n < 0:
         return place
@@ -68,10 +68,10 @@ def _old(pieces: list[tuple[int, int, int, int]], place: int, *, first: bool) ->
 
 
 def shown(text: str) -> Spelling:
-    r"""The text with letters of one style, in their script and case.
+    r"""Return the text with plain letters, in their script and case.
 
-    Escapes are decoded (`&#105;`, `\u0069`, `%69`, up to three times over); accents, marks and characters that do not
-    show are left out, and NFKC gives styled letters their plain form.
+    Escapes are decoded (`&#105;`, `\u0069`, `%69`, up to three times), accents, marks and invisible characters are
+    removed, and NFKC gives styled letters their plain form.
     """
     spelling = Spelling(text)
     for _ in range(3):
@@ -80,32 +80,32 @@ def shown(text: str) -> Spelling:
 
 
 def plain(shown: Spelling) -> Spelling:
-    """Small letters, and all punctuation. A word that mixes scripts is spelled in Latin letters."""
+    """Lower the case, keeping all punctuation. A word that mixes scripts is spelled in Latin letters."""
     if not shown.text.isascii():
         shown = shown.sub(WORD, _one_script).sub(_OTHERS, lambda letters: letters[0].casefold())
     return shown.sub(_CAPITALS, lambda letters: letters[0].lower())
 
 
 def latin(shown: Spelling) -> Spelling:
-    """Small Latin letters in place of all that look like them, and all punctuation."""
+    """Lower the case and replace lookalikes by Latin letters, keeping all punctuation."""
     if not shown.text.isascii():
         shown = shown.sub(_OTHERS, lambda letters: _latin(letters[0]).casefold())
     return shown.sub(_CAPITALS, lambda letters: letters[0].lower())
 
 
 def words(latin: Spelling) -> Spelling:
-    """Letters and digits with one space between words, or a line feed at the end of a sentence or line. Digits in place
-    of letters and letters with gaps between them are spelled as words; l is i."""
+    """Reduce the text to letters and digits, with one space between words or a line feed at the end of a sentence or
+    line. Digits used as letters, and letters with gaps between them, are joined to words; l becomes i."""
     spelling = latin.sub(_SPELLED, _spelled_out).sub(_LEET, _unleet)
-    since = 0
+    word_count = 0
 
     def gap(match: re.Match[str]) -> str:
-        nonlocal since
-        since += 1
+        nonlocal word_count
+        word_count += 1
         if not _END.fullmatch(match[0]):
             return " "
-        # Who puts every word into a sentence of its own ends none.
-        long, since = since > 2, 0
+        # A sentence of one or two words does not end, so that an author cannot split a phrase by full stops.
+        long, word_count = word_count > 2, 0
         return "\n" if long else " "
 
     spelling = spelling.sub(_GAP, gap)
@@ -113,17 +113,17 @@ def words(latin: Spelling) -> Spelling:
 
 
 def same_letters(text: str) -> str:
-    """The text, or a pattern for it, with one letter for those that look the same."""
+    """Return a text or pattern with one letter for letters that look the same."""
     return text.replace("l", "i")
 
 
 def collapsed(plain: Spelling) -> Spelling:
-    """The same text with one space for each gap, and none between letters that stand alone."""
+    """Return the text with one space for each gap, and none between single letters."""
     return plain.sub(_SPELLED, _spelled_out).sub(_GAP, lambda gap: " ")
 
 
 def joined(words: Spelling) -> Spelling:
-    """Words without gaps."""
+    """Remove the gaps between words."""
     return words.sub(_SPACES, lambda space: "")
 
 
@@ -144,7 +144,7 @@ def _decoded(match: re.Match[str]) -> str:
         return unquote(escape)
     if escape[-1] in "nrt" and not _CODE.search(escape):
         return " "
-    code = int(found[1], 16) if (found := _CODE.search(escape)) else int(escape.lstrip("\\"), 8)
+    code = int(digits[1], 16) if (digits := _CODE.search(escape)) else int(escape.lstrip("\\"), 8)
     return chr(code) if code <= sys.maxunicode else escape
 
 
@@ -153,8 +153,8 @@ _CAPITALS = re.compile("[A-Z]+")
 
 
 def usual(text: str) -> str:
-    """What is not printed ASCII in a plain style, without accents and without what does not show; tags become what they
-    carry."""
+    """Return the text without accents and invisible characters, and with styled letters in plain form. Tag characters
+    become the ASCII characters that they encode."""
     return _UNUSUAL.sub(lambda letters: _usual(letters[0]), text)
 
 
@@ -165,15 +165,15 @@ def _usual(text: str) -> str:
 
 
 _SIGNS = str.maketrans("ı‹❮˂〈⟨≺ᐸ›❯˃〉⟩≻ᐳ", "i<<<<<<<>>>>>>>")
-"""Signs that NFKC leaves apart from those that patterns have."""
+"""Signs that NFKC does not map to the signs in patterns."""
 
 
 @lru_cache(maxsize=8192)
 def _shows(character: str) -> bool:
-    """Whether a character is more than an accent or a mark on another one, and has ink."""
+    """Whether a character is visible by itself, and not only an accent or a mark on another character."""
     category = unicodedata.category(character)
     if category == "Mn":
-        # Vowels and joints of Indic scripts belong to the word.
+        # Vowel signs and viramas of Indic scripts belong to the word.
         return unicodedata.combining(character) in (0, 8, 9) and not "\ufe00" <= character <= "\U000e01ef"
     return category not in {"Cc", "Cf", "Co", "Cn", "Cs", "Me"}
 
@@ -182,8 +182,8 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def mixes_scripts(word: str) -> bool:
-    """Whether a word has ASCII letters and letters of another script that look like Latin ones. Greek letters of
-    formulas and units are ordinary."""
+    """Whether a word has ASCII letters and lookalikes of Latin letters from another script. Greek letters of formulas
+    and units are allowed."""
     return not word.isascii() and any(c < "\x80" for c in word) and any(map(_intrudes, word))
 
 
@@ -199,7 +199,7 @@ _SCRIPTS = {"CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "CANADIAN", "D
 
 
 def _latin(text: str) -> str:
-    """The text with Latin letters in place of their lookalikes, and without marks."""
+    """Replace lookalikes by Latin letters, and remove marks."""
     return "".join(_lookalikes().get(c, c) for c in text if unicodedata.category(c)[0] != "M")
 
 
@@ -216,14 +216,14 @@ _GAP = regex.compile(rf"[^{_LETTER}]++")
 _BETWEEN = regex.compile(rf"[^{_LETTER}@$]++")
 _ALONE = rf"(?<![{_LETTER}])[\p{{L}}\p{{N}}@$](?:{_BETWEEN.pattern}[\p{{L}}\p{{N}}@$](?![{_LETTER}]))"
 _SPELLED = regex.compile(rf"{_ALONE}{{3,}}+")
-"""Four letters or more that stand alone, with any gaps between them."""
+"""Four or more single letters, with any gaps between them."""
 
 PHRASE_SPELLED = regex.compile(rf"{_ALONE}{{11}}")
-"""As many letters that stand alone as no list or table of a few words has."""
+"""More single letters in a row than a list or table of a few words has."""
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    """Letters that stood alone, as words where the gaps between words were longer or rarer than those within."""
+    """Join single letters to words. Gaps that are longer or rarer than the others separate words."""
     gaps = Counter(_BETWEEN.findall(match[0]))
     shortest = min(map(len, gaps))
     within = {gap for gap in gaps if len(gap) == shortest}
@@ -248,7 +248,7 @@ def _unleet(match: re.Match[str]) -> str:
 
 
 _END = re.compile(r"[.!?:;]{1,3}[\"')\]]{0,2}\s{1,2}|\s?\n\s{0,8}[-*#>]{0,3}\s?")
-"""What ends a sentence or a line, as people write it."""
+"""End of a sentence or a line, as people write it."""
 
 _SPACES = re.compile("[ \n]+")
 

@@ -1,4 +1,4 @@
-"""Student's t distribution, of which intervals and tests need two functions."""
+"""Two functions of Student's t distribution, for intervals and tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from math import exp, inf, lgamma, log, log1p, sqrt
 
 
 def t_tails(t: float, df: float) -> float:
-    """The probability that a value of Student's distribution is as far from 0 as t, or farther: the two-sided p-value.
-    `df` is above 0 and need not be whole."""
+    """Return the probability that a value of Student's distribution is at least as far from 0 as t: the two-sided
+    p-value. `df` is above 0 and need not be whole."""
     square = t * t
     # The regularized incomplete beta function at df / (df + t²), where its fraction converges quickly.
     below, above = df / (df + square), square / (df + square)
@@ -23,7 +23,7 @@ def t_tails(t: float, df: float) -> float:
 
 
 def t_quantile(p: float, df: float) -> float:
-    """The value that a share p of Student's distribution lies below; 0.5 <= p < 1."""
+    """Return the value below which a fraction p of Student's distribution lies; 0.5 <= p < 1."""
     tails, low, high = 2 * (1 - p), 0.0, 1.0
     while t_tails(high, df) > tails:
         low, high = high, 2 * high
@@ -35,8 +35,8 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of the incomplete beta function (Abramowitz and Stegun 1964, 26.5.8), by the recurrence of
-    Lentz and Thompson."""
+    """Return the continued fraction of the incomplete beta function (Abramowitz and Stegun 1964, 26.5.8), by the
+    recurrence of Lentz and Thompson."""
     c = 1.0
     result = d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     for m in range(1, 10_000 + int(5 * sqrt(a + b))):

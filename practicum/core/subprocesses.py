@@ -1,4 +1,4 @@
-"""Processes that practicum starts: what they import, what they are told, and when they end."""
+"""Processes that practicum starts: import paths, environment variables, and their end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# The standard library comes first, and the current folder does not come at all.
+# The standard library comes first, and the current folder is not on the path.
 _START = """
 import json, runpy, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -27,28 +27,28 @@ _NEEDED = {
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),
 }
-"""Variables of the environment that programs need on one system or another, and that hold no secret."""
+"""Environment variables without secrets that programs need on some systems."""
 
 _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """The command that runs a Python module, or the script of a path, in another process. It finds what this process
-    finds, except in the current folder, where a file such as `json.py` may be anybody's; and nothing takes the place of
-    the standard library."""
-    here = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
-    own, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in here]
-    # An editable install is found by a hook, which the other process does not have.
-    paths = paths if own in paths else [own, *paths]
+    """Return the command that runs a Python module, or the script at a path, in another process. It has the import
+    paths of this process, except the current folder, where any user may have put a file such as `json.py`. No other
+    path takes precedence over the standard library."""
+    current = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
+    package_root, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in current]
+    # An editable install is imported by a hook, which the other process does not have.
+    paths = paths if package_root in paths else [package_root, *paths]
     return [sys.executable, "-I", "-S", "-c", _START, json.dumps(paths), module, *args]
 
 
 def environment(*more: str) -> dict[str, str]:
-    """What a program of practicum's own needs of the environment: no keys, and nothing that changes how Python or the
-    loader of libraries starts. `more` are further names, and beginnings of names that end in `_`."""
+    """Return the environment variables for programs of practicum: no keys, and none that changes how Python or the
+    dynamic loader starts. `more` are further names, or prefixes that end in `_`."""
     groups = (*_NEEDED_GROUPS, *(name for name in more if name.endswith("_")))
-    wanted = _NEEDED | set(more)
-    return {name: text for name, text in os.environ.items() if name.upper() in wanted or name.startswith(groups)}
+    allowed = _NEEDED | set(more)
+    return {name: text for name, text in os.environ.items() if name.upper() in allowed or name.startswith(groups)}
 
 
 _WATCH = """
@@ -64,8 +64,8 @@ for group in groups:
 """
 
 HELD = () if os.name != "posix" else ("sh", "-c", 'read -r practicum_begins && exec "$@"', "sh")
-"""Before a command: the program takes the place of the shell once a line was written to its standard input. So it does
-nothing before `ends_with_us` knows of it, and nothing at all if this process ends before that."""
+"""Prefix of a command: a shell waits for a line on its standard input before it executes the program. So the program
+does nothing before `ends_with_us` has registered it, and never starts if this process ends earlier."""
 
 _lock = threading.Lock()
 _watcher: subprocess.Popen[str] | None = None
@@ -73,16 +73,16 @@ _watcher: subprocess.Popen[str] | None = None
 
 @contextmanager
 def ends_with_us(group: int) -> Iterator[None]:
-    """While the block runs, the processes of a group are killed when this process ends, however it ends: one other
-    process waits for that. A process that has left the group is not found. Does nothing on Windows."""
-    _tell(f"+{group}\n")
+    """While the block runs, kill the processes of a group when this process ends for any reason. A watcher process does
+    this. Processes that left the group are not killed. Does nothing on Windows."""
+    _send(f"+{group}\n")
     try:
         yield
     finally:
-        _tell(f"-{group}\n")
+        _send(f"-{group}\n")
 
 
-def _tell(line: str) -> None:
+def _send(line: str) -> None:
     global _watcher
     if os.name != "posix":
         return

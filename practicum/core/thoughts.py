@@ -1,8 +1,8 @@
-"""Tells what a model thinks from what it answers, and why an answer says nothing.
+"""Separation of a model's thoughts from its answer, and reasons for an empty answer.
 
-Most servers send thoughts in a field of their own. Others leave them in the text, between marks that depend on the
-model: a server without a reasoning parser, a proxy, a model whose template opens the thoughts, so that the text has the
-closing mark alone.
+Most servers send thoughts in a separate field. Others leave them in the text, between marks that depend on the model.
+Examples are servers without a reasoning parser, proxies, and models whose template writes the opening mark, so that the
+text has only the closing mark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEMPLATED = (
     ("<|channel>thought", "<channel|>"),  # Gemma 4
     ("<|channel|>analysis", "<|channel|>final"),  # gpt-oss
 )
-"""Marks that are tokens of a model. The chat template may have written the opening one, so that the closing one is
+"""Marks that are tokens of a model. The chat template may have written the opening mark, so the closing mark is
 enough."""
 
 _WRITTEN = (
@@ -38,7 +38,8 @@ _WRITTEN = (
     ("<thought>", "</thought>"),  # EXAONE Deep, Gemini
     ("<reasoning>", "</reasoning>"),  # Reka
 )
-"""Marks that a model writes as text, which other texts may hold too. They count where an answer begins with them."""
+"""Marks that a model writes as text. Other texts may contain them too, so they only count at the beginning of an
+answer."""
 
 _CLOSING = {opening.lower(): closing for opening, closing in (*_TEMPLATED, *_WRITTEN)}
 
@@ -53,17 +54,17 @@ _OPENS_AGAIN = re.compile(rf"^[ \t]*{_any(opening for opening, _ in _TEMPLATED)}
 _FRAMES = re.compile(
     r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|\A\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>|<\|(?:return|end)\|>\s*\Z"
 )
-"""What the templates of Command and gpt-oss put around an answer."""
+"""Tokens that the templates of Command and gpt-oss put around an answer."""
 
 _QUOTES = ("`", "'", '"')
 
 
 def split_thoughts(text: str) -> SeparatedAnswer:
-    """The answer in a text, and the thoughts before it.
+    """Return the answer in a text, and the thoughts before it.
 
-    All up to the last closing mark is thought, also if the opening mark is missing. Thoughts that are not closed are no
-    answer: its text is what came before them, or empty. A mark in quotes or backticks is text, and so is one inside a
-    JSON value that is the whole text. A text without thoughts is returned as it is.
+    Everything up to the last closing mark is thoughts, also if the opening mark is missing. Thoughts without a closing
+    mark are not an answer: the answer is then the text before them, or empty. A mark in quotes or backticks is text,
+    and so is a mark inside a JSON value that is the whole text. A text without thoughts is returned unchanged.
     """
     opening = _OPENS.match(text)
     begin = opening.end() if opening else 0
@@ -72,7 +73,7 @@ def split_thoughts(text: str) -> SeparatedAnswer:
         end = re.compile(re.escape(mark), re.IGNORECASE).search(text, begin)
     else:
         marks = [*_CLOSES.finditer(text, begin)]
-        # If all closing marks are in quotes, the answer may begin with one.
+        # If all closing marks are in quotes, the answer may begin with a quote.
         plain = [mark for mark in marks if not _is_quoted(text, mark)] or (marks if opening else [])
         end = plain[-1] if plain and not _is_json(text) else None
     if opening and not end:
@@ -103,8 +104,8 @@ def _is_json(text: str) -> bool:
 def silence(
     answer: SeparatedAnswer, *, refused: bool = False, filtered: bool = False, cut: bool = False
 ) -> Count | None:  # fmt: skip
-    """Why an answer says nothing; None if it says something. What a model wrote before it refused, or before a filter
-    stopped it, is no answer. `cut` means that the answer reached its limit of tokens."""
+    """Return the reason why an answer is empty; None if it has a text. Text that a model wrote before it refused, or
+    before a filter stopped it, does not count. `cut` means that the answer reached its token limit."""
     if refused:
         return Count.REFUSED_ANSWERS
     if filtered:
@@ -117,13 +118,13 @@ def silence(
 
 
 SILENCES: Mapping[str, str] = {
-    Count.EMPTY_ANSWERS: "is empty; ask the model for one answer by hand to see why, or take another model",
-    Count.REFUSED_ANSWERS: "is a refusal; change the instructions or the tasks, or take another model",
-    Count.FILTERED_ANSWERS: "was stopped by the provider's content filter; change the filter, leave out such tasks, or "
-    "take another model",
+    Count.EMPTY_ANSWERS: "is empty; request one answer of the model by hand to see why, or use another model",
+    Count.REFUSED_ANSWERS: "is a refusal; change the instructions or the tasks, or use another model",
+    Count.FILTERED_ANSWERS: "was stopped by the provider's content filter; change the filter, omit such tasks, or use "
+    "another model",
     Count.UNSAID_THOUGHTS: "has thoughts only; turn thinking off (`model_options`), or start the server with the "
     "reasoning parser of the model",
-    Count.SILENT_CUTS: "reached the limit of output tokens before it said anything; raise `max_output_tokens`, or turn "
-    "thinking off (`model_options`)",
+    Count.SILENT_CUTS: "reached the limit of output tokens before it wrote any text; raise `max_output_tokens`, or "
+    "turn thinking off (`model_options`)",
 }
-"""For each kind of silence, what is the matter and what to change, to follow "the answer"."""
+"""Cause and advice for each reason of an empty answer, to follow "the answer"."""

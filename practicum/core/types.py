@@ -1,4 +1,4 @@
-"""The data of a run, all frozen: task -> attempt (trace + score) -> lesson; prompts and usage."""
+"""Frozen data of a run: task -> attempt (trace + score) -> lesson; prompts and usage."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from practicum.core.trust import Trust, markers
 Rating = Literal["helpful", "harmful", "neutral"]
 
 Profile = Literal["full", "small"]
-"""What the models of a run can do. full: a capable model, which gets complete instructions and writes at any length;
-small: a model of a few billion parameters, which gets short forms, bounds in each schema and worked examples."""
+"""Capability of the models of a run. full: a capable model, which gets complete instructions and writes texts of any
+length. small: a model of a few billion parameters, which gets short forms, limits in each schema and worked
+examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task. `target` is the right answer, if known; `meta` never reaches a model. `recorded` is an attempt from
-    before this run, for learning from stored traces. `trust` says where all of it comes from."""
+    """A task. `target` is the right answer, if known; `meta` is never sent to a model. `recorded` is an attempt from
+    before this run, for learning from stored traces. `trust` is the trust level of the task."""
 
     id: str
     input: str
@@ -29,7 +30,7 @@ class Task:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources of what is learned from the task alone; `meta.tags` become tags."""
+        """Sources of lessons from the task itself; `meta.tags` become tags."""
         tags = self.meta.get("tags", ())
         tags = (tags,) if isinstance(tags, str) else tags
         return (f"task:{self.id}", *markers(self.trust), *(f"tag:{tag}" for tag in tags))
@@ -37,7 +38,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an agent: a thought, an action, an observation."""
+    """A step of an agent: a thought, an action or an observation."""
 
     kind: str
     text: str
@@ -50,13 +51,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What an agent did on one task. `used` are the ids of the entries it cites as used.
+    """Record of an attempt of an agent. `used` are the ids of the entries that it cites as used.
 
     `error` is set if the attempt failed before there was an answer. It is also `lost` if the provider failed or the
-    output was invalid, so that there is nothing to learn from it, and `refused` if the provider refused this request
-    alone. `unknown` counts cited ids that were never shown.
-    `data` holds whatever else the agent was asked for, such as doubts about entries. `trust` is that of what the agent
-    read on the way: what a tool returned, for example.
+    output was invalid, so that nothing can be learned from it, and `refused` if the provider refused only this request.
+    `unknown` counts cited ids that were never shown. `data` has the other requested outputs of the agent, such as
+    doubts about entries. `trust` is the trust level of the agent's input during the attempt, such as tool output.
     """
 
     answer: str
@@ -73,11 +73,12 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good an answer is, for reports: `value` in [0, 1], and `correct` if it passes.
+    """Quality of an answer, for reports: `value` in [0, 1], and `correct` if it passes.
 
-    `measures` are further numbers of the scorer, by name, such as the size of the code. `stopped` means that it is code
-    which the sandbox stopped at a limit or a fence, `untestable` that the score is 0 because of the task: its tests, or
-    its pattern, could not be tried to the end. `unfenced` means that code ran without all fences of the sandbox.
+    `measures` are further numbers of the scorer by name, such as the size of the code. `stopped` means that the sandbox
+    stopped the code at a limit or a forbidden operation. `untestable` means that the score is 0 because of the task:
+    its tests or its pattern could not be evaluated to the end. `unfenced` means that code ran without full isolation
+    by the sandbox.
     """
 
     value: float
@@ -91,10 +92,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An attempt that was made elsewhere: its trace, and its score if one was stored with it.
+    """Attempt that was made elsewhere: its trace, and its score if one was stored.
 
-    It is `own` if the agent was shown entries of the same run. `retrieved` are those that were looked up for the task,
-    with their similarity.
+    It is `own` if the agent was shown entries of the same run. `retrieved` are the entries that were retrieved for the
+    task, with their similarity.
     """
 
     trace: Trace
@@ -105,7 +106,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What learning may see of an attempt. `success` is None if it is unknown."""
+    """Information about an attempt that learning may use. `success` is None if unknown."""
 
     success: bool | None
     text: str
@@ -114,13 +115,13 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What reflection makes of attempts.
+    """Result of reflection on attempts.
 
-    `text` may be empty if the lesson only carries votes. `detail` is evidence that an update may be shown. `votes` maps
-    entry ids to ratings. `sources` name what the lesson came from ("task:t1", "attempt:...", "tag:..."), and pass on to
-    every edit made of it. `confirmed` means that the lesson turned a failure into a success. `data` holds all that the
-    reflection says beside its insights. `section` is the one that the text belongs to, if the reflection names it.
-    `further` are more insights of the same reflection; each then has the id of the reflection in `of`.
+    `text` may be empty if the lesson only has votes. `detail` is evidence that an update may be shown. `votes` maps
+    entry ids to ratings. `sources` name the origins of the lesson ("task:t1", "attempt:...", "tag:...") and are passed
+    on to every edit made from it. `confirmed` means that the lesson turned a failure into a success. `data` has the
+    other outputs of the reflection. `section` is the section for the text, if the reflection names it. `further` are
+    more insights of the same reflection; each then has the id of the reflection in `of`.
     """
 
     id: str
@@ -136,12 +137,12 @@ class Lesson:
 
     @property
     def each(self) -> tuple[Lesson, ...]:
-        """Its insights as lessons of their own. The first one keeps the votes."""
+        """The insights as separate lessons. The first keeps the votes."""
         return (replace(self, further=()), *(replace(x, confirmed=self.confirmed) for x in self.further))
 
     @property
     def texts(self) -> str:
-        """All its insights as one text."""
+        """All insights as one text."""
         return "\n".join(x.text for x in (self, *self.further) if x.text)
 
 
@@ -156,14 +157,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which reports count.
+    """One attempt at a task. `trace`, `score` and `feedback` are from round 0, which reports count.
 
-    `siblings` are further attempts under the same context, `twin` is one under an annotated view; both serve learning
-    and appear in no report. If the attempt was chosen from several, `choice` holds how many there are ("of"), which of
-    them it is ("number", from 1), who chose ("by"), "why", the share with the same answer ("agreement"), and more.
-    Reports then count the `first` one, and the chosen one beside it as the best of k. `retrieved` are the entries that
-    were looked up for the task or one of its steps, with their similarity. `of` is the place of an earlier attempt that
-    was reused in place of a new one.
+    `siblings` are further attempts under the same context, `twin` is an attempt under an annotated view; both are used
+    for learning and do not appear in reports. If the attempt was chosen from several, `choice` has their number ("of"),
+    the number of this attempt, from 1 ("number"), the block that chose it ("by"), the reason ("why"), the share with
+    the same answer ("agreement"), and more. Reports then count the `first` attempt, and the chosen attempt as the best
+    of k. `retrieved` are the entries that were retrieved for the task or one of its steps, with their similarity. `of`
+    is the place of an earlier attempt that was reused.
     """
 
     task: Task
@@ -180,23 +181,23 @@ class Attempt:
 
     @property
     def group(self) -> tuple[Attempt, ...]:
-        """All attempts under the same context, this one first."""
+        """All attempts under the same context, this attempt first."""
         return (self, *self.siblings)
 
     @property
     def first(self) -> Attempt:
-        """The first attempt at the task. What is chosen from several by their scores says nothing about a context."""
+        """First attempt at the task. An attempt chosen by its score is not evidence about a context."""
         return self if self.choice.get("number", 1) == 1 else self.siblings[0]
 
     @property
     def solved(self) -> Trace | None:
-        """The trace that solved the task: of the attempt, else of the first further try that succeeded; else None."""
+        """Trace that solved the task, or None: the trace of the attempt, else of the first successful further try."""
         tries = [(self.trace, self.feedback), *((round.trace, round.feedback) for round in self.rounds)]
-        return next((trace for trace, known in tries if trace and known and known.success is True), None)
+        return next((trace for trace, feedback in tries if trace and feedback and feedback.success is True), None)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources of everything learned from this attempt."""
+        """Sources of everything learned from this attempt."""
         task, *others = self.task.sources
         reused = (f"attempt:{self.of}",) if self.of else ()
         traces = (*(r.trace for r in self.group), *(r.trace for r in self.rounds), self.twin)
@@ -205,12 +206,12 @@ class Attempt:
 
 
 MOST_TOKENS = 2**53
-"""A larger count of tokens is none."""
+"""Upper limit of valid token counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls cost. `usd` is None if the price of any call is unknown."""
+    """Cost of calls. `usd` is None if the price of any call is unknown."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -230,19 +231,19 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Input and output tokens together, cached ones included."""
+        """Sum of input and output tokens, including cached tokens."""
         return self.input_tokens + self.output_tokens
 
     @property
     def cached_share(self) -> float:
-        """Share of the input tokens that came from a prefix cache, in [0, 1]."""
+        """Fraction of the input tokens from a prefix cache, in [0, 1]."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An earlier exchange that a model is shown: a question and its answer. `steps` are what an agent did in between,
-    for agents that act."""
+    """An earlier exchange that is shown to a model: a question and its answer. `steps` are the agent's steps between
+    them, for agents that act."""
 
     user: str
     assistant: str
@@ -251,10 +252,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model reads, in the order that serves prefix caches: instructions, context pages, earlier turns, the task.
+    """Input of a model, in the order that suits prefix caches: instructions, context pages, earlier turns, the task.
 
-    `parts` are the parts of `user`, if it has several: when it is too long, each is shortened by itself. `closing` is
-    what a role is told after the material in `user`, so that prompts that differ in it alone begin alike.
+    `parts` are the parts of `user`, if it has several: if it is too long, each part is shortened separately. `closing`
+    is an instruction after the material in `user`, so that prompts that differ only in it have a common prefix.
     """
 
     system: str
@@ -268,7 +269,7 @@ class Prompt:
     def from_parts(
         cls, system: str, parts: Sequence[str], pages: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()
     ) -> Prompt:
-        """A prompt whose last message joins these parts with blank lines."""
+        """Return a prompt whose last message joins the parts with blank lines."""
         return cls(system, "\n\n".join(parts), pages, turns, tuple(parts))
 
     @property
@@ -279,8 +280,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What a role is told, by profile. If `small` is empty, small models are told the same. They also get worked
-    examples, since they learn a form from examples better than from any description."""
+    """Instructions for a role, by profile. If `small` is empty, small models get the same text. They also get worked
+    examples, because they learn a form better from examples than from a description."""
 
     full: str
     small: str = ""
@@ -290,6 +291,6 @@ class Instructions:
         return self.small if self.small and profile == "small" else self.full
 
     def prompt(self, profile: Profile, parts: Sequence[str], pages: tuple[str, ...] = (), heading: str = "") -> Prompt:
-        """A prompt with these instructions; `heading` stands above the pages."""
+        """Return a prompt with these instructions; `heading` is placed above the pages."""
         system = "\n\n".join(filter(None, (self.text(profile), heading)))
         return Prompt.from_parts(system, parts, pages, self.examples if profile == "small" else ())

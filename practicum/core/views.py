@@ -1,11 +1,11 @@
-"""How a context is shown to an agent: in full, as selected entries, or as earlier turns of the conversation.
+"""Views of a context for an agent: in full, as selected entries, or as earlier turns of the conversation.
 
-Entries are shown in the order of birth, in pages, and without their counters. So nearly all of a prompt repeats, byte
-for byte, the beginning of an earlier one, and a server's prefix cache serves it. An edit changes the page of its entry
-and no other byte.
+Entries are shown in the order of birth, in pages, and without their counters. So nearly all of a prompt repeats the
+beginning of an earlier prompt byte for byte, and a server's prefix cache can be used. An edit only changes the page of
+its entry.
 
-Texts are shown as `core.visible.visible_to_model` makes them: with plain line breaks, so that no entry can begin a line
-that looks like another's, and without characters that hide. What is stored stays as it is.
+Texts are shown as `core.visible.visible_to_model` returns them: with plain line breaks, so that no entry can begin a
+line that looks like another entry, and without hidden characters. The stored texts are unchanged.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from practicum.core.visible import lines, visible_line, visible_to_model
 
 
 def count_tokens(text: str) -> int:
-    """An estimate of the tokens of a text, used for budgets and reports: four characters each, rounded up.
+    """Estimate the tokens of a text, for budgets and reports: four characters per token, rounded up.
 
-    Each byte of UTF-8 beyond a character's first counts one and a half more characters, so that a Chinese character is
-    one token and budgets hold for any language.
+    Each UTF-8 byte beyond the first of a character counts as one and a half more characters, so that a Chinese
+    character is one token and budgets hold for any language.
     """
     extra_bytes = 0 if text.isascii() else len(text.encode(errors="surrogatepass")) - len(text)
     return (2 * len(text) + 3 * extra_bytes + 7) // 8
 
 
 def truncate(text: str, most: int) -> str:
-    """The text; if it has more than `most` characters, with its middle replaced by a note of how much is missing."""
+    """Return the text. If it has more than `most` characters, replace its middle by a note with the size of the gap."""
     if len(text) <= most:
         return text
     keep = max(most // 2, 1)
@@ -42,14 +42,14 @@ def truncate(text: str, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent is shown beside its instructions and its task.
+    """Everything that an agent is shown in addition to its instructions and its task.
 
-    `pages` go before the task; the first `fixed` of them are the same for every task, as long as the context stays the
-    same. `turns` are earlier exchanges, and `note` goes after the task. `ids` holds the entries that may be cited, if
-    the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent what it doubted and
-    what it missed, a `noting` view asks for a note to continue from. The pages of an `instructing` view are
-    instructions, as methods write them that search for the best ones, and not notes. `retrieved` are the entries that
-    were looked up for the task, with their similarity to it.
+    `pages` precede the task; the first `fixed` pages are the same for every task while the context is unchanged.
+    `turns` are earlier exchanges, and `note` follows the task. `ids` are the entries that may be cited, if the view is
+    `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent for doubts and missing
+    information, a `noting` view asks for a note to continue from. The pages of an `instructing` view are instructions,
+    from methods that search for the best instructions, and not notes. `retrieved` are the entries that were retrieved
+    for the task, with their similarity to it.
     """
 
     pages: tuple[str, ...] = ()
@@ -66,32 +66,32 @@ class View:
     entries: Callable[[], Iterable[Entry]] = field(default=tuple, compare=False)
 
     def with_note(self, note: str) -> View:
-        """The same view with a note after the task, such as a reflection on an earlier try."""
+        """Return the view with a note after the task, such as a reflection on an earlier try."""
         return replace(self, note=note, tokens=self.tokens + count_tokens(note))
 
 
 def indented(text: str) -> str:
-    """A text with two spaces before each line that is not empty."""
+    """Indent each line that is not empty by two spaces."""
     return "\n".join(f"  {line}" if line else line for line in lines(text))
 
 
 def behind(heading: str, text: str) -> str:
-    """A heading and its text as a model may see it: on the same line, or indented below it if the text has several
-    lines."""
+    """Return a heading and its text as a model may see it: on the same line, or indented below it if the text has
+    several lines."""
     text = visible_to_model(text)
     return f"{heading}\n{indented(text)}" if "\n" in text else f"{heading} {text}"
 
 
 def entry_line(entry: Entry) -> str:
-    """One entry as an agent sees it: a line, or a heading with the lines of its text indented below. So only an entry's
-    first line begins at the margin, and the lines of code keep their indentation relative to each other."""
+    """Return one entry as an agent sees it: a line, or a heading with the lines of its text indented below. So only the
+    first line of an entry begins at the margin, and lines of code keep their relative indentation."""
     return behind(f"[{entry.id}] ({visible_line(visible_to_model(entry.section))})", entry.text)
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
     shown = [e for e in entries if not e.hidden]
     text = "\n".join([f"[{e.id}] ({e.section}) {e.text}" for e in shown])
-    # Most pages have nothing to escape or to indent, which takes a tenth of the time to tell of a page.
+    # Most pages have nothing to escape or to indent, and this check takes a tenth of the time.
     if text.count("\n") >= len(shown) > 0 or visible_to_model(text) != text:
         text = "\n".join(map(entry_line, shown))
     return text, count_tokens(text)
@@ -103,7 +103,7 @@ def _page_without(sections: tuple[str, ...]) -> Callable[[Iterable[Entry]], tupl
 
 
 def render_full(context: Context, *without: str) -> View:
-    """Every entry that is not hidden, except those of the sections `without`."""
+    """Show every entry that is not hidden, except entries in the sections `without`."""
     render = _page_without(without) if without else _page
     shown = [pair for pair in context.rendered(render) if pair[0]]
     return replace(_paged(context, shown), entries=partial(_not_hidden, context, *without))
@@ -114,13 +114,13 @@ def _not_hidden(context: Context, *without: str) -> Iterable[Entry]:
 
 
 def render_annotated(context: Context) -> View:
-    """Every entry as an XML element, for an agent that reports what it made of each (RCL, section 3.2)."""
+    """Show every entry as an XML element, for an agent that comments on each entry (RCL, section 3.2)."""
     view = _paged(context, context.rendered(_annotated_page))
     return replace(view, citable=True, annotated=True, entries=partial(_not_hidden, context))
 
 
 def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
-    """A view of a context by its pages, each with its size in tokens."""
+    """Return the view of a context from its pages, each with its size in tokens."""
     texts, tokens = tuple(text for text, _ in shown), sum(size for _, size in shown)
     return View(texts, ids=context, citable=bool(shown), tokens=tokens, fixed=len(texts))
 
@@ -137,7 +137,7 @@ def _element(entry: Entry) -> str:
 
 
 def render_selected(entries: Iterable[Entry]) -> View:
-    """These entries, oldest first, as one page."""
+    """Show these entries as one page, oldest first."""
     chosen = tuple(sorted(entries, key=lambda e: e.number))
     if not chosen:
         return View()
@@ -147,8 +147,8 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
-    """Entries as earlier exchanges, in the order given: `text` as the question, `data["answer"]` as the answer, and
-    `data["steps"]` as what was done in between."""
+    """Show entries as earlier exchanges, in the same order: `text` as the question, `data["answer"]` as the answer, and
+    `data["steps"]` as the steps between them."""
     chosen = tuple(entries)
     turns = tuple(map(_turn, chosen))
     tokens = sum(count_tokens(text) for t in turns for text in (t.user, t.assistant, *(step.text for step in t.steps)))
@@ -156,8 +156,8 @@ def render_turns(entries: Iterable[Entry]) -> View:
 
 
 def exchanges(turns: Iterable[Turn]) -> str:
-    """Earlier turns as a page of solved tasks, for an agent that takes one text. Each text is indented below its name,
-    so none of its lines looks like the next name."""
+    """Return earlier turns as a page of solved tasks, for an agent that takes one text. Each text is indented below its
+    name, so none of its lines looks like the next name."""
     return "\n".join(["# Solved tasks that are similar", *map(_exchange, turns)])
 
 

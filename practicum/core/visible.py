@@ -1,19 +1,19 @@
-r"""Foreign text as people and models may see it: what hides, reorders or steers is shown as an escape.
+r"""Escaping of text from outside for people and models: characters that hide, reorder or steer text are escaped.
 
-A stored text is never changed: these functions are for what is printed, put into a page, or put into a prompt. An
-escape is `\x1b` or `\u{202e}`. Escaping twice is escaping once, so that each place of output can escape for itself. A
-text that holds such an escape literally looks the same, and does as little.
+A stored text is never changed: these functions are for texts that are printed, put into a page, or put into a prompt.
+An escape is `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts itself. A
+text that contains such an escape literally looks the same, and is as harmless.
 
-Escaped are controls (line feed and tab excepted), marks that change the direction, characters without width or ink
-(zero-width spaces, fillers, tags, variation selectors), halves of surrogate pairs, noncharacters, and private use,
-where nobody can tell one character from another. Some are needed to write, and stand as they are exactly there:
+Escaped are control characters (except line feed and tab), direction marks, characters without width or ink (zero-width
+spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters, which cannot be
+distinguished. Some are needed for writing and are unchanged only in these positions:
 
 - joiner and non-joiner between two letters of Arabic, Indic and related scripts (Persian, Urdu, Hindi, Sinhala ...);
 - the zero-width space between two letters of scripts without spaces (Thai, Lao, Khmer, Burmese);
-- the joiner between two emoji, and one selector of their style behind an emoji.
+- the joiner between two emoji, and one variation selector after an emoji.
 
-So what can hide in these places is a bit or two for each letter. The flags of England, Scotland and Wales are spelled
-with tags, and are escaped: tags are how texts are smuggled past readers.
+So at most a bit or two per letter can be hidden in these positions. The flags of England, Scotland and Wales are
+spelled with tags, and are escaped, because tags are used to smuggle text past readers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import re
 import unicodedata
 
 _JOINED = "\u0620-\u0dff\u1000-\u109f\u1780-\u18af\u1a20-\u1bff\ufb50-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc"
-"""Scripts whose letters take other forms beside a joiner."""
+"""Scripts whose letters change their form next to a joiner."""
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf"
 """Scripts that are written without spaces between words."""
@@ -40,7 +40,7 @@ _NEVER_SEEN = (
 )
 
 _SUSPECT = re.compile(f"[{_NEVER_SEEN}\u200b-\u200d\ufe0e\ufe0f]")
-"""What may have to be escaped: a search for it takes half the time of the whole test."""
+"""Characters that may have to be escaped: searching for them takes half the time of the full test."""
 
 _HIDDEN = re.compile(
     f"[{_NEVER_SEEN}]"
@@ -50,24 +50,24 @@ _HIDDEN = re.compile(
 )
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Fillers of Korean, and the empty pattern of Braille: letters and signs that show nothing."""
+"""Korean fillers and the empty Braille pattern: letters and signs without ink."""
 
 _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""What somebody takes for a line break, besides the line feed: what `str.splitlines` does."""
+"""Line breaks other than the line feed, as `str.splitlines` defines them."""
 
 _BAR = "[|\uff5c]"
 _PART = "[\\w\u2581.:/-]{1,48}"
 _ANGLE = re.compile(
-    # <|im_start|> and all others with bars, those of DeepSeek too, and Gemma's <|turn> and <turn|>
+    # <|im_start|> and all others with bars, also DeepSeek's, and Gemma's <|turn> and <turn|>
     f"<(?={_BAR}{_PART}{_BAR}?>|{_PART}{_BAR}>"
     "|/?(?:s|bos|eos|sop|eop|think|tool_call|tool_response|start_of_turn|end_of_turn|start_of_image|end_of_image)>"
     "|</?SYS>>)"
 )
 _FRAME = re.compile(r"<(?=[\s/]{0,9}(?:notes|data)[\s_-]{1,9}[0-9a-f]{6})", re.IGNORECASE)
-"""The first character of what looks like a mark of `engine.framing`."""
+"""First character of text that looks like a mark of `engine.framing`."""
 
 _WIDE_FRAME = re.compile(
-    # The same in signs and letters of another width or form.
+    # The same in full-width or other variants of signs and letters.
     r"[<\uff1c\u2039\u27e8\u3008\ufe64](?=[\s/\uff0f\u2044\u2215]{0,9}"
     r"(?:notes|data|\uff4e\uff4f\uff54\uff45\uff53|\uff44\uff41\uff54\uff41)"
     r"[\s_\-\u2010-\u2015\u2212\uff0d\uff3f]{1,9}[0-9a-f\uff10-\uff19\uff41-\uff46]{6})",
@@ -77,64 +77,65 @@ _SQUARE = re.compile(  # Llama 2, Mistral, GLM
     r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
 )
 TEMPLATE = re.compile(f"{_ANGLE.pattern}|{_SQUARE.pattern}")
-"""The first character of a token by which chat templates mark turns, roles, thoughts and calls of tools. Patterns that
-begin with one character are found many times as fast as one that begins with either."""
+"""First character of a token with which chat templates mark turns, roles, thoughts and tool calls. Two patterns that
+each begin with one character are searched several times faster than one pattern for both."""
 
 _ORDINARY = bytes([*b"\n\t", *range(0x20, 0x7F)])
 
 
 def _ordinary(text: str) -> bool:
-    """Whether a text has nothing but printed ASCII characters, line feeds and tabs, which is quickly told."""
+    """Whether a text has only printable ASCII characters, line feeds and tabs; a fast check."""
     return text.isascii() and not text.encode().translate(None, _ORDINARY)
 
 
 def visible(text: str) -> str:
-    """The text with everything escaped that hides or steers, line feeds and tabs as they are. Nearly every text has
-    nothing of that, and the same object is returned."""
+    """Escape everything that hides or steers, except line feeds and tabs. A text without such characters, as nearly all
+    are, is returned as the same object."""
     return text if _ordinary(text) or not _SUSPECT.search(text) else _HIDDEN.sub(_escape, text)
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of a text shows: it is empty, or has only spaces, controls, marks and characters without ink."""
+    """Whether no part of a text is visible: it is empty, or has only spaces, controls, marks and characters without
+    ink."""
     return all(unicodedata.category(c)[0] in "CMZ" or c in _BLANK_LETTERS for c in text)
 
 
 def not_blank(text: str) -> str:
-    """The text. Raises ValueError if it is blank."""
+    """Return the text. Raises ValueError if it is blank."""
     if is_blank(text):
         raise ValueError("it is blank")
     return text
 
 
 def visible_line(text: str) -> str:
-    """A visible text where one line is shown: line feeds are escaped too."""
+    """Return a visible text for output on one line: line feeds are escaped too."""
     return visible(text).replace("\n", "\\n")
 
 
 def plain_breaks(text: str) -> str:
-    """The text with each line break as a line feed: CR LF, CR, VT, FF, FS, GS, RS, NEL, and U+2028 and U+2029."""
+    """Replace each line break by a line feed: CR LF, CR, VT, FF, FS, GS, RS, NEL, U+2028 and U+2029."""
     return _BREAK.sub("\n", text)
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, by every line break; at least one."""
+    """Return the lines of a text, split at every line break; at least one."""
     return plain_breaks(text).split("\n")
 
 
 def visible_to_model(text: str) -> str:
-    r"""A text as a model may see it: visible, with plain line breaks, and with tokens of chat templates and marks of
-    frames broken by an escape (`\x3c|im_start|>`). So no server takes a part of it for the beginning of a turn, and no
-    model for the end of a frame."""
+    r"""Return a text as a model may see it: visible, with plain line breaks, and with tokens of chat templates and
+    frame marks broken by an escape (`\x3c|im_start|>`). So no server parses a part of it as the beginning of a turn,
+    and no model reads it as the end of a frame."""
     if not _ordinary(text):
         text = _WIDE_FRAME.sub(_escape, visible(plain_breaks(text)))
     return _SQUARE.sub(_escape, _FRAME.sub(_escape, _ANGLE.sub(_escape, text)))
 
 
 def visible_json(text: str) -> str:
-    """A text of JSON with the same value, in which what hides or steers is escaped as in JSON."""
-    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    """Return a JSON text with the same value, with JSON escapes for everything that hides or steers."""
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:x}}}"

@@ -1,21 +1,22 @@
-"""Windows over steps: how many outcomes a rate rests on, and where each window begins."""
+"""Windows over steps: number of outcomes of a rate, and the first step of each window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 SMALLEST_WINDOW = 20
+"""Minimum number of outcomes in a window."""
 
 
 def window_size(outcomes: int) -> int:
-    """How many outcomes a windowed rate rests on: a twentieth of them all, and at least `SMALLEST_WINDOW`. Fewer would
-    say nothing, more would hide the trend."""
+    """Return the number of outcomes in the window of a rate: a twentieth of all, at least `SMALLEST_WINDOW`. Fewer
+    would be too noisy, more would hide the trend."""
     return max(SMALLEST_WINDOW, outcomes // 20)
 
 
 def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
-    """For each step where its window begins, and how many outcomes that has: those of the step and of as few steps
-    before it as bring `least` of them together."""
+    """Yield, for each step, the first step of its window and the number of outcomes in it. The window is the shortest
+    that ends with the step and has at least `least` outcomes."""
     first = n = 0
     for size in sizes:
         n += size

@@ -1,1 +1,1 @@
-"""Embeddings, the index, and search over entries."""
+"""Embeddings, vector indexes, and search over entries."""

@@ -1,7 +1,8 @@
-"""Vectors with 8 bits a number.
+"""Vectors with 8 bits per number.
 
-A search among many vectors is as slow as the memory that it reads. With 8 bits it reads a quarter, and `numkong`
-multiplies them eight times as fast as NumPy multiplies the whole ones. Without `numkong` NumPy does the same, slowly.
+The speed of a search among many vectors is limited by memory bandwidth. With 8 bits per number it reads a quarter of
+the bytes, and `numkong` multiplies them eight times as fast as NumPy multiplies float32 vectors. Without `numkong`,
+NumPy gives the same result, slowly.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 FEWEST = 2_048
-"""Vectors from which on it pays."""
+"""Minimum number of vectors for which rounding pays."""
 
 BLOCK = 8_192
-"""Vectors that are rounded at a time: to round a million at once takes 4 GB."""
+"""Vectors that are rounded at a time: a million at once would take 4 GB."""
 
 
 @cache
@@ -29,8 +30,8 @@ def rough_installed() -> bool:
 
 @dataclass(frozen=True)
 class RoughPart:
-    """The vectors of some rows with 8 bits a number, packed for `numkong`. `lengths` makes them as long as they were,
-    shape (n,); `error` is the length of the largest part that rounding took."""
+    """Vectors of some rows with 8 bits per number, packed for `numkong`. `lengths` scales them to their original
+    length, shape (n,); `error` is the length of the largest rounding error."""
 
     rows: np.ndarray
     packed: Any
@@ -39,7 +40,7 @@ class RoughPart:
 
     @classmethod
     def of(cls, rows: np.ndarray, vectors: np.ndarray) -> RoughPart:
-        """Of vectors of shape (n, d)."""
+        """Round vectors of shape (n, d)."""
         import numkong
 
         codes, scales = rounded(vectors)
@@ -48,10 +49,10 @@ class RoughPart:
 
 @dataclass(frozen=True)
 class Rough:
-    """Vectors of unit length with 8 bits a number, part by part. `lengths` and `error` are those of all parts.
+    """Vectors of unit length with 8 bits per number, in parts. `lengths` and `error` cover all parts.
 
-    The bound of a cosine's error tells which few may be among the best; those are compared in full, so that the result
-    stays exact.
+    The bound of a cosine's error limits the candidates for the best results. These are compared with full precision, so
+    the result is exact.
     """
 
     parts: tuple[RoughPart, ...]
@@ -59,49 +60,51 @@ class Rough:
     error: float
 
     @classmethod
-    def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], known: Rough | None = None) -> Rough:
-        """Of the vectors of some rows, at least one; `read` returns those of some, shape (n, d). Parts of a `known` one
-        are used again, as far as it begins with the same rows."""
+    def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], previous: Rough | None = None) -> Rough:
+        """Round the vectors of some rows, at least one; `read` returns the vectors of rows, shape (n, d). Parts of
+        `previous` are reused, as far as it begins with the same rows."""
         parts, start = list[RoughPart](), 0
-        for part in known.parts if known is not None else ():
+        for part in previous.parts if previous is not None else ():
             if not np.array_equal(part.rows, rows[start : start + len(part.rows)]):
                 break
             parts.append(part)
             start += len(part.rows)
-        # A part is rounded again with at least as many that follow it, so that there are few, and each row seldom is.
+        # Round a part again only together with at least the same number of new rows. So there are few parts, and each
+        # row is rarely rounded again.
         while parts and len(parts[-1].rows) <= min(len(rows) - start, BLOCK // 2):
             start -= len(parts.pop().rows)
         for first in range(start, len(rows), BLOCK):
-            some = rows[first : first + BLOCK]
-            parts.append(RoughPart.of(some, read(some)))
+            part_rows = rows[first : first + BLOCK]
+            parts.append(RoughPart.of(part_rows, read(part_rows)))
         return cls(
             tuple(parts), np.concatenate([part.lengths for part in parts]), max(part.error for part in parts)
         )  # fmt: skip
 
     def cosines(self, queries: np.ndarray) -> tuple[np.ndarray, float]:
-        """The cosines with vectors of unit length, shape (m, d), as an array of shape (m, n), and how much each is
-        wrong at most. Reading the vectors takes most of the time, so many queries take hardly longer than one."""
+        """Return the cosines with query vectors of unit length, shape (m, d), as an array of shape (m, n), and their
+        maximum error. Reading the vectors takes most of the time, so several queries take little longer than one."""
         import numkong
 
         codes, scales = rounded(queries)
-        own = _error(queries, codes, scales)
+        query_error = _error(queries, codes, scales)
         parts = [np.asarray(numkong.dots_packed(codes, part.packed)) for part in self.parts]
         products = np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
         products *= self.lengths
         products *= scales[:, None]
         # |ab - a'b'| <= |a - a'| |b| + |a'| |b - b'|, and a vector of unit length is rounded to at most 1 + its error.
-        return products, self.error + (1 + self.error) * own
+        return products, self.error + (1 + self.error) * query_error
 
 
 def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of shape (n, d) with 8 bits a number, and by how much each number is to be multiplied, shape (n,). Each
-    vector uses all bits; rounding the product again gives the same."""
+    """Round vectors of shape (n, d) to 8 bits per number. Returns the codes and a scale for each vector, shape (n,).
+    Each vector uses all bits; rounding the product of both again gives the same."""
     scales = (np.abs(vectors).max(axis=1) / 127).astype(np.float32)
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
 def rough_products(codes: list[np.ndarray], query: np.ndarray) -> np.ndarray:
-    """The products of rows of 8-bit arrays, one array after the other, with a vector of whole numbers up to 127."""
+    """Return the products of the rows of 8-bit arrays, one array after the other, with a vector of whole numbers up to
+    127."""
     if rough_installed():
         import numkong
 

@@ -1,8 +1,8 @@
-"""Whether an embedder tells texts of a language apart, measured on the texts, and how to compare them if it does not.
+"""Measures whether an embedder distinguishes texts of a language, and compares texts by words if it does not.
 
-An embedder that does not know a script gives all its texts nearly one vector: the median similarity of unrelated Greek
-sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold that was measured on English then merges texts
-that have nothing in common.
+An embedder that does not support a script gives all its texts nearly the same vector: the median similarity of
+unrelated Greek sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold measured on English then merges
+unrelated texts.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from practicum.core.shingles import words
 from practicum.retrieval.words import STOP_WORDS
 
 HEADROOM = 0.75
-"""The least share of the similarities above the median of a language's texts that lies below the threshold. Chosen on
-five languages and tried on eleven others (bench/languages_bench.py); English has 0.79 with `wordllama` and 0.82 with
+"""Minimum fraction of the similarity range above a language's median that lies below the threshold. Chosen on five
+languages and tested on eleven others (bench/languages_bench.py); English has 0.79 with `wordllama` and 0.82 with
 `granite`."""
 
 FEWEST, MOST = 3, 64
-"""Texts of a language that a measurement needs, and that it looks at."""
+"""Minimum and maximum texts of a language in a measurement."""
 
 SHARE, MARKED = 0.1, 0.02
-"""The least share of a text's letters that are of another script than Latin, or Latin ones beyond ASCII, so that the
-text counts as theirs."""
+"""Minimum fraction of a text's letters in a script other than Latin, or of Latin letters beyond ASCII, for the text to
+be assigned to it."""
 
 ENGLISH = 0.15
-"""The least share of English words of grammar among the words of English texts."""
+"""Minimum fraction of English function words in English texts."""
 
 
 def script(text: str) -> str:
-    """The script of a text by the names of its letters in Unicode, such as "GREEK"; "KANA" for Japanese, "LATIN" for
-    Latin letters beyond ASCII, and empty for plain ones."""
+    """Return the script of a text, from the Unicode names of its letters, such as "GREEK"; "KANA" for Japanese, "LATIN"
+    for Latin letters beyond ASCII, and empty for ASCII letters."""
     if text.isascii():
         return ""
     letters = Counter(_script(letter) for letter in text if letter.isalpha())
@@ -57,13 +57,13 @@ def _script(letter: str) -> str:
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[int]]:
-    """The rows of texts by script, without those that are in English, for which thresholds were measured."""
+    """Return the rows of texts by script, without English texts, for which thresholds were measured."""
     rows: dict[str, list[int]] = {}
     for row, text in enumerate(texts):
         rows.setdefault(script(text), []).append(row)
     plain_rows = rows.pop("", [])
-    found = [word for row in _some(plain_rows) for word in words(texts[row]) if word.isalpha()]
-    if found and sum(word in STOP_WORDS for word in found) < ENGLISH * len(found):
+    sample = [word for row in _some(plain_rows) for word in words(texts[row]) if word.isalpha()]
+    if sample and sum(word in STOP_WORDS for word in sample) < ENGLISH * len(sample):
         rows.setdefault("LATIN", []).extend(plain_rows)
     return rows
 
@@ -73,30 +73,30 @@ def _some(rows: Sequence[int]) -> Sequence[int]:
 
 
 def untold(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which of n texts must not be compared by their vectors, shape (n, d), rows of unit length; and for which of these
-    that was measured: their language has a median similarity close to the threshold. The others are too few to measure.
-    Both have shape (n,)."""
+    """Return which of n texts must not be compared by their vectors, shape (n, d), rows of unit length; and for which
+    of these this was measured: the median similarity of their language is close to the threshold. The others are too
+    few to measure. Both results have shape (n,)."""
     unknown, blind = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
     for rows in _groups(texts).values():
         if len(rows) < FEWEST:
             unknown[rows] = True
             continue
-        some = vectors[_some(rows)]
-        usual = float(np.median((some @ some.T)[np.triu_indices(len(some), 1)]))
+        sample = vectors[_some(rows)]
+        usual = float(np.median((sample @ sample.T)[np.triu_indices(len(sample), 1)]))
         if threshold - usual < HEADROOM * (1 - usual) or usual >= 1:
             unknown[rows] = blind[rows] = True
     return unknown, blind
 
 
 def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
-    """Which of the first n texts are similar to which of the others, shape (n, len(texts) - n): by their vectors, or
-    by their words where these cannot tell texts apart."""
+    """Return the pairs of similar texts between the first n texts and the others, shape (n, len(texts) - n). Texts are
+    compared by their vectors, or by their words if the vectors do not distinguish them."""
     unknown, _ = untold(texts, vectors, threshold)
     digests = np.array([words_digest(text) for text in texts], dtype=object)
     same_words = digests[:n, None] == digests[None, n:]
     by_vectors = (vectors[:n] @ vectors[n:].T >= threshold) & ~unknown[:n, None] & ~unknown[None, n:]
-    found: np.ndarray = same_words | by_vectors
-    return found
+    similar: np.ndarray = same_words | by_vectors
+    return similar
 
 
 _WORD = regex.compile(
@@ -111,16 +111,16 @@ _WORD = regex.compile(
 
 @lru_cache(maxsize=2**17)
 def words_digest(text: str) -> bytes:
-    """A digest of the words of a text in order, without case and punctuation; symbols and the signs of numbers count.
-    In scripts without spaces each character is a word."""
-    found = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-    return blake2b("\n".join(found).encode("utf-8", "replace"), digest_size=16).digest()
+    """Return a digest of the words of a text in order, without case and punctuation, but with symbols and the signs of
+    numbers. In scripts without spaces, each character is a word."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def shared_characters(one: str, other: str) -> float:
-    """The share of two texts' groups of characters that both have, from 0 to 1 (Dice's coefficient): of two characters
-    in scripts without spaces, and of three in others."""
-    size = 2 if {script(one), script(other)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
-    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (one, other))
+def shared_characters(left: str, right: str) -> float:
+    """Return the fraction of character n-grams that two texts share, from 0 to 1 (Dice's coefficient): of two
+    characters in scripts without spaces, and of three in others."""
+    size = 2 if {script(left), script(right)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
+    texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (left, right))
     first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)
     return 2 * len(first & second) / (len(first) + len(second) or 1)

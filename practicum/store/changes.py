@@ -1,4 +1,4 @@
-"""What changed between two texts, and between two contexts."""
+"""Changes between two texts, and between two contexts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from practicum.core.edits import Entry
 from practicum.store.versions import diff_contexts
 
 MOST_WORDS = 2_000
-"""In longer texts single words are not marked: to find them would take seconds."""
+"""Maximum words of a text in which changed words are marked. Longer texts would take seconds."""
 
 IN_TEXT = ("answer", "steps", "comment")
-"""The data of an entry that `Entry.solved` shows."""
+"""Fields of an entry's data that `Entry.solved` includes."""
 
 Piece = tuple[str, bool]
-"""A part of a text, and whether it is marked as changed."""
+"""Part of a text, and whether it is marked as changed."""
 
 
 def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
-    """Both texts in pieces; words that the other one does not have are marked."""
+    """Split both texts into pieces, and mark words that the other text does not have."""
     before, after = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (old, new))
     if max(len(before), len(after)) > MOST_WORDS:
         return [(old, False)], [(new, False)]
@@ -46,20 +46,20 @@ class EntryChange:
 
     @property
     def entry(self) -> Entry:
-        """The entry as it is now, or was last."""
+        """Entry after the change, or before its removal."""
         entry = self.new or self.old
         assert entry is not None
         return entry
 
     @property
     def word(self) -> str:
-        """What happened to it, in a word."""
+        """Kind of the change, as a word."""
         return "added" if self.old is None else "removed" if self.new is None else "changed"
 
     @property
     def fields(self) -> list[tuple[str, Any, Any]]:
-        """The data that differs, beyond what the texts have, as (name, old, new): texts and numbers."""
-        old, new = (one.data if one is not None else {} for one in (self.old, self.new))
+        """Changed data outside the texts, as (name, old, new): texts and numbers."""
+        old, new = (entry.data if entry is not None else {} for entry in (self.old, self.new))
         names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
         return [
             (name, old.get(name), new.get(name)) for name in names
@@ -68,15 +68,16 @@ class EntryChange:
 
 
 def changes(old: Context, new: Context) -> list[EntryChange]:
-    """What changed from one context to another, in the order of birth of the entries."""
+    """Return the changes from one context to another, in the order of birth of the entries."""
     return in_pieces(*diff_contexts(old, new))
 
 
 def in_pieces(
     added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> list[EntryChange]:
-    """A difference of contexts, in the order of birth of the entries. The text of a solved task has its answer."""
-    found = [EntryChange(None, e, plus=[(e.solved, False)]) for e in added]
-    found += [EntryChange(e, None, minus=[(e.solved, False)]) for e in removed]
-    found += [EntryChange(before, after, *marked(before.solved, after.solved)) for before, after in changed]
-    return sorted(found, key=lambda change: change.entry.number)
+    """Return a difference of contexts as changes, in the order of birth of the entries. The text of a solved task
+    includes its answer."""
+    all_changes = [EntryChange(None, e, plus=[(e.solved, False)]) for e in added]
+    all_changes += [EntryChange(e, None, minus=[(e.solved, False)]) for e in removed]
+    all_changes += [EntryChange(before, after, *marked(before.solved, after.solved)) for before, after in changed]
+    return sorted(all_changes, key=lambda change: change.entry.number)

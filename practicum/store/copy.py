@@ -1,4 +1,4 @@
-"""Copying a run between a file and a database, either way, and checking the copy."""
+"""Copies of a run from a file into a database or back, with verification."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from practicum.store.snapshot import entry_values, read_context
 TABLES = [table for table in schema.metadata.sorted_tables if table is not schema.spaces]
 
 OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "numbered")
-"""What is copied of the row of a space itself."""
+"""Columns of the row of the space that are copied."""
 
 CHUNK = 500
-"""Rows that are in memory at once."""
+"""Rows in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied of a run and found in the copy: the rows of each table, the last version and its entries."""
+    """Result of a copy: the number of rows by table, the last version and its number of entries."""
 
     rows: dict[str, int]
     version: int
@@ -42,10 +42,10 @@ class Copied:
 
 
 def copy_run(source: Store, folder: Path, url: str | None = None, name: str | None = None) -> Copied:
-    """Copy a space into a new folder, or with `url` into a PostgreSQL database; `Store.create` says how.
+    """Copy a space into a new folder or, with `url`, into a PostgreSQL database (see `Store.create`).
 
-    Everything is read again from the copy and compared. Raises StoreError, and leaves no copy, if something differs.
-    Caches are not copied: they are made anew.
+    The copy is read back and compared. Raises StoreError and removes the copy if they differ. Caches are not copied,
+    because they can be rebuilt.
     """
     had_folder = folder.exists()
     try:
@@ -55,7 +55,8 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
                 context = read_context(target)
                 if _digest_of_context(source) != _digest_of_context(target):
                     raise StoreError(
-                        "store.copy_failed", f"the copy of {source.folder} has another last context, so it was removed"
+                        "store.copy_failed",
+                        f"the copy of {source.folder} has a different last context, so it was removed: try again",
                     )
             except BaseException:
                 target.remove()
@@ -71,24 +72,26 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
 
 
 def _copied(source: Store, target: Store) -> dict[str, int]:
-    """Copy the rows of a space; returns how many rows each table of the copy has. Raises StoreError if they differ."""
+    """Copy the rows of a space. Returns the number of rows in each table of the copy. Raises StoreError if they
+    differ."""
     with _transaction(source) as read:
         with _transaction(target) as write:
             sent = {table.name: _copy(read, write, table) for table in TABLES}
             (row,) = read.rows(read.select(*(schema.spaces.c[name] for name in OF_SPACE)))
             write.run(write.update(schema.spaces).values(**row._mapping))
         with _transaction(target) as check:
-            found = {table.name: _sum(check, table) for table in TABLES}
-    if wrong := [table for table in sent if sent[table] != found[table]]:
+            received = {table.name: _sum(check, table) for table in TABLES}
+    if wrong := [table for table in sent if sent[table] != received[table]]:
         raise StoreError(
-            "store.copy_failed", f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed"
+            "store.copy_failed",
+            f"the copy of {source.folder} differs in {', '.join(wrong)}, so it was removed: try again",
         )
     return {table: rows for table, (rows, _) in sent.items() if rows}
 
 
 @contextmanager
 def _transaction(store: Store) -> Iterator[Transaction]:
-    """A transaction of one's own, beside the thread that writes: it holds more than fits in memory."""
+    """Open a transaction outside the writer thread, because it has more rows than fit in memory."""
     backend = store.database.backend
     try:
         with backend.transaction() as db:
@@ -99,13 +102,13 @@ def _transaction(store: Store) -> Iterator[Transaction]:
 
 
 def _columns(table: Table) -> list[Any]:
-    """What is copied of a table: not the space, nor a number that the whole database counts."""
+    """Return the copied columns of a table: all except the space, and a number that the whole database counts."""
     counted = schema.interactions.c.number
     return [column for column in table.c if column.name != "space" and column is not counted]
 
 
 def _rows(at: Transaction, table: Table) -> Iterator[list[Any]]:
-    """The rows of a table in the order of writing, a part at a time."""
+    """Yield the rows of a table in parts, in the order of writing."""
     order: Any = (ROW,) if table in schema.NUMBERED else table.primary_key.columns
     order = (schema.interactions.c.number,) if table is schema.interactions else order
     query = at.select(*_columns(table)).order_by(*order).execution_options(yield_per=CHUNK)
@@ -117,21 +120,21 @@ def _copy(read: Transaction, write: Transaction, table: Table) -> tuple[int, str
 
 
 def _sum(at: Transaction, table: Table, take: Callable[[list[Any]], None] = lambda part: None) -> tuple[int, str]:
-    """The number and the digest of the rows of a table, each part of which is given to `take`."""
+    """Return the number and the digest of the rows of a table, passing each part to `take`."""
     digest, count = hashlib.sha256(), 0
     for part in _rows(at, table):
         count += len(part)
         for row in part:
-            # The representation of a value tells its type.
+            # The representation of a value includes its type.
             digest.update(repr(tuple(row)).encode(errors="surrogatepass"))
         take(part)
     return count, digest.hexdigest()
 
 
 def sizes(store: Store) -> dict[str, int]:
-    """The number of rows of each table that holds any of a space."""
-    found = {table.name: store.rows(store.select(func.count(table.c.space)))[0][0] for table in TABLES}
-    return {name: rows for name, rows in found.items() if rows}
+    """Return the number of rows of each table that has rows of the space."""
+    counts = {table.name: store.rows(store.select(func.count(table.c.space)))[0][0] for table in TABLES}
+    return {name: rows for name, rows in counts.items() if rows}
 
 
 def _digest_of_context(store: Store) -> str:

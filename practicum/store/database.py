@@ -1,7 +1,7 @@
-"""Open stores: a database that holds spaces, and the rows of one space in it.
+"""Open stores: a database with spaces, and the rows of one space in it.
 
-A write returns once its rows are safe. All writes of a process to a database go through one thread (see `writer`). Any
-number of processes may read a space; one at a time has the lease to write what it learns.
+A write returns once its rows are durable. One thread does all writes of a process to a database (see `writer`). Any
+number of processes may read a space; one process at a time has the lease to write what the space learns.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from practicum.store.writer import Writer, Writing
 T = TypeVar("T")
 
 PART = 1_000
-"""Rows that are read at a time."""
+"""Rows read at a time."""
 
 
 class Database:
-    """An open database with spaces. `folder` is that of its file, or one of this machine's own, for logs and for what
-    can be made again."""
+    """An open database with spaces. `folder` is the folder of its file, or a local folder for logs and rebuildable
+    files."""
 
     def __init__(self, folder: Path, backend: Backend) -> None:
         self.folder, self.backend = folder, backend
         self.writer = Writer(backend)
         self.waits = True
-        """Whether reads wait for a database that is away for a moment."""
+        """Whether reads wait for a database that cannot be reached at the moment."""
 
     @classmethod
     def at(cls, place: Path | URL, folder: Path, *, create: bool = False) -> Database:
-        """The database of a service: a folder, or at a URL, with a folder of this machine's own. Raises StoreError if
-        it cannot be opened."""
+        """Open the database of a service: in a folder, or at a URL, with a local folder. Raises StoreError if it cannot
+        be opened."""
         _make(folder)
         if isinstance(place, Path):
             _refuse_earlier(place)
@@ -71,11 +71,11 @@ class Database:
 
     @property
     def shared(self) -> bool:
-        """Whether other machines write to it too."""
+        """Whether other machines also write to the database."""
         return self.backend.shared
 
     def rows(self, query: Any) -> list[Any]:
-        """The rows of a query, as named tuples."""
+        """Return the rows of a query, as named tuples."""
         return self.backend.rows(query, self.waits)
 
     def do(self, change: Callable[[Transaction], T], space: str = "") -> Future[T]:
@@ -83,77 +83,77 @@ class Database:
         return self.writer.do(change, space)
 
     def find(self, name: str) -> Any:
-        """The row of the space with this name; None if there is none."""
+        """Return the row of the space with this name, or None."""
         t = schema.spaces
         return next(iter(self.rows(select(t).where(t.c.name == name))), None)
 
     def live(self, name: str) -> str | None:
-        """The id of the live space with this name; None if there is none."""
+        """Return the id of the live space with this name, or None."""
         row = self.find(name)
         return None if row is None or row.state != "live" else str(row.space)
 
     def require(self, name: str) -> Any:
-        """The row of the space with this name. Raises NotARun if there is none."""
+        """Return the row of the space with this name. Raises NotARun if it does not exist."""
         if (row := self.find(name)) is None:
             names = self.names()
-            known = f": it holds {', '.join(names[:5])}{', ...' if names[5:] else ''}" if names else ""
-            raise NotARun("run.not_found", f"{self.backend.name} holds no space named {name}{known}")
+            listed = f": use one of {', '.join(names[:5])}{', ...' if names[5:] else ''}" if names else ""
+            raise NotARun("run.not_found", f"{self.backend.name} has no space named {name}{listed}")
         return row
 
     def names(self) -> list[str]:
-        """The live spaces, in the order of their names."""
+        """Return the names of the live spaces, sorted."""
         t = schema.spaces
         return sorted(row.name for row in self.rows(select(t.c.name).where(t.c.state == "live")))
 
     def names_of(self, ids: Collection[str]) -> dict[str, str]:
-        """The names of the spaces with these ids, by id."""
+        """Return the names of the spaces with these ids, by id."""
         t = schema.spaces
         return {row.space: row.name for row in self.rows(self.of_spaces(t, ids, (t.c.name,)))}
 
     def named_as(self, names: Iterable[str]) -> Select[Any]:
-        """A query of the names and ids of spaces with these names."""
+        """Build a query for the names and ids of the spaces with these names."""
         t = schema.spaces
         return select(t.c.name, t.c.space).where(t.c.name.in_([*names]))
 
     def of_spaces(self, table: Table, spaces: Iterable[str], columns: Sequence[Any] = ()) -> Select[Any]:
-        """A query of the rows of several spaces, whose results begin with the id of the space."""
+        """Build a query for rows of several spaces; the first column is the id of the space."""
         return select(table.c.space, *columns).where(table.c.space.in_([*spaces]))
 
     def files(self, name: str, space: str) -> Path:
-        """The folder of a space, with its caches and logs. It need not be there. Raises StoreError for a name that
-        practicum gives no space of a file, and that may lead out of the folder."""
+        """Return the folder with the caches and logs of a space, which may not exist. Raises StoreError for a name that
+        practicum never gives to a space of a file: it may lead out of the folder."""
         if self.shared:
             return self.folder / SPACES / f"{quote(name, safe='')}.{space}"
         if not SPACE_NAME.fullmatch(name):
             raise StoreError(
                 "store.unsafe",
-                f"{self.folder} is not opened: it has a space named {name!r:.80}, which practicum never makes",
+                f"{self.folder} was not opened, because its space name {name!r:.80} is not valid",
             )
         return self.folder if name == DEFAULT else self.folder / SPACES / name
 
     def store(self, name: str, space: str) -> Store:
-        """The rows of a space, for reading and for short writes. Closing it leaves the database open."""
+        """Return the rows of a space, for reading and for short writes. Closing it keeps the database open."""
         files = self.files(name, space)
         return Store(self, name, space, self.folder if files == self.folder else self.folder / SPACES / name, files)
 
     def named(self, name: str) -> Store:
-        """The rows of the space with this name. Raises NotARun if there is none."""
+        """Return the rows of the space with this name. Raises NotARun if it does not exist."""
         return self.store(name, self.require(name).space)
 
     def create(self, name: str) -> Store:
-        """A space of this name that is reserved, open for writing, for who writes what it starts from. Raises
-        StoreError if it is live, RunBusy if another process is making it."""
+        """Reserve a space with this name and open it for writing, so that the caller can write its first version.
+        Raises StoreError if it is live, RunBusy if another process is creating it."""
         row = self.do(lambda at: reserve_space(at.db, name)).result()
         if row.state == "live":
-            raise StoreError("run.exists", f"{self.backend.name} has a space named {name} already")
+            raise StoreError("run.exists", f"{self.backend.name} already has a space named {name}: choose another name")
         files = self.files(name, row.space)
         if files != self.folder:
-            # What is left of an earlier space of this name.
+            # Files of an earlier space with this name.
             shutil.rmtree(files, ignore_errors=True)
         return self.store(name, row.space).leased()
 
     def remove(self, store: Store) -> int:
-        """Remove a space with all that is kept of it; returns how many rows that were."""
+        """Remove a space with all its data, and return the number of removed rows."""
 
         def change(at: Transaction) -> int:
             self.backend.drop_index(at.db, store.space)
@@ -170,7 +170,7 @@ class Database:
         return removed
 
     def close(self) -> None:
-        """Write what is queued, and release the database."""
+        """Write all queued rows, and close the database."""
         self.writer.close()
         self.backend.close()
 
@@ -178,7 +178,7 @@ class Database:
 class Store(Scope):
     """The rows of one space in an open database.
 
-    `folder` is its path as a user gives it; `files` is the folder with its caches and logs.
+    `folder` is its path as the user wrote it; `files` is the folder with its caches and logs.
     """
 
     def __init__(
@@ -189,20 +189,20 @@ class Store(Scope):
         self.database, self.name, self.folder, self.files = database, name, folder, files
         self.read_only = read_only
         self.trusted = True
-        """Whether its index may be opened. A library reads it that a crafted file can crash."""
+        """Whether the index of the space may be opened: a crafted file can crash the library that reads it."""
         self.flight = Flight()
         self.has_forgotten = False
-        """Whether a `forget` that was interrupted was finished when this was opened."""
+        """Whether an interrupted `forget` was completed when the store was opened."""
         self._owns = owns
         self._writing: Writing | None = None
 
     @classmethod
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
-        """Make a new store with one space, or the space STORE/spaces/NAME in a store, open for writing. With `url` its
-        rows are in a PostgreSQL database, under a name (the folder's if None).
+        """Create a store with one space, or the space STORE/spaces/NAME in a store, open for writing. With `url`, the
+        rows are stored in a PostgreSQL database, under `name` (None: the name of the folder).
 
-        A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder holds a
-        space already, if the name is taken, or if it cannot be made; UsageError for a wrong URL.
+        A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder already
+        contains a space, the name is in use, or the store cannot be created; UsageError for a URL that is not valid.
         """
         kind, where = (None, None) if url is None else store_at(url)
         path, elsewhere = folder, None
@@ -211,31 +211,31 @@ class Store(Scope):
             require_space_name(name)
         _make(folder)
         _refuse_earlier(folder)
-        held = f"{path} already holds a run: continue it with practicum space resume {path}, or give another `out`"
+        exists = f"{path} already contains a run: continue it with practicum space resume {path}, or use another `out`"
         if kind is None or where is None:
             if (folder / STORE_FILE).exists():
-                raise StoreError("run.exists", held)
+                raise StoreError("run.exists", exists)
             refuse_links(folder)
             database, name = Database(folder, SqliteBackend(folder, create=True)), name or DEFAULT
         else:
             name = name or folder.resolve().name
             elsewhere = Elsewhere(kind.address(where), name)
             if is_store(folder) and read_elsewhere(folder) != elsewhere:
-                raise StoreError("run.exists", held)
+                raise StoreError("run.exists", exists)
             database = Database(folder, kind.open(where, create=True))
-            held = (
-                f"{elsewhere.store} has a run named {name} already: give the new one another folder name, or continue "
-                "that one in a folder that practicum store connect makes"
+            exists = (
+                f"{elsewhere.store} already has a run named {name}: use another folder name for the new run, or "
+                "continue the existing run in a folder created by practicum store connect"
             )
         try:
             row = database.do(lambda at: reserve_space(at.db, name)).result()
             if row.state == "live":
-                raise StoreError("run.exists", held)
+                raise StoreError("run.exists", exists)
             files = folder if database.shared else database.files(name, row.space)
             store = cls(database, name, row.space, path, files, owns=True)._take()
             if not store.change(is_empty):
                 store.close()
-                raise StoreError("run.exists", held)
+                raise StoreError("run.exists", exists)
             if elsewhere is not None:
                 write_elsewhere(folder, elsewhere)
             return store
@@ -245,13 +245,14 @@ class Store(Scope):
 
     @classmethod
     def connect(cls, folder: Path, url: str, name: str) -> Store:
-        """Make a folder for a space that is in a PostgreSQL database, and open it read-only.
+        """Create a folder for a space in a PostgreSQL database, and open the space read-only.
 
-        Raises NotARun if the database has no space of this name, UsageError for a wrong URL or a folder that is there.
+        Raises NotARun if the database has no space with this name, UsageError for a URL that is not valid or a folder
+        that exists.
         """
         kind, where = store_at(url)
         if folder.exists():
-            raise UsageError("file.exists", f"{folder} exists: give a new folder")
+            raise UsageError("file.exists", f"{folder} exists: use a new folder")
         database = Database(folder, kind.open(where, create=False))
         try:
             database.require(name)
@@ -263,9 +264,9 @@ class Store(Scope):
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Open an existing space for writing and bring the format of its database up to date.
+        """Open an existing space for writing, and migrate its database to the newest format.
 
-        Raises NotARun if there is none, RunBusy if it is open for writing elsewhere.
+        Raises NotARun if the space does not exist, RunBusy if it is open for writing elsewhere.
         """
         store = cls._at(path, create=True)
         try:
@@ -278,7 +279,7 @@ class Store(Scope):
     def read(cls, path: Path) -> Store:
         """Open an existing space read-only.
 
-        Raises NotARun if there is none, StoreError if this version does not read its format.
+        Raises NotARun if the space does not exist, StoreError if this version cannot read its format.
         """
         return cls._at(path, read_only=True)
 
@@ -286,7 +287,7 @@ class Store(Scope):
     def beside(cls, path: Path) -> Store:
         """Open an existing space for short writes, also while another process has the lease.
 
-        Raises NotARun if there is none, StoreError if it cannot be written to.
+        Raises NotARun if the space does not exist, StoreError if it cannot be written to.
         """
         return cls._at(path)
 
@@ -311,7 +312,8 @@ class Store(Scope):
             raise
 
     def leased(self) -> Store:
-        """The same space, open for writing; closing it gives the lease back. Raises RunBusy if somebody else has it."""
+        """Return the same space, open for writing; closing it releases the lease. Raises RunBusy if another process has
+        the lease."""
         return Store(self.database, self.name, self.space, self.folder, self.files)._take()
 
     def _take(self) -> Store:
@@ -331,7 +333,7 @@ class Store(Scope):
 
     @property
     def learns(self) -> bool:
-        """Whether it is open for writing what the space learns."""
+        """Whether the space is open for writing by a learner."""
         return self._writing is not None
 
     @property
@@ -341,37 +343,39 @@ class Store(Scope):
 
     @property
     def is_served(self) -> bool:
-        """Whether another process serves the space, or may: it tries what was learned before all agents see it."""
+        """Whether another process serves the space, or may do so. It then tests new versions before all agents see
+        them."""
         return self.database.backend.is_served()
 
     def changes(self) -> int:
-        """A number that differs after each change of what the space shows (see `Backend.changes`)."""
+        """Return a number that differs after each change of the content that the space shows (see
+        `Backend.changes`)."""
         return self.database.backend.changes(self.space)
 
     def rows(self, query: Any) -> list[Any]:
-        """The rows of a query, as named tuples."""
+        """Return the rows of a query, as named tuples."""
         return self.database.backend.rows(query, self.learns or self.database.waits)
 
     def do(self, change: Callable[[Transaction], T]) -> Future[T]:
-        """Make a change of the space beside nobody else's; the future ends when it is on the disk."""
+        """Change the space, excluding other writers. The future completes when the change is on disk."""
         if self.read_only:
-            raise StoreError("store.unwritable", f"{self.folder} is open for reading alone")
+            raise StoreError("store.unwritable", f"{self.folder} is open read-only")
         self._raise_failure()
         return self.database.writer.do(change, self.space, self._writing)
 
     def change(self, change: Callable[[Transaction], T]) -> T:
-        """Make a change, and wait until it is on the disk."""
+        """Make a change, and wait until it is on disk."""
         return self.do(change).result()
 
     async def write(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows, and return once they are on the disk."""
+        """Insert or replace rows, and return when they are on disk."""
         await asyncio.wrap_future(self._put(table, rows))
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows without waiting: they are written before any later write, at the latest on close.
 
-        For rows that a resume can make again, and for rows that only later writes depend on. An error is raised by the
-        next write, at the latest by the end of the store's `with` block.
+        For rows that a resume can create again, and for rows that only later writes depend on. An error is raised by
+        the next write, at the latest at the end of the store's `with` block.
         """
         if rows:
             self._raise_failure()
@@ -379,47 +383,47 @@ class Store(Scope):
 
     def _put(self, table: Table, rows: Sequence[RowValues]) -> Future[None]:
         if self._writing is None:
-            raise StoreError("store.unwritable", f"{self.folder} is not open for writing what it learns")
+            raise StoreError("store.unwritable", f"{self.folder} is not open for writing by a learner")
         return self.database.writer.write(table, self.of_space(rows), self._writing)
 
     async def flush(self) -> None:
-        """Wait until all posted rows are on the disk."""
+        """Wait until all posted rows are on disk."""
         await self.write(schema.steps, [])
 
     def _raise_failure(self) -> None:
-        """Raise the error of an earlier write, on which what is written now may depend."""
+        """Raise the error of an earlier write, because later writes may depend on its rows."""
         if self._writing is not None and self._writing.failure is not None:
             raise self._writing.failure
 
     def all_files(self) -> list[Path]:
-        """The files that may hold something of the space: its own, and those of a database in the folder."""
+        """Return the files that may contain data of the space: its files, and the files of a database in the folder."""
         folders = {self.files, self.database.folder}
         return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
     def said_elsewhere(self, pieces: Collection[bytes]) -> set[bytes]:
-        """Those of some pieces of texts that rows of other spaces hold."""
-        found, left = set[bytes](), {*pieces}
-        for table in schema.metadata.sorted_tables if left else ():
+        """Return the pieces of text that occur in rows of other spaces."""
+        matches, remaining = set[bytes](), {*pieces}
+        for table in schema.metadata.sorted_tables if remaining else ():
             others = select(table).where(table.c.space != self.space).execution_options(yield_per=PART)
             with self.database.backend.engine.connect() as db:
                 for row in db.execute(others):
                     text = "\0".join(value for value in row if isinstance(value, str)).encode(errors="replace")
-                    here = {piece for piece in left if piece in text}
-                    found |= here
-                    left -= here
-        return found
+                    matching = {piece for piece in remaining if piece in text}
+                    matches |= matching
+                    remaining -= matching
+        return matches
 
     def remove_index(self) -> None:
-        """Delete the index of the space, wherever it is. It can be made again."""
+        """Delete the index of the space in the folder and in the database. It can be rebuilt."""
         remove_index_files(self.files)
         self.change(lambda at: self.database.backend.drop_index(at.db, self.space))
 
     def scrub(self) -> None:
-        """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log, and let
-        all who have the space open read it anew. A PostgreSQL server only makes their space free, and writes over it
-        later.
+        """Overwrite deleted rows, so that no deleted text remains in the database file or its write-ahead log. All
+        processes with the space open read it again. A PostgreSQL server only marks the space of the rows as free, and
+        overwrites it later.
 
-        Raises StoreError if another process reads the file and so keeps the log from being truncated.
+        Raises StoreError if another process reads the file, because the log then cannot be truncated.
         """
         t = schema.spaces
         self.change(lambda at: at.run(at.update(t).values(rewritten=t.c.rewritten + 1)))
@@ -427,12 +431,12 @@ class Store(Scope):
 
     @property
     def is_forgetting(self) -> bool:
-        """Whether rows were removed from the space for good, and their bytes may be left."""
+        """Whether rows were permanently removed from the space, but their bytes may remain."""
         return [row.learning for row in self.rows(self.select(schema.spaces.c.learning))] == [schema.FORGETTING]
 
     def finish_forgetting(self) -> bool:
-        """Scrub the space if rows were removed from it for good and it was not scrubbed since. Returns whether they
-        were. Raises StoreError, and the next one who opens it for writing tries again, if that cannot be done."""
+        """Scrub the space if rows were permanently removed and it was not scrubbed since. Returns whether it was
+        scrubbed. Raises StoreError on failure; then the next process that opens the space for writing tries again."""
         t = schema.spaces
         if not self.is_forgetting:
             return False
@@ -442,7 +446,7 @@ class Store(Scope):
         return True
 
     def remove(self) -> int:
-        """Remove all rows of the space, with its name, and give the lease back; returns how many rows that were."""
+        """Remove all rows of the space with its name, and release the lease. Returns the number of removed rows."""
         removed = self.database.remove(self)
         if self._writing is not None:
             self._writing.lease.close()
@@ -450,14 +454,14 @@ class Store(Scope):
         return removed
 
     def release(self) -> None:
-        """Give back the memory that keeps what was read quick to read again."""
+        """Free the cache of the database."""
         self.database.backend.release()
 
     def close(self) -> None:
-        """Write what is queued and release the space."""
+        """Write all queued rows, and close the space."""
         if self._writing is not None:
             with suppress(StoreError, UsageError):
-                # All that was posted is written before the lease ends.
+                # All posted rows are written before the lease is released.
                 self._put(schema.steps, []).result()
         self.flight.close()
         if self._writing is not None:
@@ -474,11 +478,11 @@ class Store(Scope):
             with as_stored(self.folder):
                 raise error
         if kind is None:
-            # Nobody waited for the rows that were posted.
+            # No caller waited for the posted rows.
             self._raise_failure()
 
     def _book_left_in_flight(self) -> None:
-        """Move what an earlier process had in flight when it was killed into the journal, as calls that are spent."""
+        """Record calls that were in flight when an earlier process was killed in the journal, as spent."""
 
         def paid() -> Iterable[tuple[str, str]]:
             t = schema.journal.c
@@ -494,33 +498,34 @@ class Store(Scope):
             for sent in left_in_flight(self.files, paid)
         ]  # fmt: skip
         if rows:
-            # The same again, should this process be killed before the file is gone.
+            # If this process is killed before it deletes the file, the rows are written again.
             self.change(lambda at: at.put(schema.journal, *rows))
 
 
 def _the_space(database: Database, name: str | None, path: Path) -> Any:
-    """The row of a space of a database: of this name, or of the only or the default one. Raises NotARun."""
+    """Return the row of the space with this name; None: of the only or the default space. Raises NotARun."""
     t = schema.spaces
     if name is not None:
         return database.require(name)
-    found = {row.name: row for row in database.rows(select(t).order_by(t.c.name).limit(100))}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if DEFAULT in found:
-        return found[DEFAULT]
-    if not found:
+    rows = {row.name: row for row in database.rows(select(t).order_by(t.c.name).limit(100))}
+    if len(rows) == 1:
+        return next(iter(rows.values()))
+    if DEFAULT in rows:
+        return rows[DEFAULT]
+    if not rows:
         raise NotARun(
-            "run.not_found", f"{path} holds no run: it was stopped before anything was written; start it again"
+            "run.not_found", f"{path} contains no run: the run was stopped before it wrote anything; start it again"
         )
-    names = [*found]
+    names = [*rows]
     raise NotARun(
         "space.required",
-        f"{path} holds several spaces ({', '.join(names[:5])}): give one of them, such as {path / SPACES / names[0]}",
+        f"{path} contains several spaces ({', '.join(names[:5])}): use the path of one of them, such as "
+        f"{path / SPACES / names[0]}",
     )
 
 
 def is_space(path: Path) -> bool:
-    """Whether a path is that of a space, or of a store whose space is not known before it is opened."""
+    """Whether a path is a space, or a store, whose spaces are only known after opening it."""
     if is_store(path) or not is_run(path):
         return is_store(path)
     database = Database(path.parent.parent, SqliteBackend(path.parent.parent, read_only=True))
@@ -534,28 +539,28 @@ def _make(folder: Path) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise StoreError("store.unwritable", f"cannot make the folder {folder}: {error.strerror}") from error
+        raise StoreError("store.unwritable", f"cannot create the folder {folder}: {error.strerror}") from error
 
 
 def _refuse_earlier(folder: Path) -> None:
-    """Raises StoreError for a folder that an earlier practicum made."""
+    """Raise StoreError for a folder of an earlier version of practicum."""
     if not is_store(folder):
         with suppress(NotARun):
             located(folder)
 
 
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, AssertionError)
-"""What code raises that reads rows with other values than it expects."""
+"""Errors raised by code that reads rows with unexpected values."""
 
 
 @contextmanager
 def as_stored(folder: Path) -> Iterator[None]:
-    """Raise what comes of rows that are not as practicum writes them as StoreError."""
+    """Raise StoreError for errors that are caused by unexpected values in rows."""
     try:
         yield
     except DAMAGED as error:
         raise StoreError(
             "store.damaged",
-            f"{folder} holds something that practicum does not write ({one_line(error_line(error), 200)}): restore it "
-            "from a copy; if nobody changed it, this is a bug in practicum (--debug shows where)",
+            f"{folder} contains values that practicum never writes ({one_line(error_line(error), 200)}): restore it "
+            "from a copy. If no other program changed it, this is a bug in practicum (--debug shows where)",
         ) from error

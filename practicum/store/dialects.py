@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL say in different words: texts, the order of rows, upserts and a few functions."""
+"""Differences between SQLite and PostgreSQL: texts, the order of rows, upserts and a few functions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROW_ORDER = "row_order"
 """PostgreSQL's column with the number of a row, in the order of writing. SQLite has `rowid`."""
 
 TWIN = "in PostgreSQL"
-"""Where a table's `info` has the table as PostgreSQL has it, if that differs."""
+"""Key in a table's `info` of the PostgreSQL form of the table, if it differs."""
 
 _ESCAPED = str.maketrans({"\0": "\x1a0", "\x1a": "\x1a1"})
 
 
 class _PostgresqlText(TypeDecorator[str]):
-    """A text of PostgreSQL, which cannot hold NUL: it is escaped, by the sign of a substituted character. Texts are
+    """Text column of PostgreSQL, which cannot contain NUL: it is escaped with the substitute character. Texts are
     ordered by their code points, as in SQLite."""
 
     impl = Text(collation="C")
@@ -37,10 +37,10 @@ class _PostgresqlText(TypeDecorator[str]):
 
 
 NAME = String().with_variant(_PostgresqlText(), "postgresql")
-"""A short text, such as an id."""
+"""Short text, such as an id."""
 
 TEXT = Text().with_variant(_PostgresqlText(), "postgresql")
-"""Any text, also with NUL."""
+"""Any text, including NUL."""
 
 
 class _Row(FunctionElement[int]):
@@ -49,39 +49,39 @@ class _Row(FunctionElement[int]):
 
 
 ROW = _Row()
-"""The number of a row, in the order of writing. A row that is replaced gets a new one."""
+"""Number of a row, in the order of writing. A replaced row gets a new number."""
 
 
 class unindexed(FunctionElement[str]):
-    """A column by which SQLite is not to look rows up, because another index finds fewer."""
+    """Column that SQLite must not use for an index lookup, because another index is more selective."""
 
     type = String()
     inherit_cache = True
 
 
 class array_length(FunctionElement[int]):
-    """The number of items of a JSON list that is stored as a text."""
+    """Number of items of a JSON list that is stored as text."""
 
     type = Integer()
     inherit_cache = True
 
 
 class score_value(FunctionElement[float]):
-    """The value of the score in the data of an attempt; None without a score."""
+    """Value of the score in the data of an attempt; None without a score."""
 
     type = Float()
     inherit_cache = True
 
 
 class next_interaction(FunctionElement[int]):
-    """The number of an interaction that is inserted: larger than all others in SQLite, the next of PostgreSQL's."""
+    """Number of a new interaction: the maximum plus one in SQLite, the next of the sequence in PostgreSQL."""
 
     type = BigInteger()
     inherit_cache = True
 
 
 def _write_as(element: type[FunctionElement[Any]], sqlite: str, postgresql: str) -> None:
-    """Let each database have its own SQL for an element, whose arguments stand for {}."""
+    """Define the SQL for an element in each database. {} is replaced by its arguments."""
     for sql, dialects in ((sqlite, ()), (postgresql, ("postgresql",))):
         compiles(element, *dialects)(
             lambda element, compiler, sql=sql, **how: sql.format(compiler.process(element.clauses, **how))
@@ -97,20 +97,21 @@ _write_as(next_interaction, "(SELECT coalesce(max(number), 0) + 1 FROM interacti
 
 @cache
 def upsert(table: Table, dialect: str) -> Insert:
-    """The statement that inserts rows, or replaces those with the same keys, which become the last ones (`ROW`)."""
+    """Return the statement that inserts rows, or replaces rows with the same keys, which then count as the last written
+    (`ROW`)."""
     if dialect == "sqlite":
         return table.insert().prefix_with("OR REPLACE")
     from sqlalchemy.dialects import postgresql
 
     new = postgresql.insert(table.info.get(TWIN, table))
     keys = [column.name for column in table.primary_key]
-    # A number that was not given is the next one.
+    # A number that is not set gets the next value.
     values = {column.name: column for column in new.excluded if column.name not in keys}
     return new.on_conflict_do_update(index_elements=keys, set_=values)
 
 
 def insert_new(table: Table, dialect: str) -> Any:
-    """The statement that inserts those rows whose keys are not there."""
+    """Return the statement that inserts rows, except rows whose keys exist."""
     if dialect == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
     from sqlalchemy.dialects import postgresql
@@ -119,8 +120,8 @@ def insert_new(table: Table, dialect: str) -> Any:
 
 
 def insert_adding(table: Table, dialect: str, sums: Sequence[str]) -> Any:
-    """The statement that inserts rows, or adds their numbers in the columns `sums` to those of the row that has the
-    same keys."""
+    """Return the statement that inserts rows, or adds their numbers in the columns `sums` to the row with the same
+    keys."""
     if dialect == "sqlite":
         new: Any = sqlite.insert(table)
     else:

@@ -1,9 +1,10 @@
-"""What was sent and is not journaled yet, in a file beside the database, so that budgets hold over any number of kills.
+"""Calls that were sent but not journaled yet, in a file next to the database, so that budgets hold after any number of
+kills.
 
-A call takes a slot before it is sent, and leaves it once its answer is journaled. Whoever opens the folder for writing
-next moves what still has a slot into the journal, as spent: nobody knows what became of it. The file survives a kill of
-the process, since the operating system has what was written; it is not flushed to the disk, so a power failure may
-forget the calls that were in flight at that moment.
+A call takes a slot before it is sent, and frees it after its answer is journaled. The next process that opens the
+folder for writing records the remaining slots in the journal as spent, because the results of these calls are unknown.
+The file survives a kill of the process, because the operating system has the written data. It is not flushed to the
+disk, so a power failure may lose the calls in flight at that moment.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from practicum.core.errors import StoreError
 from practicum.core.types import MOST_TOKENS, Usage
 
 FLIGHT_FILE = "flight"
+"""Name of the file in the folder of a space."""
 
 MOST_SLOTS = 100_000
-"""Slots that are read at most, of a file that may be anybody's."""
+"""Maximum number of slots that are read, because the file may come from an untrusted source."""
 
 _SLOT = struct.Struct("<?7x16s16x16s3qd")
-"""Whether it is taken, an id, an empty field, the key of the call, its tokens (input, cached, output), its dollars."""
+"""Format of a slot: whether it is taken, an id, an empty field, the key of the call, its tokens (input, cached,
+output), its cost in dollars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call that was sent: an id, its key (see `key_of`), and what it cost, or the most that it can cost."""
+    """A call that was sent: an id, its key (see `key_of`), and its cost, or the highest possible cost."""
 
     id: str
     key: bytes
@@ -39,12 +42,12 @@ class Sent:
 
 
 def key_of(place: str, digest: str) -> bytes:
-    """Short for what a call asks at a place."""
+    """Return a short key for the request at a place."""
     return hashlib.sha256(f"{place}\0{digest}".encode()).digest()[:16]
 
 
 class Flight:
-    """The calls of this process that are in flight, in the file of a run folder; without one nothing is written."""
+    """The calls of this process that are in flight, in a file of a run folder. Without a folder, nothing is written."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._path = None if folder is None else folder / FLIGHT_FILE
@@ -55,8 +58,8 @@ class Flight:
         self._free: list[int] = []
 
     def start(self, place: str, digest: str, most: Usage) -> int:
-        """Take a slot for a call that is about to be sent and can cost so much. Raises StoreError if the file cannot be
-        written."""
+        """Take a slot for a call that is about to be sent and costs at most `most`. Raises StoreError if the file
+        cannot be written."""
         slot = self._free.pop() if self._free else len(self._taken)
         self._started += 1
         self._taken[slot] = (self._process + self._started.to_bytes(8, "big"), key_of(place, digest))
@@ -64,17 +67,17 @@ class Flight:
         return slot
 
     def received(self, slot: int, usage: Usage) -> None:
-        """The call was answered; its answer is yet to be journaled."""
+        """Record the usage of an answered call whose answer is not journaled yet."""
         self._write(slot, usage)
 
     def end(self, slot: int) -> None:
-        """The call is journaled, or failed and cost nothing."""
+        """Free the slot of a call that is journaled, or that failed without cost."""
         self._put(slot * _SLOT.size, b"\0")
         del self._taken[slot]
         self._free.append(slot)
 
     def close(self) -> None:
-        """Close the file, and delete it unless something is in flight."""
+        """Close the file, and delete it unless calls are in flight."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -98,13 +101,13 @@ class Flight:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise StoreError(
-                "store.unwritable", f"cannot write {self._path}: {error.strerror}; make room and resume the run"
+                "store.unwritable", f"cannot write {self._path}: {error.strerror}; free disk space and resume the run"
             ) from error
 
 
 def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
-    """The calls that an earlier process sent and that are not among those that are journaled: their places and
-    digests, which are read if there are any."""
+    """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the places and
+    digests in the journal, and is only called if there are candidates."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
             data = file.read(MOST_SLOTS * _SLOT.size)
@@ -112,11 +115,11 @@ def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str
         return []
     except OSError as error:
         raise StoreError("store.unreadable", f"cannot read {folder / FLIGHT_FILE}: {error.strerror}") from error
-    found = []
+    calls = []
     for taken, id, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
         if taken:
             read, cached, written = (min(max(n, 0), MOST_TOKENS) for n in tokens)
             usage = Usage(1, read, cached, written, usd if 0 <= usd < math.inf else None)
-            found.append(Sent(id.hex(), key, usage))
-    known = {key_of(place, digest) for place, digest in journaled()} if found else set()
-    return [sent for sent in found if sent.key not in known]
+            calls.append(Sent(id.hex(), key, usage))
+    journaled_keys = {key_of(place, digest) for place, digest in journaled()} if calls else set()
+    return [sent for sent in calls if sent.key not in journaled_keys]

@@ -1,7 +1,7 @@
-"""The folder of a store, and where its rows are: in a file there, or in a database that a file there names.
+"""The folder of a store, and the location of its rows: a file in the folder, or a database that a file in it names.
 
-A folder may be a stranger's, who could have our password sent to a server of theirs. So a database is used only if this
-installation marked the file that names it.
+A folder may come from someone else, and could make practicum send the user's password to a foreign server. So a
+database is only used if this installation marked the file that names it.
 """
 
 from __future__ import annotations
@@ -19,40 +19,45 @@ from practicum.core.files import write_atomic
 from practicum.core.installation import is_marked, mark
 
 DATABASE_FILE = "practicum.sqlite"
+"""File with the rows of a store."""
+
 STORE_FILE = "store.json"
+"""File that names the database with the rows of a store."""
+
 SPACES = "spaces"
-"""The folder with those of the spaces, in a store of many."""
+"""Folder with the folders of the spaces, in a store of several spaces."""
 
 LOCK_FILE, SERVING_FILE = "lock", "serving"
-"""Held by who writes what a space learns, and by who serves from the folder."""
+"""Lock files: held by the process that writes what a space learns, and by the process that serves from the folder."""
+
 
 INDEX_FILES = "index.*"
-"""The index of a space's entries, if it has many. It can be made again from the database."""
+"""Files of the index of a space with many entries. The index can be rebuilt from the database."""
 
 EARLIER_FILES = ("run.sqlite", "service.sqlite")
-"""What an earlier practicum has written."""
+"""Files of an earlier version of practicum."""
 
 LOG_FILE = "llama.log"
-"""The log of a model in this process."""
+"""Log of a local model in this process."""
 
 FILES = (
     DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), STORE_FILE, LOCK_FILE,
     SERVING_FILE, LOG_FILE,
 )  # fmt: skip
-"""The files that are opened in a run folder, beside those of the index."""
+"""Files that are opened in a run folder, except index files."""
 
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-"""Ends a journal that names another file."""
+"""Last bytes of a journal that names another file."""
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a folder is that of a store."""
+    """Whether a folder contains a store."""
     return (folder / DATABASE_FILE).is_file() or (folder / STORE_FILE).is_file()
 
 
 def located(path: Path) -> tuple[Path, str | None]:
-    """The folder of a store and the name of a space in it: None for the folder itself, where there is one space or one
-    that is the default, and NAME for FOLDER/spaces/NAME. Raises NotARun if there is no store."""
+    """Return the folder of a store, and the name of a space in it: NAME for FOLDER/spaces/NAME, None for the folder
+    itself, which means the only or the default space. Raises NotARun if the path is not in a store."""
     if is_store(path):
         return path, None
     if path.parent.name == SPACES and is_store(path.parent.parent):
@@ -61,37 +66,35 @@ def located(path: Path) -> tuple[Path, str | None]:
         if (path / file).exists():
             raise StoreError(
                 "store.unknown_format",
-                f"{path} was made by an earlier practicum (it has {file}), which this one does not read: open it with "
-                "what made it, or start a new one elsewhere",
+                f"{path} was created by an earlier version of practicum (it contains {file}), which this version "
+                "cannot read: open it with that version, or start a new run in another folder",
             )
     run, _, name = str(path).rpartition("@")
     if run and is_run(Path(run)):
-        raise NotARun(
-            "run.not_found", f"{path} is a version, and a whole run is wanted: give {run} (its version is {name})"
-        )
+        raise NotARun("run.not_found", f"{path} is a version, but a run is needed: use {run} (its version is {name})")
     runs = sorted(inner.parent for file in (DATABASE_FILE, STORE_FILE) for inner in path.glob(f"*/{file}"))
-    inside = f"; it holds runs, such as {runs[-1]}" if runs else "; give the folder of a run or of a store"
-    raise NotARun("run.not_found", f"{path} is not a run folder: it has no {DATABASE_FILE}{inside}")
+    advice = f": use a run in it, such as {runs[-1]}" if runs else ": use the folder of a run or of a store"
+    raise NotARun("run.not_found", f"{path} is not a run folder, because it has no {DATABASE_FILE}{advice}")
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is that of a store, or looks like that of a space in one."""
+    """Whether a path is a store, or looks like a space in a store."""
     return is_store(path) or (path.parent.name == SPACES and is_store(path.parent.parent))
 
 
 def refuse_links(folder: Path) -> None:
-    """Raises StoreError if a file that is opened in the folder of a store or of a space is a link, or leads out of the
-    folder otherwise."""
+    """Raise StoreError if a file that is opened in the folder of a store or a space is a link, or refers to files
+    outside the folder in another way."""
     for path in (*(folder / name for name in FILES), *folder.glob(INDEX_FILES)):
         try:
             kind = path.lstat().st_mode
         except OSError:
             continue
         if not stat.S_ISREG(kind):
-            what = "a symbolic link" if stat.S_ISLNK(kind) else "no file"
+            file_type = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
             raise StoreError(
                 "store.unsafe",
-                f"{folder} is not opened: its {path.name} is {what}, which practicum never makes: delete it",
+                f"{folder} was not opened, because its {path.name} is {file_type}: delete it",
             )
     journal = folder / f"{DATABASE_FILE}-journal"
     # SQLite would delete the file that the journal names.
@@ -99,70 +102,70 @@ def refuse_links(folder: Path) -> None:
     if raw.endswith(_SUPER_JOURNAL) and raw != _SUPER_JOURNAL:
         raise StoreError(
             "store.unsafe",
-            f"{folder} is not opened: its {journal.name} names another file, which practicum never does: delete it",
+            f"{folder} was not opened, because its {journal.name} names another file: delete it",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A space whose rows are in a database: its URL, without a password, and the name of the space there."""
+    """Location of a space in a database: its URL, without a password, and the name of the space."""
 
     store: str
     space: str
 
 
 def read_elsewhere(folder: Path) -> Elsewhere | None:
-    """The database that a folder names; None for a store whose rows are in the folder.
+    """Return the database that a folder names; None for a store with its rows in the folder.
 
-    Raises StoreError if this installation did not write that.
+    Raises StoreError if this installation did not write the file.
     """
     path = folder / STORE_FILE
     if not path.is_file():
         return None
     try:
         values = json.loads(path.read_bytes())
-        found = Elsewhere(str(values["store"]), str(values["space"]))
-        ours = is_marked(_marked(found), values.get("mark"))
+        elsewhere = Elsewhere(str(values["store"]), str(values["space"]))
+        trusted = is_marked(_marked(elsewhere), values.get("mark"))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(
-            "store.unreadable", f"{path} cannot be read: make the folder anew with practicum store connect"
+            "store.unreadable", f"{path} cannot be read: create the folder again with practicum store connect"
         ) from error
-    if not ours:
+    if not trusted:
         raise StoreError(
             "run.untrusted",
-            f"{path} was not written by you on this machine, so the database that it names is not asked (your password "
-            f"would go there). If you know it, connect to the run in a new folder: practicum store connect "
-            f"{found.store!r} {found.space!r} FOLDER",
+            f"{path} was not written by you on this machine, so practicum did not connect to the database that it "
+            "names, which would get your password. If you trust it, connect to the run in a new folder: practicum "
+            f"store connect {elsewhere.store!r} {elsewhere.space!r} FOLDER",
         )
-    return found
+    return elsewhere
 
 
 def remove_index_files(folder: Path, keep: Collection[str] = ()) -> None:
-    """Delete the files of an index, except those with these names."""
+    """Delete the files of an index, except the files in `keep`."""
     for path in folder.glob(INDEX_FILES):
         if path.name not in keep:
-            # Windows does not delete a file that a process has mapped. The next writer of an index does.
+            # Windows does not delete a file that a process has mapped. The next writer of an index deletes it.
             with suppress(PermissionError):
                 path.unlink(missing_ok=True)
 
 
 def empty_log(folder: Path) -> None:
-    """Empty the log of a model, which may quote what the model was asked. Raises StoreError if that cannot be done."""
+    """Empty the log of a local model, which may quote prompts. Raises StoreError on failure."""
     path = folder / LOG_FILE
     try:
         if path.is_file():
-            # The process that writes it appends.
+            # Truncating is safe, because the process that writes the log appends to it.
             os.truncate(path, 0)
     except OSError as error:
         raise StoreError("store.unwritable", f"cannot empty {path}: {error.strerror}") from error
 
 
 def write_elsewhere(folder: Path, elsewhere: Elsewhere) -> None:
-    """Note in a folder where the rows of its space are."""
+    """Write the location of a space's rows into a folder."""
     values = {**asdict(elsewhere), "mark": mark(_marked(elsewhere))}
     write_atomic(folder / STORE_FILE, json.dumps(values, indent=2), private=True)
 
 
 def _marked(elsewhere: Elsewhere) -> dict[str, str]:
-    # Named, so that no other mark of this installation can stand for this one.
+    # With a purpose, so that no other mark of this installation is valid here.
     return {"what": "store", **asdict(elsewhere)}

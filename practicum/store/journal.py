@@ -1,7 +1,7 @@
-"""The journal: what was already done and paid for. Every effect is a row, on disk before its result is used.
+"""The journal: effects that are done and paid for. Every effect is a row, which is on disk before its result is used.
 
 The key of a row is the place of the effect, such as "step 3/attempt/t17/agent". A resumed run does not repeat an effect
-that has a row. If the row was made from another prompt, model or setting, the run stops with an error.
+that has a row. If the row was created from a different prompt, model or setting, the run stops with an error.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One effect: the digest of what was asked, the answer and its cost.
+    """One effect: the digest of its request, the answer and its cost.
 
-    `prompt` is what a model or an agent was shown. It is stored for those who look at the run, and read by them alone.
-    `number` is its place in the order of writing.
+    `prompt` is the input of a model or an agent. It is only stored for people who inspect the run. `number` is the
+    position in the order of writing.
     """
 
     place: str
@@ -46,12 +46,13 @@ class JournalRow:
 
     @property
     def silent(self) -> bool:
-        """Whether it is a reply without text: paid for, and not ok, so that a resume after an outage asks again."""
+        """Whether it is a reply without text: it was paid for but is not ok, so a resume after an outage requests it
+        again."""
         return not self.ok and self.usage.calls > 0
 
 
 def digest(*parts: Any) -> str:
-    """A digest of what is asked. Parts are strings or JSON values, hashed with their lengths."""
+    """Return a digest of a request. Parts are strings or JSON values, hashed with their lengths."""
     sha = hashlib.sha256()
     for part in parts:
         raw = (part if isinstance(part, str) else json.dumps(part, sort_keys=True, ensure_ascii=False)).encode()
@@ -62,11 +63,11 @@ def digest(*parts: Any) -> str:
 
 Failure = AgentError | OutputError | ProviderError
 FAILURES: tuple[type[Failure], ...] = (WindowError, RequestError, ProviderError, OutputError, AgentError)
-"""Failures that are journaled; special kinds stand before those that they are of."""
+"""Failures that are journaled. Subclasses precede their base classes."""
 
 
 def dump_failure(error: Failure) -> str:
-    """A failure as the `answer` of a row."""
+    """Return a failure as the `answer` of a row."""
     kind = next(kind for kind in FAILURES if isinstance(error, kind))
     return json.dumps([kind.__name__, error.code, str(error)], ensure_ascii=False)
 
@@ -77,12 +78,12 @@ def load_failure(answer: str) -> Failure:
 
 
 def request_error(code: str, text: str) -> RequestError:
-    """The error of a request that the provider refused."""
+    """Return the error for a request that the provider refused."""
     return (WindowError if code == "window.exceeded" else RequestError)(code, text)
 
 
 class RunNotes(Protocol):
-    """The part of a Run that keeps notes for a resumed run."""
+    """Part of a Run that stores notes for a resumed run."""
 
     def recall(self, name: str) -> Any: ...
 
@@ -90,8 +91,8 @@ class RunNotes(Protocol):
 
 
 async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]) -> T:
-    """The result of `do`. If it raises WindowError, that is noted, and a resumed run raises it without a new call: it
-    must not get an answer that the first run went on without."""
+    """Return the result of `do`. If it raises WindowError, note this, so that a resumed run raises it without a new
+    call: it must not get an answer that the first run did not have."""
     refused = at.recall(f"{name} refused")
     if refused is None:
         try:
@@ -103,28 +104,30 @@ async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]
 
 
 NOTE_ROLE = "noted"
-"""The role of notes, which cost nothing but cannot be repeated: how long a step took, which attempt was first."""
+"""Role of notes. Notes are free but cannot be repeated, such as the duration of a step or the first attempt."""
 
 REMOVED = "[removed from this run by practicum space forget]"
-"""Stands in a prompt for a text that the run had to forget."""
+"""Placeholder in a prompt for a text that the run had to forget."""
 
 MOST_TEXTS = 2**16
-"""Texts that are known to be stored, 80 bytes each. A text that is forgotten here is stored once more in its place."""
+"""Maximum number of texts known to be stored, 80 bytes each. Beyond that, a text may be stored again."""
 
 ROWS_PER_BLOCK = 128
-"""Rows read together. A resumed run looks them up in about the order in which they were written."""
+"""Rows that are read together. A resumed run looks them up in about the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A note that the provider failed until the run stopped; `number` is that of its row (see `note_outage`)."""
+    """Record of an outage: the provider failed until the run stopped. `number` is the number of its row (see
+    `note_outage`)."""
 
     number: int
     again: Sequence[str]
     lost: Sequence[str]
 
     def covers(self, row: JournalRow) -> bool:
-        """Whether the row was written at one of the places before the run stopped. Notes below them stay valid."""
+        """Whether the row was written at or below one of the places before the run stopped. Notes below them stay
+        valid."""
         below = row.role != NOTE_ROLE
         return row.number < self.number and any(
             row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
@@ -132,27 +135,27 @@ class Outage:
 
 
 class Journal:
-    """The journal of one run. `hits` counts the effects that were found, and so not repeated. Without a store it keeps
-    nothing: work that is never resumed, such as the answer to a query.
+    """The journal of one run. `hits` counts the effects that had a row and so were not repeated. Without a store,
+    nothing is stored, for work that is never resumed, such as the answer to a query.
 
-    Blocks of rows are read on demand, each once: a query to a long run reads next to none.
+    Blocks of rows are read on demand, each once, so a query to a long run reads few of them.
     """
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
         self._scope = Scope("") if store is None else store
         self.hits = 0
-        # This process writes its rows after the last one.
+        # Rows of this process are written after this row.
         self._last, self._unread, self._outages = (0, 0, []) if store is None else self._read_begin()
         self._new_outages = 0
-        self._known: dict[str, JournalRow] = {}
+        self._unused: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
 
     def _read_begin(self) -> tuple[int, int, list[Outage]]:
-        """The number of the last row, the number of all rows, and the outages."""
-        mine = self._scope.mine(schema.journal)
-        ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(mine))
+        """Return the number of the last row, the number of all rows, and the outages."""
+        condition = self._scope.mine(schema.journal)
+        ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(condition))
         return last or 0, unread, [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
 
     def _rows(self, query: Select[*tuple[Any, ...]]) -> list[Any]:
@@ -160,11 +163,11 @@ class Journal:
 
     @property
     def before(self) -> Usage:
-        """The usage so far, that of earlier processes included."""
+        """Usage of all processes so far, including earlier ones."""
         return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> JournalRow | None:
-        """The row of a place, or None. Raises JournalMismatch if it has another digest."""
+        """Return the row of a place, or None. Raises JournalMismatch if its digest differs."""
         row = self._take(place)
         if row is None:
             return None
@@ -178,27 +181,27 @@ class Journal:
             raise JournalMismatch(
                 "journal.mismatch",
                 f"the journal has the result of a different request at '{place}': the program, its prompts or its "
-                "settings changed since this run began; start a new run (`seed_context` gives it this context)",
+                "settings changed since this run began; start a new run (`seed_context` starts it from this context)",
             )
         self.hits += row.role != NOTE_ROLE
         return row
 
     def _take(self, place: str) -> JournalRow | None:
-        """The row that an earlier process wrote at a place. It is returned once."""
-        if place in self._known or not self._unread:
-            return self._known.pop(place, None)
+        """Return the row that an earlier process wrote at a place, once."""
+        if place in self._unused or not self._unread:
+            return self._unused.pop(place, None)
         table = schema.journal
-        mine = self._scope.mine(table, table.c.place == place, self._last >= ROW)
-        found = self._rows(select(ROW).select_from(table).where(mine))
-        block = (found[0][0] - 1) // ROWS_PER_BLOCK if found else None
+        condition = self._scope.mine(table, table.c.place == place, self._last >= ROW)
+        numbers = self._rows(select(ROW).select_from(table).where(condition))
+        block = (numbers[0][0] - 1) // ROWS_PER_BLOCK if numbers else None
         if block is None or block in self._read:
             return None
         self._read.add(block)
         first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
         rows = self._rows(self._scope.select(table, ROW.label("number")).where(ROW.between(first, last)))
         self._unread -= len(rows)
-        self._known.update((row.place, _journal_row(row)) for row in rows)
-        return self._known.pop(place)
+        self._unused.update((row.place, _journal_row(row)) for row in rows)
+        return self._unused.pop(place)
 
     def _read_outages(self) -> list[Any]:
         table = schema.journal
@@ -206,12 +209,12 @@ class Journal:
         return self._rows(self._scope.select(table.c.answer, ROW.label("number")).where(noted).order_by(ROW))
 
     def note_refused(self, model: str, name: str, instead: str | None) -> None:
-        """Note that a model's server refused a parameter, and what is sent in its place from now on."""
+        """Note that a model's server refused a parameter, and its replacement from now on."""
         place = f"refused {name} as {instead} by {model}"
         self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps([model, name, instead])))
 
     def refused(self) -> list[tuple[str, str, str | None]]:
-        """What `note_refused` noted, in order."""
+        """Return the notes of `note_refused`, in order."""
         table = schema.journal
         noted = table.c.place.startswith("refused ") & (table.c.role == NOTE_ROLE)
         rows = self._rows(self._scope.select(table.c.answer, ROW).where(noted).order_by(ROW))
@@ -228,8 +231,8 @@ class Journal:
         return [place for outage in self._outages for place in outage.again]
 
     def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
-        """Note that the provider failed until the run stopped. A resume tries again what failed at or below the places
-        `again`, and asks again what was then asked otherwise. `lost` are places that failed at the end."""
+        """Note that the provider failed until the run stopped. A resume retries failures at or below the places
+        `again`, and repeats effects whose request has changed since. `lost` are places that failed at the end."""
         self._new_outages += 1
         place, value = (
             f"outage {len(self._outages) + self._new_outages}",
@@ -238,41 +241,42 @@ class Journal:
         self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, value))
 
     def by_role(self, this_process: bool = False) -> dict[str, Usage]:
-        """The usage of each role, in all processes of the run or in this one only."""
+        """Return the usage of each role, in all processes of the run or only in this process."""
         table = schema.journal
         unpriced = func.count() - func.count(table.c.usd)
         sums = [func.sum(table.c[name]) for name in USAGE]
         query = self._scope.select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
-        mine = query.where(table.c.calls > 0)
-        found = self._rows(mine.where(self._last < ROW) if this_process else mine)
-        return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in found}
+        calls = query.where(table.c.calls > 0)
+        sums_by_role = self._rows(calls.where(self._last < ROW) if this_process else calls)
+        return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in sums_by_role}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
-        """The numbers of rows by role, of results and of failures, at places that begin so. Notes, and what was
-        in flight, are left out."""
+        """Return the numbers of results and of failures by role, at places with this prefix. Notes and calls in flight
+        are excluded."""
         table = schema.journal
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
         counted = self._scope.select(table.c.role, table.c.ok, func.count()).group_by("role", "ok")
-        found = self._rows(counted.where(effects, table.c.place.startswith(prefix)))
-        done, failed = ({role: n for role, ok, n in found if bool(ok) == good} for good in (True, False))
+        counts = self._rows(counted.where(effects, table.c.place.startswith(prefix)))
+        done, failed = ({role: n for role, ok, n in counts if bool(ok) == succeeded} for succeeded in (True, False))
         return done, failed
 
     async def write(self, *rows: JournalRow) -> None:
-        """Put rows on the disk, all of them or none."""
+        """Write rows to disk atomically."""
         if self.store is None:
             return
         for row in rows:
             if row.prompt is not None:
-                self._keep_prompt(self.store, row.place, row.prompt)
+                self._store_prompt(self.store, row.place, row.prompt)
         await self.store.write(schema.journal, [self.row_values(row) for row in rows])
 
     def post(self, row: JournalRow) -> None:
-        """Put a row on the disk soon, before anything that is written later."""
+        """Write a row to disk soon, before anything that is written later."""
         if self.store is not None:
             self.store.post(schema.journal, [self.row_values(row)])
 
-    def _keep_prompt(self, store: Store, place: str, prompt: Prompt) -> None:
-        """Store a prompt as the keys of its texts. Most of them are those of earlier prompts: each is stored once."""
+    def _store_prompt(self, store: Store, place: str, prompt: Prompt) -> None:
+        """Store a prompt as the keys of its texts. Most of them occur in earlier prompts, so each text is stored
+        once."""
         new: dict[bytes, str] = {}
 
         def key(text: str) -> str:
@@ -292,12 +296,13 @@ class Journal:
         store.post(schema.prompts, [{"place": place, "parts": json.dumps(parts)}])
 
     def prompt(self, place: str) -> Prompt | None:
-        """What was asked at a place; None if it was not stored. A text that was removed from the run reads REMOVED."""
+        """Return the prompt at a place; None if it was not stored. A text that was removed from the run is replaced by
+        REMOVED."""
         table = schema.prompts
-        found = self._rows(self._scope.select(table.c.parts).where(table.c.place == place))
-        if not found:
+        rows = self._rows(self._scope.select(table.c.parts).where(table.c.place == place))
+        if not rows:
             return None
-        parts = json.loads(found[0].parts)
+        parts = json.loads(rows[0].parts)
         keys = {parts["system"], parts["user"], *parts["pages"], *(key for turn in parts["turns"] for key in turn)}
         stored = schema.texts
         query = self._scope.select(stored).where(stored.c.key.in_([bytes.fromhex(key) for key in keys]))

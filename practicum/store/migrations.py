@@ -1,7 +1,7 @@
-"""Formats of stores: how tables are made and migrated, the same way in SQLite and in PostgreSQL.
+"""Formats of stores: creation and migration of tables, the same in SQLite and in PostgreSQL.
 
-A store keeps the number of its format: SQLite in `user_version`, beside an `application_id` that says what made the
-file, PostgreSQL in the table `format` of the schema.
+A store records the number of its format: SQLite in `user_version`, next to an `application_id` of the program that
+created the file, PostgreSQL in the table `format` of the schema.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from practicum.core.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class StoreFormat:
-    """The tables of one kind of store.
+    """Tables of one kind of store.
 
-    `application_id` marks its SQLite files, `create` makes all tables as they are now, and `migrations` turn format 1
-    into 2, 2 into 3, and so on. A migration never changes once it is released; a new one is appended.
+    `application_id` marks its SQLite files, `create` creates all tables in their current form, and `migrations` convert
+    format 1 into 2, 2 into 3, and so on. A migration never changes after its release; new migrations are appended.
     """
 
     application_id: int
@@ -32,10 +32,10 @@ class StoreFormat:
 
 
 def bring_up_to_date(db: Connection, format: StoreFormat, store: str) -> None:
-    """Create the tables of an empty store, or apply the migrations that it lacks. The transaction of `db` must exclude
-    other writers; it makes this whole or not at all. `store` names the store in errors.
+    """Create the tables of an empty store, or apply the missing migrations. The transaction of `db` must exclude other
+    writers, and makes the change atomic. `store` is the name of the store in errors.
 
-    Raises StoreError for a store of another format.
+    Raises StoreError for a store with a different format.
     """
     number = read_number(db, format, store)
     if number == 0:
@@ -49,14 +49,14 @@ def bring_up_to_date(db: Connection, format: StoreFormat, store: str) -> None:
 
 
 def check(db: Connection, format: StoreFormat, store: str) -> None:
-    """Raises StoreError if a store is not of the newest format."""
+    """Raise StoreError if a store does not have the newest format."""
     if (number := read_number(db, format, store)) != format.newest:
         raise _other(number, format, store)
 
 
 def read_number(db: Connection, format: StoreFormat, store: str) -> int:
-    """The number of a store's format; 0 for a database without tables. Raises StoreError for tables of another program
-    or of another kind of store."""
+    """Return the number of a store's format; 0 for a database without tables. Raises StoreError for tables of another
+    program or of another kind of store."""
     if db.dialect.name == "sqlite":
         application_id, number = (
             int(db.execute(text(f"PRAGMA {name}")).scalar_one()) for name in ("application_id", "user_version")
@@ -71,8 +71,8 @@ def read_number(db: Connection, format: StoreFormat, store: str) -> int:
     if db.execute(text(tables)).first() is not None:
         raise StoreError(
             "store.unknown_format",
-            f"{store} has tables of another program or of an earlier practicum, which this one does not read: open it "
-            "with what made it, or start a new one elsewhere",
+            f"{store} has tables of another program or of an earlier version of practicum: open it with that program, "
+            "or use a different folder or database",
         )
     return 0
 
@@ -89,10 +89,10 @@ def _write_number(db: Connection, format: StoreFormat) -> None:
 
 def _other(number: int, format: StoreFormat, store: str) -> StoreError:
     if number == 0:
-        empty = f"{store} is empty: the run was stopped before it wrote anything. Start it again"
+        empty = f"{store} is empty, because the run was stopped before it wrote anything: start it again"
         return StoreError("store.unknown_format", empty, format=number, reads=format.newest)
-    advice = "open it with the practicum that made it, or start a new one elsewhere"
+    advice = "open it with the version of practicum that created it, or start a new store"
     if 0 < number < format.newest:
-        advice = "the next command that writes to it, such as practicum space resume, migrates it"
-    other = f"{store} has format {number}, and this practicum reads format {format.newest}: {advice}"
+        advice = "run a command that writes to it, such as practicum space resume, to migrate it"
+    other = f"{store} has format {number}, but this version of practicum reads format {format.newest}: {advice}"
     return StoreError("store.unknown_format", other, format=number, reads=format.newest)

@@ -1,8 +1,8 @@
-"""Searching the bytes of files that SQLite may have open, in another process.
+"""Search in the bytes of files that SQLite may have open, by another process.
 
-POSIX drops all locks that a process has on a file as soon as the process closes it anywhere. Those of SQLite go too,
-and the next process that opens the database takes it for unused and truncates the shared memory of this one, which ends
-with SIGBUS. So no process opens these files itself while it may have the database open.
+POSIX drops all locks of a process on a file as soon as the process closes the file anywhere, including the locks of
+SQLite. The next process that opens the database then takes it for unused and truncates the shared memory of this
+process, which is killed by SIGBUS. So a process must not open these files itself while it may have the database open.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _ANY_BYTE = "latin-1"
 
 
 def pieces_in(paths: Iterable[Path], pieces: Sequence[bytes]) -> list[bytes]:
-    """Those of the pieces that are in each of the files. The files may be larger than memory. Raises StoreError if they
-    cannot be read."""
-    found = _search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]}) if pieces else []
-    return [piece.encode(_ANY_BYTE) for piece in found]
+    """Return the pieces that each of the files contains, one item per file and piece. The files may be larger than
+    memory. Raises StoreError if they cannot be read."""
+    matches = _search(paths, {"pieces": [piece.decode(_ANY_BYTE) for piece in pieces]}) if pieces else []
+    return [piece.encode(_ANY_BYTE) for piece in matches]
 
 
 def matches_in(paths: Iterable[Path], pattern: str) -> set[str]:
-    """The texts in the files that match a regular expression of ASCII characters. Raises StoreError if they cannot be
-    read."""
+    """Return the texts in the files that match a regular expression of ASCII characters. Raises StoreError if they
+    cannot be read."""
     return set(_search(paths, {"pattern": pattern}))
 
 
-def _search(paths: Iterable[Path], wanted: dict[str, object]) -> list[str]:
-    asked = json.dumps({"paths": [str(path.absolute()) for path in paths], **wanted})
+def _search(paths: Iterable[Path], query: dict[str, object]) -> list[str]:
+    request = json.dumps({"paths": [str(path.absolute()) for path in paths], **query})
     command = python_command("practicum.store.raw")
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment())
+    done = subprocess.run(command, input=request, capture_output=True, text=True, env=environment())
     if done.returncode:
-        why = done.stderr.strip().rpartition("\n")[2] or f"signal {-done.returncode}"
-        raise StoreError("store.unreadable", f"the files of the store cannot be searched ({why}): try again")
-    found: list[str] = json.loads(done.stdout)
-    return found
+        reason = done.stderr.strip().rpartition("\n")[2] or f"signal {-done.returncode}"
+        raise StoreError("store.unreadable", f"cannot search the files of the store ({reason}): try again")
+    matches: list[str] = json.loads(done.stdout)
+    return matches
 
 
-def _found(path: str, pieces: Sequence[str], pattern: str | None) -> Iterable[str]:
-    """What of this is in a file, which may be gone meanwhile."""
+def _matches(path: str, pieces: Sequence[str], pattern: str | None) -> Iterable[str]:
+    """Return the pieces, or the matches of the pattern, in a file; none if the file was deleted."""
     try:
         with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as raw:
             if pattern is not None:
@@ -58,6 +58,6 @@ def _found(path: str, pieces: Sequence[str], pattern: str | None) -> Iterable[st
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
-    wanted = asked.get("pieces", ()), asked.get("pattern")
-    json.dump([one for path in asked["paths"] for one in _found(path, *wanted)], sys.stdout)
+    request = json.load(sys.stdin)
+    query = request.get("pieces", ()), request.get("pattern")
+    json.dump([match for path in request["paths"] for match in _matches(path, *query)], sys.stdout)

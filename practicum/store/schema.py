@@ -1,5 +1,4 @@
-"""The tables of a store. `space` is the id of the space that a row is of, which is never given again; empty in rows
-that are of no space."""
+"""Tables of a store. `space` is the id of the space of a row, which is never reused; empty in rows without a space."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ from practicum.store.migrations import StoreFormat
 metadata = MetaData()
 
 FORMAT = StoreFormat(0x70537032, partial(metadata.create_all, checkfirst=False))
-"""The format of a file, and of the tables in a database."""
+"""Format of a file, and of the tables in a database."""
 
 IN_FLIGHT = "in flight"
-"""The role, in the journal, of calls that were in flight when their process was killed."""
+"""Role in the journal of calls that were in flight when their process was killed."""
 
 FORGETTING, FORGOTTEN = "forgetting", "forgotten"
-"""States of a run from which something was removed: its rows alone, or its bytes in all files, too."""
+"""States of a run with removed content: only its rows are removed, or also its bytes in all files."""
 
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
-"""The columns of the journal that are fields of `Usage`."""
+"""Columns of the journal that are fields of `Usage`."""
 
 
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
@@ -33,7 +32,8 @@ def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
 
 
 def _in_order(name: str) -> Index:
-    """The index by which SQLite reads the rows of a space in the order of writing, since it ends with their numbers."""
+    """Return the index by which SQLite reads the rows of a space in the order of writing, because it ends with the row
+    numbers."""
     return Index(f"{name}_in_order", "space")
 
 
@@ -44,16 +44,16 @@ def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
 spaces = _table(
     "spaces",
     *_required(NAME, "name"),
-    *_required(NAME, "state"),  # reserved: nothing but its name and its keys is there; live
-    *_required(BigInteger, "token"),  # goes up each time somebody begins to write (see `lease`)
-    *_required(BigInteger, "rewritten"),  # goes up each time rows were removed for good
-    *_required(BigInteger, "changed"),  # larger than all others after a change of what it shows
-    Column("config", TEXT),  # how it learns: the whole configuration as JSON, enough to resume from
-    Column("mark", TEXT),  # of the installation that wrote `config`; empty for that of a stranger
+    *_required(NAME, "state"),  # reserved: only its name and its keys exist; or live
+    *_required(BigInteger, "token"),  # increases with each process that begins to write (see `lease`)
+    *_required(BigInteger, "rewritten"),  # increases each time rows are permanently removed
+    *_required(BigInteger, "changed"),  # becomes the largest of all after a change of the shown content
+    Column("config", TEXT),  # complete configuration of learning as JSON, enough to resume
+    Column("mark", TEXT),  # of the installation that wrote `config`; empty for an untrusted one
     Column("learning", NAME),  # running, stopped, done, forgetting, forgotten, ...
     Column("seconds", Float),  # spent on learning, over all resumes
-    Column("result", TEXT),  # the last report as JSON; None until learning ended once
-    *_required(Integer, "numbered"),  # the last number of a correction or a note, removed or not
+    Column("result", TEXT),  # last report as JSON; None until learning has ended once
+    *_required(Integer, "numbered"),  # last number of a correction or a note, including removed ones
     Index("spaces_by_name", "name", unique=True),
     Index("spaces_by_change", "changed"),
 )
@@ -108,11 +108,11 @@ lessons = _table(
 
 
 def _versions(name: str) -> Table:
-    """A table of versions: each is the edits that made it from its parent."""
+    """Return a table of versions: each row has the edits that change its parent into it."""
     return _table(
         name,
         Column("version", Integer, primary_key=True),
-        Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
+        Column("parent", Integer),  # None for the first; for a rollback, the version it returned to
         *_required(Integer, "step", "next_number"),
         *_required(TEXT, "applied"),  # JSON list of edits with the ids they got
         Index(f"{name}_by_step", "space", "step"),
@@ -122,11 +122,11 @@ def _versions(name: str) -> Table:
 versions = _versions("versions")
 
 corrections = _versions("corrections")
-"""The versions of corrections and notes (see `session.corrections`)."""
+"""Versions of corrections and notes (see `session.corrections`)."""
 
 snapshots = _table(
     "snapshots",
-    *_required(Integer, "version"),  # of the context that `entries` holds
+    *_required(Integer, "version"),  # of the context in `entries`
     *_required(Integer, "next_number", "size"),
     *_required(Integer, "indexed"),  # vectors in the index of this context, 0 without an index
 )
@@ -142,7 +142,7 @@ entries = _table(
 
 prompts = _table(
     "prompts",
-    Column("place", NAME, primary_key=True),  # that of the journal's row
+    Column("place", NAME, primary_key=True),  # place of the journal row
     *_required(TEXT, "parts"),  # JSON: the keys of its texts {"system", "pages", "turns", "user"}
 )
 
@@ -160,10 +160,10 @@ names = _table(
 
 reviews = _table(
     "reviews",
-    Column("id", NAME, primary_key=True),  # step and number, such as "3.1"; of a correction or a note, such as "c7"
+    Column("id", NAME, primary_key=True),  # step and number, such as "3.1"; for a correction or a note, such as "c7"
     *_required(Integer, "step"),
     *_required(NAME, "state"),  # pending, approved, rejected
-    *_required(TEXT, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
+    *_required(TEXT, "data"),  # JSON: the edits, the reasons for a review, and evidence
     *_required(TEXT, "reason"),  # of the decision
     Index("reviews_by_step", "space", "step"),
 )
@@ -171,16 +171,16 @@ reviews = _table(
 interactions = _table(
     "interactions",
     Column("id", NAME, primary_key=True),
-    # The order of writing. No clock decides what came last: clocks go back, and those of nodes differ.
+    # The order of writing. Clocks cannot give it: they may go back, and differ between nodes.
     Column("number", BigInteger, Identity(), default=next_interaction()),
     Column("at", Float, nullable=False),  # seconds since 1970, by the clock of the node
     Column("session", NAME),
     Column("user", NAME),
     Column("response", NAME),  # the id that the upstream gave its response
     Column("version", Integer, nullable=False),  # that was shown
-    Column("rollout", Integer),  # the rollout whose candidate or control it was, if one was under way
+    Column("rollout", Integer),  # rollout of the candidate or control that was shown, if any
     Column("kind", Integer),  # of the request, during a rollout
-    Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, what was shown, usage, status, purpose
+    Column("data", TEXT, nullable=False),  # JSON: query, steps, answer, shown entries, usage, status, purpose
     Index("interactions_by_number", "number"),
     Index("interactions_by_space", "space", "number"),
     Index("interactions_by_time", "space", "at", "number"),
@@ -192,14 +192,14 @@ interactions = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", NAME, primary_key=True),  # of the interaction; of a session's last one
-    Column("at", Float, nullable=False),  # of the first report, then of the first score
-    Column("number", BigInteger),  # the order of first reports, then of first scores, counted in the space
-    Column("revision", Integer, nullable=False),  # grows with each report that changed something
+    Column("id", NAME, primary_key=True),  # of the interaction, which may be the last of a session
+    Column("at", Float, nullable=False),  # time of the first report, then of the first score
+    Column("number", BigInteger),  # order of first reports, then of first scores, counted in the space
+    Column("revision", Integer, nullable=False),  # increases with each report that changes the outcome
     Column("score", Float),
-    Column("trust", NAME, nullable=False),  # own or user: whose word is learned from
-    Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (there is nothing to learn)
-    Column("data", TEXT, nullable=False),  # JSON: what the operator and what users said, session, the last reports
+    Column("trust", NAME, nullable=False),  # own or user: source that learning uses
+    Column("state", NAME, nullable=False),  # waiting, held out, learned, nothing (no data to learn from)
+    Column("data", TEXT, nullable=False),  # JSON: reports of the operator and of users, session, last reports
     Index("outcomes_by_state", "space", "state", "id"),
     Index("outcomes_by_number", "space", "number"),
     Index("outcomes_by_score", "space", "score", "at"),
@@ -207,8 +207,8 @@ outcomes = _table(
 
 credits = _table(
     "credits",
-    Column("item", NAME, primary_key=True),  # the id of an entry that was looked up, or "version 7"
-    Column("scored", Integer, nullable=False),  # interactions with a score that were shown it
+    Column("item", NAME, primary_key=True),  # id of a retrieved entry, or "version 7"
+    Column("scored", Integer, nullable=False),  # scored interactions that were shown the item
     Column("total", Float, nullable=False),  # the sum of these scores
 )
 
@@ -218,13 +218,13 @@ rollouts = _table(
     Column("version", Integer, nullable=False),  # the candidate
     Column("base", Integer, nullable=False),  # the version that was live when it began
     Column("state", NAME, nullable=False),  # canary, promoted, dropped (by the gate), taken back
-    Column("data", TEXT, nullable=False),  # JSON: share, length, when, evidence, reason, centroids of the kinds
+    Column("data", TEXT, nullable=False),  # JSON: share, length, times, evidence, reason, centroids of the kinds
 )
 
 days = _table(
     "days",
     Column("day", NAME, primary_key=True),
-    Column("calls", Integer, nullable=False),  # that learning had spent in the space when the day began
+    Column("calls", Integer, nullable=False),  # spent by learning in the space before the day began
     Column("usd", Float, nullable=False),
 )
 
@@ -239,8 +239,8 @@ alarms = _table(
 sessions = _table(
     "sessions",
     Column("session", NAME, primary_key=True),
-    Column("version", Integer, nullable=False),  # that it sees on all nodes
-    Column("at", Float, nullable=False),  # when a node asked last
+    Column("version", Integer, nullable=False),  # version that the session sees on all nodes
+    Column("at", Float, nullable=False),  # time of the last query by a node
     Index("sessions_by_time", "at"),
 )
 
@@ -248,46 +248,46 @@ hours = _table(
     "hours",
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
-    Column("model", NAME, primary_key=True),  # one that is known, or `other` (see `upstream.Upstream.counted`)
-    Column("requests", Integer, nullable=False),  # that began in this hour; of a `purpose`: that got an outcome in it
-    Column("failed", Integer, nullable=False),  # of them: with a status of 400 and more
-    Column("seconds", Float, nullable=False),  # from a request to the end of its answer, in all
+    Column("model", NAME, primary_key=True),  # a known model, or `other` (see `upstream.Upstream.counted`)
+    Column("requests", Integer, nullable=False),  # begun in this hour; with a `purpose`: with an outcome in it
+    Column("failed", Integer, nullable=False),  # requests with a status of 400 and more
+    Column("seconds", Float, nullable=False),  # total time from the requests to the end of their answers
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
-    Column("scored", Integer, nullable=False),  # interactions whose first score came in this hour
-    Column("total", Float, nullable=False),  # the sum of these scores, as they are now
+    Column("scored", Integer, nullable=False),  # interactions that got their first score in this hour
+    Column("total", Float, nullable=False),  # current sum of these scores
     Index("hours_by_hour", "hour"),
 )
-"""What pages and measurements add up, so that nobody reads a million interactions."""
+"""Sums for pages and measurements, so that they need not read a million interactions."""
 
-keys = _table(  # `space` is the identity of the space that a key is for; empty: all spaces
+keys = _table(  # `space` is the id of the space of a key; empty: all spaces
     "keys",
     Column("name", NAME, primary_key=True),
     Column("digest", NAME, nullable=False),  # SHA-256 of the key, in hexadecimal digits
     Column("roles", NAME, nullable=False),  # separated by commas
     Column("made", Float, nullable=False),
     Column("expires", Float),
-    Column("a_minute", Integer),  # requests a minute; None: as the service limits keys
+    Column("a_minute", Integer),  # requests per minute; None: the limit of the service
 )
 
-logins = _table(  # `space` is empty: who is signed in sees what the key is for
+logins = _table(  # `space` is empty: the key of a login determines its spaces
     "logins",
     Column("token", NAME, primary_key=True),  # SHA-256 of the cookie, in hexadecimal digits
-    Column("digest", NAME, nullable=False),  # of the key that signed in
+    Column("digest", NAME, nullable=False),  # of the key of the login
     Column("expires", Float, nullable=False),
 )
 
 erasures = _table(
     "erasures",
     Column("number", Integer, primary_key=True),  # counted in the space
-    Column("state", NAME, nullable=False),  # removed (the rows of the user), forgotten (what was learned, too), done
+    Column("state", NAME, nullable=False),  # removed (rows of the user), forgotten (also learned entries), done
     Column("user", NAME),  # a keyed digest of the user's name; None once it is done
     Column("began", Float, nullable=False),
     Column("ended", Float),
-    Column("data", TEXT, nullable=False),  # JSON: what the next stages need, and counts; in the end counts alone
+    Column("data", TEXT, nullable=False),  # JSON: counts and the input of the next stages; at the end only counts
 )
-"""The removals of users' data. One that was interrupted is finished from its row."""
+"""Removals of users' data. An interrupted removal is completed from its row."""
 
 vectors = _table(
     "vectors",
@@ -298,7 +298,7 @@ vectors = _table(
 
 
 NUMBERED = (journal, steps, attempts, lessons)
-"""The tables whose rows are read in the order of writing, in PostgreSQL too."""
+"""Tables whose rows are read in the order of writing, also in PostgreSQL."""
 
 _SQL = 'create table unique index on text varchar float integer bigint blob not null primary key without rowid ( ) , "'
 
@@ -306,14 +306,15 @@ WORDS = frozenset(_SQL.split()).union(
     *((table.name, *table.columns.keys()) for table in metadata.tables.values()),
     *((str(index.name) for index in table.indexes) for table in metadata.tables.values()),
 )
-"""All words and signs of the statements that make these tables and their indexes."""
+"""All words and signs of the statements that create these tables and their indexes."""
 
 
 def text_key(text: str) -> bytes:
-    """The key of a text's vector: 16 bytes of its SHA-256."""
+    """Return the key of a text's vector: 16 bytes of its SHA-256."""
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def text_hash(text: str) -> int:
-    """The key of a text in an index: 63 bits. The odds that two of a million texts share one are 1 to 18 million."""
+    """Return the key of a text in an index: 63 bits. For a million texts, the probability of a collision is 1 in 18
+    million."""
     return int.from_bytes(text_key(text)[:8], "big") >> 1

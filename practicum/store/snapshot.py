@@ -1,7 +1,8 @@
-"""The last context of a run, stored entry by entry beside its log of edits, so that a long run opens quickly.
+"""The last context of a run, stored by entry next to its log of edits, so that a long run opens quickly.
 
-A context is opened as the pages of the snapshot, each read on first access, and the later edits, which are replayed.
-The log remains the truth: a snapshot that is missing, or is no ancestor of the requested version, is not used.
+A context is opened as the pages of the snapshot, each read on first access, followed by the later edits, which are
+replayed. The log is authoritative: a snapshot that is missing, or is not an ancestor of the requested version, is not
+used.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from practicum.store.scope import RowValues, Transaction
 from practicum.store.versions import lineage, read_edits
 
 DUE = 10_000
-"""Edits since the last snapshot after which a new one is worth writing."""
+"""Number of edits since the last snapshot that makes a new snapshot worthwhile."""
 
 AHEAD = 64
 """Pages that are read together when a context is read in order."""
 
 HASHES = 500
-"""Hashes or numbers in one query."""
+"""Maximum hashes or numbers in one query."""
 
 
 class SnapshotPages:
-    """The entries of a snapshot on the disk. Raises StoreError if they are read after the snapshot was replaced.
+    """Entries of a stored snapshot. Raises StoreError if they are read after the snapshot was replaced.
 
-    `indexed` is the number of entries in the index that was saved with it, 0 without an index.
+    `indexed` is the number of entries in the index that was saved with the snapshot, 0 without an index.
     """
 
     def __init__(self, store: Store, version: int, indexed: int) -> None:
@@ -49,7 +50,7 @@ class SnapshotPages:
         self._last = -2
 
     def page(self, index: int) -> dict[int, Entry]:
-        """The entries of one page by number."""
+        """Return the entries of one page by number."""
         if index not in self._ahead:
             count = AHEAD if index == self._last + 1 else 1
             self._ahead = {i: {} for i in range(index, index + count)}
@@ -61,26 +62,25 @@ class SnapshotPages:
         return self._ahead.pop(index)
 
     def entries(self) -> Iterator[Entry]:
-        """All entries, oldest first."""
+        """Yield all entries, oldest first."""
         table, number = schema.entries, -1
-        while found := self._read(self.store.mine(table, table.c.number > number), AHEAD * PAGE):
-            yield from found
-            number = found[-1].number
+        while part := self._read(self.store.mine(table, table.c.number > number), AHEAD * PAGE):
+            yield from part
+            number = part[-1].number
 
     def with_numbers(self, numbers: list[int]) -> list[Entry]:
-        """The entries with these numbers."""
+        """Return the entries with these numbers."""
         table = schema.entries
         parts = (numbers[start : start + HASHES] for start in range(0, len(numbers), HASHES))
-        mine = self.store.mine
-        return [entry for part in parts for entry in self._read(mine(table, table.c.number.in_(part)))]
+        return [entry for part in parts for entry in self._read(self.store.mine(table, table.c.number.in_(part)))]
 
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
-        """The entries whose embedded text has one of these hashes."""
+        """Return the entries whose embedded text has one of these hashes."""
         table = schema.entries
-        # An index that begins with the space is not chosen for many hashes.
-        mine = unindexed(table.c.space) == self.store.space
+        # For many hashes, the database does not choose an index that begins with the space.
+        in_space = unindexed(table.c.space) == self.store.space
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
-        return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
+        return [entry for part in parts for entry in self._read(in_space & table.c.hash.in_(part))]
 
     def _read(self, condition: ColumnElement[bool], limit: int | None = None) -> list[Entry]:
         with as_stored(self.store.folder):
@@ -89,21 +89,21 @@ class SnapshotPages:
     def _entries(self, condition: ColumnElement[bool], limit: int | None) -> list[Entry]:
         entries, snapshots = schema.entries, schema.snapshots
         same = self.store.mine(snapshots, snapshots.c.version == self.version)
-        # One query, so that all rows are of this version.
+        # Use one query, so that all rows are of this version.
         query = select(entries.c.number, entries.c.data).select_from(snapshots.outerjoin(entries, condition))
         rows = self.store.rows(query.where(same).order_by(entries.c.number).limit(limit))
         if not rows:
             raise StoreError(
-                "store.changed", f"{self.store.folder} was changed while it was being read: run the command again"
+                "store.changed", f"{self.store.folder} changed while it was being read: run the command again"
             )
         return [_entry(row.number, row.data) for row in rows if row.number is not None]
 
 
-def read_context(store: Store, version: int | None = None, known: Context | None = None) -> Context:
-    """The context at a version (None: the last). Its pages are read on first access.
+def read_context(store: Store, version: int | None = None, base: Context | None = None) -> Context:
+    """Return the context at a version (None: the last). Its pages are read on first access.
 
-    `known` is a context of the run that is in memory: if it leads there, only the later edits are read. Raises
-    UsageError if there is no such version.
+    `base` is a context of the run in memory: if it is an ancestor of the version, only the later edits are read. Raises
+    UsageError if the version does not exist.
     """
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.next_number)
@@ -111,16 +111,16 @@ def read_context(store: Store, version: int | None = None, known: Context | None
     if not heads:
         return Context()
     if any(not 0 <= row.next_number <= MOST_ENTRIES for row in heads.values()):
-        raise StoreError("store.damaged", f"the versions of {store.folder} are damaged: no run has that many entries")
+        raise StoreError("store.damaged", f"the versions of {store.folder} are damaged: too many entries")
     line = lineage({number: row.parent for number, row in heads.items()}, version)
-    context = known if known is not None and known.version in line else _open_snapshot(store, line)
-    for number in line[line.index(context.version) + 1 :] if context.pages or context is known else line:
+    context = base if base is not None and base.version in line else _open_snapshot(store, line)
+    for number in line[line.index(context.version) + 1 :] if context.pages or context is base else line:
         context = context.replay(read_edits(store, number), number)
     return replace(context, next_number=max(context.next_number, heads[line[-1]].next_number))
 
 
 def _open_snapshot(store: Store, line: list[int]) -> Context:
-    """The context of the snapshot if its version is in the line, otherwise an empty one."""
+    """Return the context of the snapshot if its version is in the line, otherwise an empty context."""
     table = schema.snapshots
     for row in store.rows(store.select(table)):
         if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
@@ -131,17 +131,20 @@ def _open_snapshot(store: Store, line: list[int]) -> Context:
 
 
 def stored_pages(context: Context) -> SnapshotPages | None:
-    """The snapshot that pages of a context are of."""
-    # A large context has hundreds of pages, and each search asks.
+    """Return the snapshot that provides pages of a context, or None."""
+    # Fast, because a large context has hundreds of pages, and each search calls this.
     origin = next(filter(None, map(attrgetter("origin"), context.pages)), None)
     return origin if isinstance(origin, SnapshotPages) else None
 
 
 def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
-    """The entries of a context whose embedded text is one of these. Of a snapshot no others are read."""
+    """Yield the entries of a context whose embedded text is one of these. Of a snapshot, only these entries are
+    read."""
     if (stored := stored_pages(context)) is not None:
-        found = stored.with_hashes([*map(text_hash, texts)])
-        yield from (e for e in found if e.embedded_text in texts and context.pages[e.number // PAGE].origin is stored)
+        candidates = stored.with_hashes([*map(text_hash, texts)])
+        for entry in candidates:
+            if entry.embedded_text in texts and context.pages[entry.number // PAGE].origin is stored:
+                yield entry
     for page in context.pages:
         if page.origin is not stored or stored is None:
             yield from (entry for entry in page.entries.values() if entry.embedded_text in texts)
@@ -154,13 +157,13 @@ def snapshot_due(store: Store) -> bool:
     query = store.select(table.c.version, table.c.parent, length)
     rows = store.rows(query if snapshot is None else query.where(table.c.version > snapshot))
     if snapshot is not None and any(row.parent is not None and row.parent < snapshot for row in rows):
-        # After a rollback to a version before it, the snapshot may be useless.
+        # After a rollback to a version before the snapshot, the snapshot may not be usable.
         rows = store.rows(query)
     return bool(sum(row[2] for row in rows) >= DUE)
 
 
 def write_snapshot(store: Store, context: Context, indexed: int = 0) -> None:
-    """Store a context that the log leads to. Only pages that changed since the last snapshot are written."""
+    """Store a context from the log as the snapshot. Only pages that changed since the last snapshot are written."""
     table, snapshot = schema.entries, _snapshot_version(store)
 
     def unchanged(page: Page) -> bool:
@@ -192,7 +195,7 @@ def _snapshot_version(store: Store) -> int | None:
 
 
 def invalidate_snapshot(at: Transaction) -> None:
-    """Let the snapshot not be used any more. This comes before any change of the log."""
+    """Mark the snapshot as unusable. Must precede any change of the log."""
     at.run(at.delete(schema.snapshots))
 
 
@@ -203,7 +206,7 @@ def delete_snapshot(at: Transaction) -> None:
 
 
 def entry_values(e: Entry) -> list[Any]:
-    """An entry as a JSON list, without its number."""
+    """Return an entry as a JSON list, without its number."""
     return [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
 
 
@@ -214,6 +217,6 @@ def _row(e: Entry) -> RowValues:
 
 def _entry(number: int, data: str) -> Entry:
     section, text, key, fields, helpful, harmful, uses, born, changed, sources = json.loads(data)
-    # Names that many entries share are kept in memory once.
+    # Intern names that many entries share, to save memory.
     section, fields = intern(section), {intern(name): value for name, value in fields.items()}
     return Entry(f"e{number}", section, text, key, fields, helpful, harmful, uses, born, changed, tuple(sources))

@@ -1,7 +1,7 @@
-"""The spaces of a store: each has a name, which may be used again, and an id, which never is.
+"""Spaces of a store: each has a name, which can be reused, and an id, which never is.
 
-All rows of a space carry its id. A space is reserved while nothing but its name and its keys is there, and live from
-the moment at which what it starts from is written, so what a killed process leaves is reserved or whole.
+All rows of a space have its id. A space is reserved while only its name and its keys exist, and live after its first
+version is written. So a killed process leaves a space either reserved or complete.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from practicum.store import schema
 from practicum.store.dialects import insert_new
 
 DEFAULT = "default"
-"""The name of the space of a folder in which no other one was named."""
+"""Name of the space of a folder for which no other name was given."""
 
-FORM = "a space is named by letters, digits, . _ and -, 64 at most"
+FORM = "use at most 64 letters, digits, . _ and -, beginning with a letter or a digit"
 SPACE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class UnknownSpace(UsageError):
-    """There is no live space with this name, or no longer."""
+    """No live space has this name, or the space was deleted."""
 
 
 def require_space_name(name: str, error: type[UsageError] = UsageError) -> None:
-    """Raise the error for what cannot be the name of a space."""
+    """Raise the error unless this is a valid name of a space."""
     if not SPACE_NAME.fullmatch(name):
-        raise error("space.invalid_name", f"{name!r:.80} is no name of a space: {FORM}")
+        raise error("space.invalid_name", f"{name!r:.80} is not a valid name of a space: {FORM}")
 
 
 def unknown(name: str) -> UnknownSpace:
     return UnknownSpace(
         "space.unknown",
-        f"there is no space {name!r}: make it (practicum space add-space, or practicum serve --space {name})",
+        f"no space named {name!r}: create it with practicum space add-space or practicum serve --space {name}",
         space=name,
     )
 
 
-# All that follows happens in a transaction.
+# The following functions run inside a transaction.
 
 
 def find_space(db: Connection, name: str) -> Any:
-    """The row of the space with this name; None if there is none. It does not change until the transaction ends."""
+    """Return the row of the space with this name, or None. It does not change until the transaction ends."""
     t = schema.spaces
     return db.execute(select(t).where(t.c.name == name).with_for_update(read=True, key_share=True)).first()
 
 
 def reserve_space(db: Connection, name: str) -> Any:
-    """The row of the space with this name, which is reserved if there is none."""
+    """Return the row of the space with this name; reserve the name if it does not exist."""
     row = {"space": secrets.token_hex(8), "name": name, "state": "reserved"}
     numbers = dict.fromkeys(("token", "rewritten", "changed", "numbered"), 0)
     db.execute(insert_new(schema.spaces, db.dialect.name), {**row, **numbers})
@@ -59,9 +59,9 @@ def reserve_space(db: Connection, name: str) -> Any:
 
 
 def remove_space(db: Connection, space: str) -> int:
-    """Remove all rows of a space, with its keys and its name; returns how many rows that were."""
+    """Remove all rows of a space, with its keys and its name. Returns the number of removed rows."""
     t = schema.spaces
-    # Waits for those transactions that rely on the space, so that their rows are seen below.
+    # Wait for transactions that use the space, so that their rows are visible below.
     db.execute(select(t.c.name).where(t.c.space == space).with_for_update()).all()
     others = [table for table in schema.metadata.tables.values() if table is not t]
     removed = sum(db.execute(delete(table).where(table.c.space == space)).rowcount for table in others)
@@ -70,9 +70,9 @@ def remove_space(db: Connection, space: str) -> int:
 
 
 def take_token(db: Connection, space: str) -> int | None:
-    """The token of a new holder of a space's lease; None if there is no such space."""
+    """Return the token of a new holder of a space's lease; None if the space does not exist."""
     t = schema.spaces
-    # Waits for those transactions that found an earlier token.
+    # Wait for transactions that read an earlier token.
     db.execute(select(t.c.token).where(t.c.space == space).with_for_update()).all()
     db.execute(update(t).where(t.c.space == space).values(token=t.c.token + 1))
     return db.execute(select(t.c.token).where(t.c.space == space)).scalar()

@@ -1,6 +1,6 @@
-"""Spaces in a file, by SQLite in this process: WAL mode, several processes, one writer at a time.
+"""Spaces in a SQLite file: WAL mode, several processes, one writer at a time.
 
-A write returns once its rows are on the disk (synchronous=FULL).
+A write returns once its rows are on disk (synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ from practicum.store.folder import DATABASE_FILE, LOCK_FILE, SERVING_FILE
 from practicum.store.spaces import take_token
 
 BUSY_SECONDS = 10.0
-"""How long SQLite waits for another process that holds the file."""
+"""Time for which SQLite waits for another process that has locked the file (s)."""
 
 PROBE_SECONDS = 0.3
-"""How long a writer waits for the lock, which a reader may hold for a moment to see whether anybody writes."""
+"""Time for which a writer waits for the lock, which a reader may hold briefly to test for writers (s)."""
 
 SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
-"""An environment variable for tests: SQLite's `synchronous` (OFF, NORMAL or FULL) of databases that are opened from
-now on. OFF does not wait for the disk, so a power failure may lose or corrupt a store; the default is FULL."""
+"""Environment variable for tests: the `synchronous` mode of SQLite (OFF, NORMAL or FULL) for databases that are opened
+later. OFF does not wait for the disk, so a power failure may lose or corrupt a store. Default: FULL."""
 
 TOKENS = re.compile(r"\w+|[^\w\s]")
-"""The words and signs of an SQL statement."""
+"""Words and signs of an SQL statement."""
 
 
 PROGRAM = ("practicum", "practicum.cli.app")
-"""How the program is named on a command line."""
+"""Names of the program on a command line."""
 
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP)
-"""What a file system says that has no locks, such as some of a network."""
+"""Errors of a file system without locks, such as some network file systems."""
 
 SERVING = "practicum serve"
-"""What a process is called that serves."""
+"""Name of a serving process in messages."""
 
 
 class SqliteLease:
-    """A lock file. The operating system releases it however this process ends."""
+    """Lock file. The operating system releases it when this process ends for any reason."""
 
     def __init__(self, lock: FileLock, token: int) -> None:
         self._lock, self.token = lock, token
         self.is_lost = False
 
     def renew(self) -> None:
-        """A lock of this machine is not lost."""
+        """Do nothing: a local lock cannot be lost."""
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
 
 class SqliteBackend:
-    """The file of a folder. With `create` it is made if there is none, and brought up to date."""
+    """Database file in a folder. `create` creates the file if it is missing, and migrates it."""
 
     index = "files"
     shared = False
@@ -86,7 +86,7 @@ class SqliteBackend:
         if create:
             ensure_private(folder / DATABASE_FILE)
         if not read_only and _is_without_log(folder / DATABASE_FILE):
-            # Nothing is written to a database of another program, not even that it has a log from now on.
+            # Open it read-only first: a database of another program must not be changed, not even to WAL mode.
             self.engine = _engine(folder, read_only=True)
             try:
                 self._refuse_active()
@@ -96,7 +96,8 @@ class SqliteBackend:
         try:
             self._refuse_active()
             if create:
-                # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
+                # Python's driver begins no transaction for DDL; without a transaction, a migration could be applied in
+                # part.
                 with self._errors("write to"), self.transaction() as db:
                     migrations.bring_up_to_date(db, schema.FORMAT, self.name)
             else:
@@ -117,7 +118,7 @@ class SqliteBackend:
             yield db
 
     def begin(self, db: Connection, spaces: Sequence[str]) -> None:
-        """Nobody else writes to the file meanwhile."""
+        """Do nothing: the transaction already excludes other writers."""
 
     def end(self, db: Connection, spaces: Sequence[str]) -> None:
         if spaces:
@@ -128,12 +129,12 @@ class SqliteBackend:
         return time.time()
 
     def failure(self, doing: str, error: Exception) -> StoreError:
-        said = getattr(error, "orig", None) or error
-        if (doing == "write to" or "readonly database" in str(said)) and not _is_damage(error):
+        reason = getattr(error, "orig", None) or error
+        if (doing == "write to" or "readonly database" in str(reason)) and not _is_damage(error):
             return StoreError(
                 "store.unwritable",
-                f"cannot write to {self.folder}: {said} (is the disk full or read-only?); all earlier writes are safe: "
-                "make room and go on",
+                f"cannot write to {self.folder}: {reason} (is the disk full or read-only?). Free disk space and "
+                "continue; all earlier writes are safe",
             )
         advice = ""
         if _is_damage(error):
@@ -142,7 +143,7 @@ class SqliteBackend:
                 f"{self.folder / DATABASE_FILE} .recover | sqlite3 OTHER/{DATABASE_FILE}"
             )
         code = "store.damaged" if advice else "store.unreadable"
-        return StoreError(code, f"cannot use what is in {self.folder}: {said}{advice}")
+        return StoreError(code, f"cannot read the database in {self.folder}: {reason}{advice}")
 
     def stops_all(self, error: BaseException) -> bool:
         if isinstance(error, DataError | IntegrityError | NotSupportedError | ProgrammingError):
@@ -158,9 +159,9 @@ class SqliteBackend:
         # SQLite crashes if a connection is closed while another thread uses it.
         with self._errors(), self._watch:
             if self._closed:
-                raise StoreError("space.closed", f"{self.folder} was closed meanwhile")
+                raise StoreError("space.closed", f"{self.folder} is closed")
             if self._watching is None:
-                # The number is of one connection.
+                # The number is valid for one connection.
                 self._watching = self.engine.raw_connection()
             cursor = self._watching.cursor()
             (number,) = cursor.execute("PRAGMA data_version").fetchone()
@@ -198,10 +199,10 @@ class SqliteBackend:
             return False
 
     def _lock(self, path: Path, wait: float) -> FileLock | None:
-        """A lock against other processes; None if another one has it."""
+        """Take a lock against other processes. Returns None if another process has it."""
         try:
             make_folder(path.parent)
-            # Another thread than this one may release it.
+            # A different thread may release it.
             lock = FileLock(path, mode=PRIVATE, thread_local=False)
             lock.acquire(timeout=wait, poll_interval=PROBE_SECONDS / 10)
             return lock
@@ -212,15 +213,15 @@ class SqliteBackend:
             raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}{advice}") from error
 
     @contextmanager
-    def alone(self, what: str) -> Iterator[None]:
+    def alone(self, name: str) -> Iterator[None]:
         with self._free:
-            self._free.wait_for(lambda: what not in self._held)
-            self._held.add(what)
+            self._free.wait_for(lambda: name not in self._held)
+            self._held.add(name)
         try:
             yield
         finally:
             with self._free:
-                self._held.discard(what)
+                self._held.discard(name)
                 self._free.notify_all()
 
     @contextmanager
@@ -229,8 +230,8 @@ class SqliteBackend:
         if lock is None:
             raise RunBusy(
                 "store.busy",
-                f"{_holder(self.folder / SERVING_FILE)} uses the store {self.folder}: stop that one, or give another "
-                "store",
+                f"{_holder(self.folder / SERVING_FILE)} already serves the store {self.folder}: stop it, or use a "
+                "different store",
             )
         with lock:
             yield
@@ -253,12 +254,12 @@ class SqliteBackend:
         if busy:
             raise StoreError(
                 "forget.incomplete",
-                f"another process is reading {self.folder}: the deleted rows are gone, but their bytes stay in its "
-                "write-ahead log until no process has it open",
+                f"another process is reading {self.folder}: the rows are deleted, but their bytes remain in its "
+                "write-ahead log until all processes have closed it",
             )
 
     def drop_index(self, db: Connection, space: str) -> None:
-        """A file has none."""
+        """Do nothing: the index is in files."""
 
     def release(self) -> None:
         with self._errors(), self.engine.connect() as db:
@@ -273,23 +274,24 @@ class SqliteBackend:
         self.engine.dispose()
 
     def _refuse_active(self) -> None:
-        """Raises StoreError for a database that does something by itself, which ours never do."""
+        """Raise StoreError for a database with triggers, views or other active objects, which practicum never
+        creates."""
         with self._errors(), self.engine.connect() as db:
-            migrations.read_number(db, schema.FORMAT, self.name)  # that of another program is not one of ours
+            migrations.read_number(db, schema.FORMAT, self.name)  # refuses a database of another program
             objects = db.execute(text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master")).all()
         for kind, name, table, rootpage, sql in objects:
-            ours = str(table).lower() in schema.metadata.tables
-            plain = not ours or sql is None or schema.WORDS.issuperset(TOKENS.findall(str(sql).lower()))
+            is_own_table = str(table).lower() in schema.metadata.tables
+            plain = not is_own_table or sql is None or schema.WORDS.issuperset(TOKENS.findall(str(sql).lower()))
             if kind not in ("table", "index") or not rootpage or not plain:
                 raise StoreError(
                     "store.unsafe",
-                    f"{self.folder} is not opened: its database has the {kind} {name!r}, which practicum never makes "
-                    "and which could change what is read or written; ask for an export (practicum export)",
+                    f"{self.folder} was not opened: its database has the {kind} {name!r}, which practicum never "
+                    "creates and which could change the data; ask the owner for an export (practicum export)",
                 )
 
     @contextmanager
     def _errors(self, doing: str = "read") -> Iterator[None]:
-        """Raise errors of the database as StoreError."""
+        """Convert errors of the database into StoreError."""
         try:
             yield
         except (DBAPIError, UnicodeDecodeError, NoConnection, sqlite3.Error) as error:
@@ -297,26 +299,26 @@ class SqliteBackend:
 
 
 def _is_damage(error: BaseException) -> bool:
-    said = str(getattr(error, "orig", error))
-    return "malformed" in said or "not a database" in said or isinstance(
+    message = str(getattr(error, "orig", error))
+    return "malformed" in message or "not a database" in message or isinstance(
         getattr(error, "orig", error), UnicodeDecodeError
     )  # fmt: skip
 
 
 def synchronous() -> str:
-    """SQLite's `synchronous` of databases that are opened from now on."""
-    wanted = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
-    if wanted not in ("OFF", "NORMAL", "FULL"):
+    """Return the `synchronous` mode of SQLite for databases that are opened later."""
+    mode = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
+    if mode not in ("OFF", "NORMAL", "FULL"):
         raise UsageError(
             "settings.invalid",
-            f"{SYNCHRONOUS_VARIABLE}={wanted!r} is not one of OFF, NORMAL, FULL",
+            f"{SYNCHRONOUS_VARIABLE}={mode!r} is not one of OFF, NORMAL, FULL",
             setting=SYNCHRONOUS_VARIABLE,
         )
-    return wanted
+    return mode
 
 
 def _is_without_log(path: Path) -> bool:
-    """Whether a file is a database without a write-ahead log, which ours all have."""
+    """Whether a file is a database without a write-ahead log; practicum's databases all have one."""
     try:
         with path.open("rb") as file:
             return file.read(20)[18:] == b"\1\1"
@@ -327,13 +329,14 @@ def _is_without_log(path: Path) -> bool:
 def _engine(folder: Path, read_only: bool) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
-        # To read, SQLite would create a log, which it cannot here. Without a log nobody is writing.
+        # For reading, SQLite would create a log, which is impossible here. Without a log, no process is writing.
         mode += "&immutable=1"
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
-    # A folder may be anybody's: its schema may call nothing, and damaged pages are found when they are read.
-    wary = ("trusted_schema=OFF", "cell_size_check=ON")
-    # `synchronous` first: the switch to WAL writes too.
-    pragmas = wary if read_only else (*wary, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
+    # A folder may come from an untrusted source: its schema must not call functions, and damaged pages are detected
+    # when they are read.
+    safe = ("trusted_schema=OFF", "cell_size_check=ON")
+    # `synchronous` comes first, because the switch to WAL also writes.
+    pragmas = safe if read_only else (*safe, f"synchronous={synchronous()}", "journal_mode=WAL", "secure_delete=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
@@ -341,18 +344,18 @@ def _engine(folder: Path, read_only: bool) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
-    # Connections stay open: each time the last one closes, SQLite merges its log into the file and deletes it.
+    # Keep connections open: when the last connection closes, SQLite merges its log into the file and deletes it.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, hide_parameters=True)
 
 
 def _holder(path: Path) -> str:
-    """Which process has the lock of a file, as far as the system says."""
+    """Describe the process that has the lock of a file, as far as the system reports it."""
     with suppress(OSError, ValueError, IndexError, StopIteration):
         end = f":{path.stat().st_ino}"
         locks = map(str.split, Path("/proc/locks").read_text().splitlines())
         pid = next(int(words[4]) for words in locks if words[1] == "FLOCK" and words[5].endswith(end))
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         names = [Path(word).name for word in command]
-        said = next((f"practicum {names[n + 1]}" for n, name in enumerate(names) if name in PROGRAM), names[0])
-        return f"process {pid} ({said:.40})"
+        program = next((f"practicum {names[n + 1]}" for n, name in enumerate(names) if name in PROGRAM), names[0])
+        return f"process {pid} ({program:.40})"
     return "another process"

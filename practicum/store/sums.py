@@ -1,4 +1,4 @@
-"""Sums by the hour of what was asked, answered and scored, which pages and measurements read."""
+"""Hourly sums of requests, answers and scores, for pages and measurements."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from practicum.store.dialects import insert_adding
 from practicum.store.schema import hours
 
 SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "output_tokens", "scored", "total")
-"""The columns of `hours` that are added up."""
+"""Columns of `hours` that are summed."""
 
 HOUR = 3_600.0
 
 LONGEST_NAME = 200
-"""Characters of a name from outside, such as that of a model, that are in an index: PostgreSQL takes no long ones."""
+"""Maximum characters in an index of a name from outside, such as a model name: PostgreSQL limits the size."""
 
 
 def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
-    """Add numbers to rows of `hours`. Each has space, version, model, when it was (`at`, in seconds), and numbers. All
-    nodes add in the same order, so that none waits for another in a circle."""
+    """Add numbers to rows of `hours`. Each item has the space, the version, the model, the time (`at`, in seconds) and
+    the numbers. All nodes write in the same order, to avoid deadlocks."""
     sums: dict[tuple[Any, ...], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0))
-    for one in added:
-        row = sums[one["space"], int(one["at"] // HOUR), one["version"], one["model"][:LONGEST_NAME]]
+    for item in added:
+        row = sums[item["space"], int(item["at"] // HOUR), item["version"], item["model"][:LONGEST_NAME]]
         for name in SUMS:
-            row[name] += one.get(name, 0)
+            row[name] += item.get(name, 0)
     if sums:
         keys = ("space", "hour", "version", "model")
         rows = [{**dict(zip(keys, key, strict=True)), **sums[key]} for key in sorted(sums)]
@@ -35,7 +35,8 @@ def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:
 
 
 def interaction_sums(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """What an interaction adds to `hours`. One that is no request of a user adds its tokens alone."""
+    """Return the numbers that an interaction adds to `hours`. An interaction that is not a request of a user only adds
+    its tokens."""
     read, cached, written = data["tokens"]
     counted = "purpose" not in data
     return {

@@ -1,4 +1,4 @@
-"""The versions of a run's context: stored as the edits that were applied, rebuilt by replaying them."""
+"""Versions of a run's context: stored as the applied edits, and rebuilt by replaying them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What one version changed. `parent` is the version it was made from; that of a rollback is where it went back to.
-    `step` is the step that made it."""
+    """Changes of one version. `parent` is the version to which they were applied; for a rollback, the version it
+    returned to. `step` is the step that created it."""
 
     version: int
     parent: int | None
@@ -38,7 +38,7 @@ class Version:
         return f"<Version {self.version}{start}, step {self.step}: {quantity(len(self.applied), 'edit')}>"
 
     def _repr_html_(self) -> str:
-        """The first edits as a table, for notebooks."""
+        """Return the first edits as a table, for notebooks."""
         edits = [(done.edit.op, done.id, getattr(done.edit, "text", None), done.edit.reason) for done in self.applied]
         below = f"and {len(edits) - SHOWN:,} more" if len(edits) > SHOWN else ""
         return card(repr(self), {}, table(("edit", "entry", "text", "reason"), edits[:SHOWN], below) if edits else "")
@@ -51,7 +51,7 @@ def version_row(version: Version) -> dict[str, Any]:
 
 
 def seed_version(context: Context) -> Version:
-    """The first version: the context that a run starts from."""
+    """Return the first version: the context that a run starts from."""
     added = [
         Applied(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources), e.id) for e in context
     ]
@@ -60,12 +60,13 @@ def seed_version(context: Context) -> Version:
 
 
 def read_versions(store: Store | Transaction, table: Table = schema.versions, after: int = -1) -> list[Version]:
-    """The versions of a space after a number, oldest first: of its playbook, or of its corrections."""
+    """Return the versions of a space after a number, oldest first: of its playbook, or of its corrections."""
     rows = store.rows(store.select(table).where(table.c.version > after).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
             raise StoreError(
-                "store.damaged", f"the versions of this run are damaged: version {row.version} has no count of entries"
+                "store.damaged",
+                f"the versions of this run are damaged: version {row.version} has an invalid number of entries",
             )
     return [Version(r.version, r.parent, r.step, r.next_number, EDITS.validate_json(r.applied)) for r in rows]
 
@@ -77,19 +78,19 @@ def read_edits(store: Store, version: int) -> tuple[Applied, ...]:
 
 
 def read_parents(store: Store) -> dict[int, int | None]:
-    """The version that each was made from."""
+    """Return the parent of each version."""
     return {
         row.version: row.parent for row in store.rows(store.select(schema.versions.c.version, schema.versions.c.parent))
     }
 
 
 def lineage(parents: Mapping[int, int | None], version: int | None = None) -> list[int]:
-    """The versions that lead to one (None: the last), oldest first, itself included. Raises UsageError if it does not
-    exist."""
+    """Return the ancestors of a version (None: the last), oldest first, with the version itself. Raises UsageError if
+    it does not exist."""
     if version is not None and version not in parents:
         raise UsageError(
             "version.unknown",
-            f"there is no version {version}: this run has 0 to {max(parents)}",
+            f"no version {version}: this run has versions 0 to {max(parents)}",
             version=version,
             last=max(parents),
         )
@@ -101,15 +102,15 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
 
 
 def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> None:
-    """Raises StoreError for a version that follows from itself or from none that there is."""
+    """Raise StoreError if the parent of a version is the version itself, a later version, or missing."""
     if not isinstance(parent, int) or parent >= version or parent not in versions:
         raise StoreError(
-            "store.damaged", f"the versions of this run are damaged: version {version} cannot follow from {parent}"
+            "store.damaged", f"the versions of this run are damaged: version {version} cannot have the parent {parent}"
         )
 
 
 def original(store: Store, version: int | None = None) -> int:
-    """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
+    """Return the version that `version` (None: the last) is a copy of, by rollbacks; itself if it has edits."""
     table, versions = schema.versions.c, read_parents(store)
     copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
     parents = {row.version: row.parent for row in store.rows(copies)}
@@ -121,8 +122,8 @@ def original(store: Store, version: int | None = None) -> int:
 
 
 def rebuild(versions: Sequence[Version], version: int | None = None, letter: str = "e") -> Context:
-    """The context at a version (None: the last), whose ids begin with `letter`. New ids continue after the highest that
-    was ever given."""
+    """Return the context at a version (None: the last), with ids that begin with `letter`. New ids continue after the
+    highest id ever used."""
     if not versions:
         return Context(letter=letter)
     by_number = {v.version: v for v in versions}
@@ -135,8 +136,7 @@ def rebuild(versions: Sequence[Version], version: int | None = None, letter: str
 
 @dataclass(frozen=True, slots=True)
 class EntryEvent:
-    """An edit of an entry, and the version and step that made it. `lost` are the texts of the entries that a merge
-    removed, by their ids."""
+    """Edit of an entry, with its version and step. `lost` are the texts of the entries that a merge removed, by id."""
 
     version: int
     step: int
@@ -145,7 +145,7 @@ class EntryEvent:
 
 
 def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
-    """Every edit of an entry, oldest first, with those that merged it."""
+    """Return every edit of an entry, oldest first, including merges into another entry."""
     return [
         EntryEvent(v.version, v.step, done)
         for v in versions
@@ -159,41 +159,41 @@ Difference = tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]
 
 
 def diff_contexts(old: Context, new: Context) -> Difference:
-    """What differs between two contexts of one run."""
+    """Return the difference between two contexts of one run."""
     return diff_entries({e.id: e for e in old}, {e.id: e for e in new})
 
 
 def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
-    """What differs between the last contexts of two runs.
+    """Return the difference between the last contexts of two runs.
 
-    Entries with the same id are one entry if they had the same text at some time, as where one run began with what the
-    other learned. Of the others, those are the same that have the same text, and then those with the same id whose
-    texts are similar, as where a playbook file was edited.
+    Entries with the same id match if they had the same text at some time, for example if one run started from the
+    context of the other. Other entries match if they have the same text, and then if they have the same id and similar
+    texts, for example after a playbook file was edited.
     """
     before, after = ({e.id: e for e in rebuild(versions)} for versions in (old, new))
     had, has = _texts(old), _texts(new)
     same = {id: id for id in after if id in before and had[id] & has[id]}
-    left: dict[str, list[Entry]] = {}
+    unmatched: dict[str, list[Entry]] = {}
     for entry in before.values():
         if entry.id not in same:
-            left.setdefault(entry.text, []).append(entry)
+            unmatched.setdefault(entry.text, []).append(entry)
     for id, entry in after.items():
-        if id not in same and (found := left.get(entry.text)):
-            found.sort(key=lambda e: e.section != entry.section)
-            same[id] = found.pop(0).id
-    taken = set(same.values())
-    for id in after.keys() & before.keys() - same.keys() - taken:
+        if id not in same and (candidates := unmatched.get(entry.text)):
+            candidates.sort(key=lambda e: e.section != entry.section)
+            same[id] = candidates.pop(0).id
+    matched = set(same.values())
+    for id in after.keys() & before.keys() - same.keys() - matched:
         if SequenceMatcher(None, before[id].text, after[id].text).ratio() >= SIMILAR:
             same[id] = id
     return diff_entries(before, after, same)
 
 
 SIMILAR = 0.6
-"""The share of common characters from which two texts with one id count as two states of one entry."""
+"""Minimum fraction of common characters for two texts with the same id to match."""
 
 
 def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
-    """The texts that each entry has had."""
+    """Return all texts that each entry has had."""
     texts: dict[str, set[str]] = {}
     for version in versions:
         for done in version.applied:
@@ -205,13 +205,13 @@ def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
 def diff_entries(
     before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str] | None = None
 ) -> Difference:
-    """The difference of entries by their ids. `same` gives the ids of the second that are others in the first; None:
-    each id is the same in both."""
+    """Return the difference of entries by their ids. `same` maps ids in `after` to ids in `before`; None: equal ids
+    match."""
     same = {id: id for id in after if id in before} if same is None else same
-    kept = set(same.values())
+    matched = set(same.values())
     both = [(before[same[id]], entry) for id, entry in after.items() if id in same]
     return (
         [entry for id, entry in after.items() if id not in same],
-        [entry for id, entry in before.items() if id not in kept],
+        [entry for id, entry in before.items() if id not in matched],
         [(b, a) for b, a in both if b.content != a.content],
     )

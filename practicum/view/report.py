@@ -13,7 +13,7 @@ from practicum.view.kit import render
 
 ReportData = Mapping[str, Any]
 
-AXES = {"alone_s": ("time", "time alone"), "usd": ("cost", "cost in US dollars"), "tokens": ("tokens", "tokens")}
+AXES = {"alone_s": ("time", "single-run time"), "usd": ("cost", "cost in US dollars"), "tokens": ("tokens", "tokens")}
 """The costs that scores are drawn against: in one word, and the title of the axis."""
 
 

@@ -131,11 +131,11 @@ def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "value", "says"),
     [
-        ("versions", "parent", 7, "version 0 cannot follow from 7"),
-        ("versions", "next_number", 2**62, "no run has that many entries"),
-        ("versions", "applied", VALUES[-1], f"'e{10**12}' is no id of an entry"),
-        ("versions", "applied", "[" * 100_000, "holds something that practicum does not write"),
-        ("spaces", "config", "[" * 100_000, "holds something that practicum does not write"),
+        ("versions", "parent", 7, "version 0 cannot have the parent 7"),
+        ("versions", "next_number", 2**62, "too many entries"),
+        ("versions", "applied", VALUES[-1], f"'e{10**12}' is not an entry id"),
+        ("versions", "applied", "[" * 100_000, "contains values that practicum never writes"),
+        ("spaces", "config", "[" * 100_000, "contains values that practicum never writes"),
     ],
 )
 def test_what_would_take_all_memory_or_never_end_is_refused(

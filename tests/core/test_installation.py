@@ -45,6 +45,6 @@ def test_without_a_folder_for_it_the_key_is_one_of_the_process(tmp_path: Path, m
     (tmp_path / "file").touch()
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "file" / "home"))
     installation._of_process.cache_clear()
-    with pytest.warns(RuntimeWarning, match=f"cannot be kept.*{HOME_VARIABLE}"):
+    with pytest.warns(RuntimeWarning, match=f"cannot be stored.*{HOME_VARIABLE}"):
         made = mark({})
     assert is_marked({}, made)

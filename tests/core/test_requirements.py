@@ -65,7 +65,7 @@ def test_a_package_that_holds_another_back_is_named(monkeypatch: pytest.MonkeyPa
         require("openai", "model 'x'")
     assert str(caught.value) == (
         "model 'x' cannot be used: openai 2.54.0 is installed, practicum needs >=3.40: "
-        "pip install -U 'openai[aiohttp]>=3.40'; gateway wants openai<3.0.0,>=2.20: keep the two in separate "
+        "pip install -U 'openai[aiohttp]>=3.40'; gateway needs openai<3.0.0,>=2.20: install the two in separate "
         "environments"
     )
 

@@ -88,7 +88,7 @@ def test_what_holds_can_be_applied_and_what_does_not_says_why(
 
     # What holds is not undone by, and does not undo, what came meanwhile.
     refused = now.apply(held).refused
-    assert not [r for r in refused if not isinstance(r.edit, Vote) and "there is no entry" in r.reason]
+    assert not [r for r in refused if not isinstance(r.edit, Vote) and "no entry has the id" in r.reason]
     assert reconcile(held, base.version, now) == (held, [])
 
     # Fates hold as long as the entry that covers the lesson is there.

@@ -249,7 +249,7 @@ def test_another_embedder_than_that_of_the_store_is_refused_with_the_command_to_
         for name in ("another", "zulu"):
             with pytest.raises(StoreError) as refused:
                 Vectors(Giving(1.0, 0.0, name=name), store)
-            assert "holds vectors of embedder 'middle'" in str(refused.value)
+            assert "contains vectors of embedder 'middle'" in str(refused.value)
             assert f"practicum space memory reembed {tmp_path} --embedder {name}" in str(refused.value)
 
 

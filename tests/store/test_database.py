@@ -287,4 +287,4 @@ def test_a_store_may_be_closed_while_another_thread_looks_for_changes(tmp_path: 
             looking = threads.submit(look)
             looked.wait()
             store.close()
-            assert "was closed meanwhile" in str(looking.exception())
+            assert "is closed" in str(looking.exception())

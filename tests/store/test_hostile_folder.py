@@ -68,13 +68,13 @@ def refused(run: Path, says: str) -> None:
 )
 def test_a_database_that_does_something_by_itself_is_not_opened(run: Path, sql: str, says: str) -> None:
     change(run, sql)
-    refused(run, f"is not opened: {says}, which practicum never makes")
+    refused(run, f"was not opened: {says}, which practicum never creates")
 
 
 @pytest.mark.parametrize("name", ["../../elsewhere", "/elsewhere", "..", ".", ""])
 def test_a_space_whose_name_leads_out_of_the_folder_is_not_opened(run: Path, name: str) -> None:
     change(run, f"UPDATE spaces SET name = '{name}'")
-    refused(run, "it has a space named")
+    refused(run, "its space name")
     assert not (run.parent / "elsewhere").exists()
 
 
@@ -93,12 +93,12 @@ def test_a_link_in_a_run_folder_is_not_followed(run: Path, tmp_path: Path, name:
     before = outside.read_bytes()
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(outside)
-    refused(run, f"is not opened: its {name} is a symbolic link")
+    refused(run, f"was not opened, because its {name} is a symbolic link")
     assert outside.read_bytes() == before
     (run / name).unlink()
     if name != DATABASE_FILE:
         os.mkfifo(run / name)
-        refused(run, f"is not opened: its {name} is no file")
+        refused(run, f"was not opened, because its {name} is not a regular file")
 
 
 def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:

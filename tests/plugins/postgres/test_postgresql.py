@@ -177,7 +177,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
         for table in schema.metadata.tables:
             assert db.execute(f"SELECT count(*) FROM practicum.{table} {others}").fetchone() == (0,)
     assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
-    assert "holds no space named gone" in remove("--yes").err
+    assert "has no space named gone" in remove("--yes").err
 
 
 @pytest.mark.slow
