@@ -1,1 +1,1 @@
-"""A run from its configuration to its result."""
+"""Sessions: set up runs and spaces, learn, evaluate, and review, edit or forget what was learned."""
