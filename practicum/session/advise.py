@@ -86,7 +86,7 @@ class Advice:
     tasks: TaskKind
     model: ModelKind
     row: Row
-    neighbours: NeighbourAgreement | None
+    alike: NeighbourAgreement | None
     options: Mapping[str, Any]
     roles: tuple[str, ...]
     learning: Usage
@@ -95,7 +95,7 @@ class Advice:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as `--json` prints them."""
-        neighbours = self.neighbours
+        neighbours = self.alike
         return {
             "tasks": self.tasks, "model": self.model, "method": self.row.method, "settings": dict(self.row.settings),
             "reason": self.row.reason, "measured": self.row.measured or None,
