@@ -383,9 +383,9 @@ def _count_credits(at: Transaction, items: set[str]) -> None:
     was counted for."""
     i, o, t = schema.interactions, schema.outcomes, schema.credits
     counted = {item: [0, 0.0] for item in items}
-    both = at.select(i, o.c.score, o.c.data.label("said")).where(o.c.id == i.c.id, o.c.score.is_not(None))
+    both = at.select(i, o.c.score, o.c.data.label("report_data")).where(o.c.id == i.c.id, o.c.score.is_not(None))
     for row in at.db.execute(both.execution_options(yield_per=READ)):
-        for item in items.intersection(shown_items(at, Interaction.stored(row), "session" in json.loads(row.said))):
+        for item in items.intersection(shown_items(at, Interaction.stored(row), "session" in json.loads(row.report_data))):
             counted[item][0] += 1
             counted[item][1] += row.score
     for item, (number, total) in counted.items():
