@@ -423,9 +423,9 @@ def config_from(values: Mapping[str, Any]) -> Config:
             message = "pass a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         if name.startswith("model_options"):
             raise UsageError(
-                "settings.invalid", f"`model_options`: {said}", setting="model_options"
+                "settings.invalid", f"`model_options`: {message}", setting="model_options"
             ) from None  # a header may hold a secret
-        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {said}", setting=name) from error
+        raise UsageError("settings.invalid", f"`{name}={one_line(repr(value))}`: {message}", setting=name) from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

@@ -139,7 +139,7 @@ class Correction:
             return behind(f"- About {one_line(self.query, 200)}:" if self.query else "-", self.comment)
         parts = [behind("Right answer:", self.target)] if self.target else []
         parts += [behind("What was wrong:", self.comment)] if self.comment else []
-        return f"{behind('- Request:', self.asked)}\n{indented(chr(10).join(said))}"
+        return f"{behind('- Request:', self.asked)}\n{indented(chr(10).join(parts))}"
 
 
 class CorrectionsInEffect(Protocol):

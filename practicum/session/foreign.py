@@ -183,7 +183,7 @@ class Origin:
         if remaining and config.model is not None and "model" not in self.named:
             by_model["model", config.model] = remaining
         for (field, model), called in by_model.items():
-            yield field, f"send prompts to {_shown(model)} ({', '.join(asked)})"
+            yield field, f"send prompts to {_shown(model)} ({', '.join(called)})"
 
 
 def acting_values(

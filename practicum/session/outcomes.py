@@ -297,20 +297,22 @@ def write_outcome(
     t, now = schema.outcomes, at.now()
     row = at.first(at.select(t).where(t.c.id == interaction.id))
     data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
-    own, reporter_values, before = data["own"], data["own" if trust == "own" else "user"], None if row is None else row.score
-    changesrted = {name: value for name, value in {**report.reported, **(extra or {})}.items() if reporter_values.get(name) != value}
+    own, previous = data["own"], data["own" if trust == "own" else "user"]
+    before = None if row is None else row.score
+    reported = {**report.reported, **(extra or {})}
+    changes = {name: value for name, value in reported.items() if previous.get(name) != value}
     if row is not None and not changes:
         return Outcome(interaction, "repeated", trust, before, before)
-    if reporter_values is not own:
+    if previous is not own:
         changes = {name: value for name, value in changes.items() if name not in own}
         if not changes:
             return Outcome(interaction, "outranked", trust, before, before)
     data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **changes}]
-    if "score" not in changes and "target" in changes and reporter_values.get("score") == 1.0:
+    if "score" not in changes and "target" in changes and previous.get("score") == 1.0:
         # A correction of an answer withdraws the reporter's earlier score of 1.
-        reporter_values.pop("score")
-        reporter_values.pop("scored", None)
-    reporter_values.update(changes)
+        previous.pop("score")
+        previous.pop("scored", None)
+    previous.update(changes)
     if report.session is not None:
         data["session"] = report.session
     fields, lowest_trust = taught(data)
@@ -341,8 +343,8 @@ def write_outcome(
     corrects = bool({"target", "comment"} & changes.keys()) or (before == 1.0 and score != 1.0)
     newly_waiting = state == WAITING and (row is None or row.state != WAITING)
     return Outcome(
-        interaction, "kept" if row is None else "changed", trust, score, before, str(reporter_values.get("target", "")),
-        str(reporter_values.get("comment", "")), corrects, newly_waiting,
+        interaction, "kept" if row is None else "changed", trust, score, before, str(previous.get("target", "")),
+        str(previous.get("comment", "")), corrects, newly_waiting,
     )  # fmt: skip
 
 
@@ -509,7 +511,7 @@ def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]
     for number, (_, asked) in enumerate(turns):
         steps += [{"kind": "user", "text": question(asked)}] if number else []
         steps += [{"kind": kind, "text": text} for kind, text in asked["steps"]]
-        steps += [{"kind": "call", "text": f"{name}({said})"} for name, arguments in asked["calls"]]
+        steps += [{"kind": "call", "text": f"{name}({arguments})"} for name, arguments in asked["calls"]]
         steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
     last = turns[-1][1]
     answer = str(data.get("answer") or last["answer"])
