@@ -199,11 +199,11 @@ class Space(Opened):
 
         A process that opened the run by this name shows the version from then on.
         """
-        return name_version(self._written("a name"), name, version)
+        return name_version(self._writable_store("a name"), name, version)
 
     def unname(self, name: str) -> None:
         """Delete a name; its version stays."""
-        delete_name(self._written("a name"), name)
+        delete_name(self._writable_store("a name"), name)
 
     async def show(self, query: str, *, user: str | None = None) -> Shown:
         """Return the context that the method shows its agent for a query, as in training and evaluation, with the
@@ -224,7 +224,7 @@ class Space(Opened):
             reader.reopen()
             context, view, corrections = await self._view(reader, text)
         shown = Shown(new_id(), text, context.version, view, context, reader.config, user, tuple(corrections))
-        if self._is_kept:
+        if self._is_writable:
             self._remember(shown)
         return shown
 
@@ -261,7 +261,7 @@ class Space(Opened):
         """
         id = shown if isinstance(shown, str) else shown.id
         report, extra = report_of(id, answer, score, target, comment, label)
-        reader, store = self._reader(), self._written("a report")
+        reader, store = self._reader(), self._writable_store("a report")
         report = report.model_copy(update=reader.redacted(report.model_dump(include={*REPORTED}, exclude_none=True)))
         extra = reader.redacted(extra)
         if isinstance(shown, Shown):
@@ -307,12 +307,12 @@ class Space(Opened):
 
     async def reopen(self, ids: Iterable[str]) -> list[Review]:
         """Return rejected edits, corrections and notes to review. Raises UsageError for an id that is not rejected."""
-        store = self._written("a decision")
+        store = self._writable_store("a decision")
         return reopen(store, find_reviews(store, ids, (REJECTED,)))
 
     async def _decide(self, reviews: Sequence[Review], state: str, reason: str = "") -> list[Review]:
         """Decide reviews of corrections and notes."""
-        reader, store = self._reader(), self._written("a decision")
+        reader, store = self._reader(), self._writable_store("a decision")
         if reviews:
             await reader.corrections.follow(store)
             corrector = self._corrector(reader, store)
@@ -345,7 +345,7 @@ class Space(Opened):
         """
         folder = self._run_to_learn()
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
-        given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
+        given = {**self._overrides, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
             return await learn_further(
                 store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run,
@@ -394,13 +394,13 @@ class Space(Opened):
 
         `alike` also removes other text with rare words of the user. Raises UsageError if nothing is stored of the user.
         """
-        store = self._written("what is kept of a user")
+        store = self._writable_store("the data of a user")
         return await asyncio.to_thread(forget_user, store, user, alike=alike)
 
     async def export_user(self, user: str) -> list[dict[str, Any]]:
         """Return the data of an end user, and the lessons from it, as plain values. Raises UsageError if nothing is
         stored of the user."""
-        store = self._written("what is kept of a user")
+        store = self._writable_store("the data of a user")
         return await asyncio.to_thread(lambda: [*export_user(store, user)])
 
     async def ask(
@@ -426,7 +426,7 @@ class Space(Opened):
             corrections, complete = await self._complete(reader, text)
             async with writing(folder, self._wait) as store:
                 return await learn_query(
-                    text, store, target, self._parts, watch or Watch(), self._given, await self._shared(),
+                    text, store, target, self._parts, watch or Watch(), self._overrides, await self._shared(),
                     self._trust_run, corrections, complete,
                 )  # fmt: skip
         if target is not None:
@@ -460,7 +460,7 @@ class Space(Opened):
             shown.user,
         )  # fmt: skip
         try:
-            store = self._written("what is shown")
+            store = self._writable_store("a shown context")
             if self._shown % PRUNE_EVERY == PRUNE_EVERY - 1:
                 store.do(lambda at: prune(at, UNREPORTED))
             store.database.writer.post(store.space, schema.interactions, row, sums=interaction_sums(row, data))
