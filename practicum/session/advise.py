@@ -136,7 +136,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     config = with_defaults(config_from(values), Parts())
     _check(splits, config)
     kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
-        # Do not call an embedder of a provider.
+    # Do not call an embedder of a provider.
     embedder = WordLlama() if ":" in config.embedder else run_embedder(config, Parts())
     neighbours = await look(splits.train, embedder) if kind in ("choices", "answers") else None
     holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if neighbours and neighbours.similar else [])}
@@ -165,7 +165,11 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         notes.append("without `test`, the run makes no model calls")
     if not setup.roles:
         options.pop("model", None)
-    if config.review == "foreign" and row.method != "none" and (authors := strangers(setup.config, setup.survey.levels)):
+    if (
+        config.review == "foreign"
+        and row.method != "none"
+        and (authors := strangers(setup.config, setup.survey.levels))
+    ):
         notes.append(f"lessons from {authors} wait for review (practicum review RUN)")
     return Advice(kind, model, row, neighbours, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
 
@@ -193,7 +197,8 @@ def _check(splits: Splits, config: Config) -> None:
         )
     if len(_by_role(config)) < len(config.roles):
         raise UsageError(
-            "role.duplicate", "a role has two models: agent and generator are the same role, and so are curator and mutator"
+            "role.duplicate",
+            "a role has two models: agent and generator are the same role, and so are curator and mutator",
         )
     missing = sum(task.target is None for task in splits.train)
     if make_scorer(config, Parts()).needs_target and config.labels and missing:

@@ -58,7 +58,8 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     if titled := _TITLE.match(text):
         if titled[1] != (name := store.folder.resolve().name):
             raise UsageError(
-                "edit.refused", f"this is the playbook of {titled[1]}, not of {name}: to apply it, delete its first line"
+                "edit.refused",
+                f"this is the playbook of {titled[1]}, not of {name}: to apply it, delete its first line",
             )
         base = read_context(store, int(titled[2]))
     delta = _delta(base, text, read_corrections(store))

@@ -114,7 +114,9 @@ async def _evaluate(
         ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
         n=len(by_task),
         repeat=repeat,
-        errors=sum(first.trace.error is not None or first.score is None for first in (attempt.first for attempt in attempts)),
+        errors=sum(
+            first.trace.error is not None or first.score is None for first in (attempt.first for attempt in attempts)
+        ),
         usage=state.budget.spent,
         by_role=state.journal.by_role(),
         seconds=state.budget.elapsed,

@@ -155,7 +155,9 @@ def forget(
         new = filtered(marked, forgotten | {WORDS}, ids, keep_mixed)
         new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
     new_corrections = filtered(old_corrections, forgotten, ids, keep_mixed)
-    texts = _ForgottenTexts(run, old, new, forgotten, {*_logged_texts(old_corrections)}.difference(_logged_texts(new_corrections)))
+    texts = _ForgottenTexts(
+        run, old, new, forgotten, {*_logged_texts(old_corrections)}.difference(_logged_texts(new_corrections))
+    )
     rare = words if alike else frozenset[str]()
     quoting = _quoting(new_corrections, texts, rare)
     new_corrections = filtered(new_corrections, frozenset(), quoting, keep_mixed)
@@ -192,7 +194,8 @@ def forget(
         removed=tuple(e for e in before.values() if e.id not in after),
         restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
         kept_mixed=tuple(e for was, e in pairs if was is not None and forgotten & set(was.sources)),
-        edits=sum(len(v.applied) for v in (*old, *old_corrections)) - sum(len(v.applied) for v in (*new, *new_corrections)),
+        edits=sum(len(v.applied) for v in (*old, *old_corrections))
+        - sum(len(v.applied) for v in (*new, *new_corrections)),
         rows=removed,
         left=left,
         alike=matches,
@@ -213,7 +216,9 @@ def filtered(
     result = []
     for version in versions:
         lost = after[version.version] = replace(after[version.parent])
-        applied = [left for done in version.applied if (left := _remaining_edit(done, sources, lost, keep_mixed)) is not None]
+        applied = [
+            left for done in version.applied if (left := _remaining_edit(done, sources, lost, keep_mixed)) is not None
+        ]
         result.append(replace(version, applied=tuple(applied)))
     return result
 
@@ -495,7 +500,7 @@ class _ForgottenTexts:
         texts = _outside(texts, map("\0".join, others))
         self._forms: list[str] = []
         for text in texts:
-        # In a row, a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
+            # In a row, a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
             once = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)}
             self._forms += {text} | once | {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
 
@@ -533,7 +538,9 @@ def _remove(
             note = json.loads(row.answer)
             note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in forgotten]
             notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
-        elif _holds(table, key, row, forgotten, texts) or _has(words, _row_texts(table, row)) or _is_of(table, key, ids):
+        elif (
+            _holds(table, key, row, forgotten, texts) or _has(words, _row_texts(table, row)) or _is_of(table, key, ids)
+        ):
             statements.append(delete(table).where(RECORDS[table] == key))
             removed_keys.add(key)
     for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in forgotten}):
@@ -633,7 +640,9 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     left += sum(f"task:{id}" in forgotten for id, _ in run.tasks())
     left += len(run.store.rows(run.store.select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
-    left += sum(_holds(table, key, row, forgotten, texts) or _is_of(table, key, ids) for table, key, row in run.records())
+    left += sum(
+        _holds(table, key, row, forgotten, texts) or _is_of(table, key, ids) for table, key, row in run.records()
+    )
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a remaining text proves nothing; these texts were checked one by one.

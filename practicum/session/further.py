@@ -180,7 +180,9 @@ class FurtherLearning:
         """Return the batch of interrupted learning, or [] if there is none or an outcome in it has a newer report."""
         note_row = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
         by_revision = {(outcome.id, outcome.revision): outcome for outcome in waiting}
-        members = [] if note_row is None else [by_revision.get((id, number)) for id, number in json.loads(note_row.answer)]
+        members = (
+            [] if note_row is None else [by_revision.get((id, number)) for id, number in json.loads(note_row.answer)]
+        )
         return [] if None in members else [outcome for outcome in members if outcome is not None]
 
     async def _learn_batch(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
@@ -242,7 +244,9 @@ class FurtherLearning:
         setting_names = methods.settings_of(name, self.values["profile"] or "full").model_fields
         once = {setting: value for setting, value in NOT_AGAIN.items() if setting in setting_names}
         settings_given = methods.for_one_task(name, self.values["settings"])
-        settings_given = {setting: value for setting, value in settings_given.items() if setting not in (*AGAIN, "online")}
+        settings_given = {
+            setting: value for setting, value in settings_given.items() if setting not in (*AGAIN, "online")
+        }
         agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
         turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         scored = all(outcome.scored for outcome in outcomes)

@@ -55,7 +55,9 @@ def namesakes(names: Iterable[str], sources: Iterable[str]) -> tuple[str, ...]:
     requested = {*names}
     parts = ((source, *source.partition(":")) for source in sources)
     return tuple(
-        sorted(source for source, kind, _, id in parts if IDENTIFIED.match(id) and f"{kind}:{_split(id)[1]}" in requested)
+        sorted(
+            source for source, kind, _, id in parts if IDENTIFIED.match(id) and f"{kind}:{_split(id)[1]}" in requested
+        )
     )
 
 

@@ -164,7 +164,7 @@ async def learn(
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(opened, folder, setup, leg, seen, shared) as session:
+            async with open_session(opened, folder, setup, leg, observer, shared) as session:
                 session.reserve.check()
                 begin(opened, setup.config, setup.splits, seed)
                 if again:

@@ -1,5 +1,4 @@
-"""Search, add and remove memories of a run by hand (`practicum space memory`); works for the entries of every section.
-"""
+"""Search, add and remove memories of a run by hand (`practicum space memory`); works for the entries of every section."""
 
 from __future__ import annotations
 
@@ -202,9 +201,7 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
                         entry=id,
                     )
                 reason = f"it was removed in version {events[-1].version}"
-                raise UsageError(
-                    "entry.deleted", f"entry {id!r} is no longer in {store.folder}: {reason}", entry=id
-                )
+                raise UsageError("entry.deleted", f"entry {id!r} is no longer in {store.folder}: {reason}", entry=id)
             removed_entries.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
@@ -239,9 +236,7 @@ def read(file: Path, section: str = MEMORIES) -> list[Add]:
 
 EXAMPLE = '{"title": "...", "description": "...", "content": "...", "outcome": "success"}'
 
-EXPERIENCE = (
-    '{"text": "the output", "key": "the input", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
-)
+EXPERIENCE = '{"text": "the output", "key": "the input", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
 
 
 def _items(file: Path) -> Iterator[tuple[str, Any]]:

@@ -75,9 +75,7 @@ class Report(Form):
     INVALID: ClassVar[str] = "outcome.invalid"
     WRONG: ClassVar[str] = "invalid report"
 
-    interaction: _Id | None = Field(
-        None, description="Id of the interaction or of the provider's response; or last."
-    )
+    interaction: _Id | None = Field(None, description="Id of the interaction or of the provider's response; or last.")
     session: _Id | None = Field(
         None, description="Session, instead of an id. The report is about its last interaction, the score about all."
     )
@@ -89,9 +87,7 @@ class Report(Form):
     label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = Field(
         None, description="A label such as thumbs_up or thumbs_down."
     )
-    answer: _Text | None = Field(
-        None, description="Short form of the answer or action, if practicum has not seen it."
-    )
+    answer: _Text | None = Field(None, description="Short form of the answer or action, if practicum has not seen it.")
 
     @field_validator("answer")
     @classmethod

@@ -52,7 +52,13 @@ class Reader:
         self, source: Path | Context | Store, folder: Path | Store | None, version: int | str | None,
         overrides: Mapping[str, Any], parts: Parts, trust_run: bool,
     ) -> None:  # fmt: skip
-        self._source, self._folder, self._requested_version, self._overrides, self._parts = source, folder, version, overrides, parts
+        self._source, self._folder, self._requested_version, self._overrides, self._parts = (
+            source,
+            folder,
+            version,
+            overrides,
+            parts,
+        )
         self._trust_run = trust_run
         self._store: Store | None = None
         self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
@@ -72,7 +78,11 @@ class Reader:
         if self._store is not None:
             self._store.close()
         store_or_folder = self._folder
-        self._store = store = store_or_folder if store_or_folder is None or isinstance(store_or_folder, Store) else Store.read(store_or_folder)
+        self._store = store = (
+            store_or_folder
+            if store_or_folder is None or isinstance(store_or_folder, Store)
+            else Store.read(store_or_folder)
+        )
         self._corrected = -1
         for attribute in ("acting", "corrections", "method", "questions", "redactor", "retriever", "_state"):
             self.__dict__.pop(attribute, None)

@@ -425,7 +425,9 @@ def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     Another method does not keep the run's settings, another model replaces the run's model of the agent, and the window
     of a local model is not kept for a served one.
     """
-    changed = {name: value for name, value in overrides.items() if value is not None and name not in ("settings", "roles")}
+    changed = {
+        name: value for name, value in overrides.items() if value is not None and name not in ("settings", "roles")
+    }
     values = {**config, **changed}
     if "window" not in changed and "model" in changed and not is_local(changed["model"]):
         values["window"] = None
@@ -434,7 +436,9 @@ def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in changed or r != "agent"}
     settings = methods.override_settings(method, settings, overrides.get("settings") or {})
     roles |= overrides.get("roles") or {}
-    prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(overrides.get("prices") or {})
+    prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(
+        overrides.get("prices") or {}
+    )
     if "api_key_env" not in changed and hosts((values.get("model"), *roles.values())) != hosts(
         (config.get("model"), *config.get("roles", {}).values())
     ):

@@ -238,14 +238,18 @@ class Corrections:
         if not self._live:
             return []
         exact = self._exact((False, normalise(question)))
-        candidates = [each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable]
+        candidates = [
+            each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable
+        ]
         if exact is not None and exact not in candidates:
             candidates = [exact, *candidates][:SHOWN]
         compared = [(each, await self._compare(question, each)) for each in candidates]
         near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]
         near.sort(key=lambda each: not each.same)
         threshold = ALIKE[self._retriever.retrieval]
-        notes = [note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= threshold]
+        notes = [
+            note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= threshold
+        ]
         general = [note for note, _ in await self._nearest(GENERAL_SECTION, question, GENERAL)]
         return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near[::-1]]
 

@@ -317,7 +317,9 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
                 row_data = {"counts": {"left": 0, **data["counts"]}, "ids": [*map(_digest, data["ids"])]}
                 erasure.write(store, row_data, state=FORGOTTEN)
             raise
-    learned_entries = [] if run is None else [one for one in (*run.removed, *run.restored) if not one.id.startswith(LETTER)]
+    learned_entries = (
+        [] if run is None else [one for one in (*run.removed, *run.restored) if not one.id.startswith(LETTER)]
+    )
     lost = {} if run is None else {
         "entries": len(learned_entries), "records": run.rows, "left": run.left,
         "alike": len(run.alike.entries) + sum(run.alike.rows.values()),
@@ -397,7 +399,9 @@ def _count_credits(at: Transaction, items: set[str]) -> None:
     counted = {item: [0, 0.0] for item in items}
     both = at.select(i, o.c.score, o.c.data.label("report_data")).where(o.c.id == i.c.id, o.c.score.is_not(None))
     for row in at.db.execute(both.execution_options(yield_per=READ)):
-        for item in items.intersection(shown_items(at, Interaction.stored(row), "session" in json.loads(row.report_data))):
+        for item in items.intersection(
+            shown_items(at, Interaction.stored(row), "session" in json.loads(row.report_data))
+        ):
             counted[item][0] += 1
             counted[item][1] += row.score
     for item, (number, total) in counted.items():
