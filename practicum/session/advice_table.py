@@ -20,8 +20,8 @@ learning, or a judge; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
-"""Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`); any:
-always."""
+"""Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
+any: always."""
 When = Literal["few", "similar", "any"]
 """Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
 any: always."""

@@ -99,7 +99,9 @@ class Advice:
         return {
             "tasks": self.tasks, "model": self.model, "method": self.row.method, "settings": dict(self.row.settings),
             "reason": self.row.reason, "measured": self.row.measured or None,
-            "nearest": neighbours and {"tasks": neighbours.tasks, "right": neighbours.nearest, "most_frequent": neighbours.frequent},
+            "nearest": neighbours and {
+                "tasks": neighbours.tasks, "right": neighbours.nearest, "most_frequent": neighbours.frequent,
+            },
             "learning": _price(self.learning), "evaluation": _price(self.evaluation), "notes": list(self.notes),
         }  # fmt: skip
 

@@ -142,8 +142,8 @@ def settle(store: Store, *, on_untried: bool = False) -> None:
     elif not on_untried:
         raise Conflict(
             "rollout.pending",
-            f"version {last} waits for a canary: make it live (practicum space name RUN live {last}), or go back to the "
-            f"live version (practicum space rollback RUN {live}), before you change the playbook",
+            f"version {last} waits for a canary: make it live (practicum space name RUN live {last}), or go back to "
+            f"the live version (practicum space rollback RUN {live}), before you change the playbook",
         )
 
 

@@ -58,7 +58,7 @@ OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
 
 
 class Config(BaseModel):
-    """Configuration of a run, stored with it. `method` is the method's name and `settings` are the method's settings."""
+    """Configuration of a run, stored with it. `method` is the method's name and `settings` are its settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -116,7 +116,8 @@ class Config(BaseModel):
         unit="s", inert=True, use="tools",
     )] = Field(default=TOOL_TIMEOUT, gt=0)
     guard_tools: Annotated[GuardTools, Setting(
-        "Tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).", Panel.MODEL,
+        "Tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).",
+        Panel.MODEL,
         resume=Resume.NO_ATTEMPT, use="tools",
         note="Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused "
         "(`agents.guard`).",
@@ -125,8 +126,8 @@ class Config(BaseModel):
         "Learning uses targets and scores; --no-labels hides both.", Panel.TASKS, inert=True, use="training",
     )] = True
     judged: Annotated[bool, Setting(
-        "A judge's verdict is the feedback; for learning without labels or scores.", Panel.TASKS, option="--judge", inert=True,
-        use="training",
+        "A judge's verdict is the feedback; for learning without labels or scores.", Panel.TASKS, option="--judge",
+        inert=True, use="training",
     )] = False
     seed: Annotated[int, Setting("Seed of all random choices.", Panel.METHOD, inert=True)] = 0
     concurrency: Annotated[int, Setting(
@@ -198,8 +199,8 @@ class Config(BaseModel):
         "Embedder: wordllama, granite, or an embedder of pydantic-ai (openai:text-embedding-3-small).", Panel.MODEL,
     )] = "wordllama"
     validate_every: Annotated[int, Setting(
-        "Number of steps between two validations, if there are validation tasks.", Panel.TASKS, unit="steps", inert=True,
-        use="training",
+        "Number of steps between two validations, if there are validation tasks.", Panel.TASKS, unit="steps",
+        inert=True, use="training",
     )] = Field(default=1, ge=1)
     review: Annotated[Review, Setting(
         "Edits that wait for `practicum review`: none, foreign (not from your own tasks, or flagged), or all.",
@@ -291,8 +292,8 @@ class Config(BaseModel):
             raise UsageError(
                 "model.missing",
                 f"no model for the {role}: pass `model`, for example `model=openai:gpt-4.1-mini`, "
-                "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`; `model=local` is a small model "
-                "(135M parameters) on this machine, which needs no key",
+                "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`; `model=local` is a small "
+                "model (135M parameters) on this machine, which needs no key",
             )
         return name
 

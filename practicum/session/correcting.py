@@ -88,7 +88,8 @@ class Corrector:
         for an interaction that was forgotten.
         """
         draft = Correction(
-            0, interaction.query, report.target or "", report.comment or "", least(trust, self.trusted.question(interaction.user)),
+            0, interaction.query, report.target or "", report.comment or "",
+            least(trust, self.trusted.question(interaction.user)),
             question=question, interaction=interaction.id,
         )  # fmt: skip
         foreign = screened or trust != "own" or interaction.user is not None or "screened" in interaction.data
@@ -117,9 +118,9 @@ class Corrector:
         return await self.written(find_replaced, write)
 
     def _earlier(self, at: Transaction, interaction: str, trust: Trust) -> list[int]:
-        """Return the numbers of live corrections that the same reporter, the operator or a user, made of an interaction.
+        """Return the numbers of the corrections in effect that the same reporter made of an interaction.
 
-        A correction of the reporter that waits for review is rejected as withdrawn.
+        The reporter is the operator or a user. The reporter's corrections that wait for review are rejected as withdrawn.
         """
 
         def same(one: Correction) -> bool:

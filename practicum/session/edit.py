@@ -129,8 +129,8 @@ def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
     if (original := shown.get(item.id)) is None or original.text != item.text or item.id is None:
         raise ContextFileError(
             "edit.refused",
-            f"line {item.line}: {item.id} is a correction or a note, which cannot be edited here: withdraw it (practicum "
-            f"review RUN --reject {item.id} --reason TEXT) and report a new one",
+            f"line {item.line}: {item.id} is a correction or a note, which cannot be edited here: withdraw it "
+            f"(practicum review RUN --reject {item.id} --reason TEXT) and report a new one",
             line=item.line,
         )
 

@@ -118,7 +118,7 @@ def forget(
     entries: Sequence[str] = (), keep_mixed: bool = False, alike: bool = False, copy_to: Path | None = None,
     stay: Collection[str] = (),
 ) -> ForgetReport:  # fmt: skip
-    """Remove everything derived from these tasks, sources, tags or entries from a run for good, and report the rest.
+    """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
     the file is scrubbed and the log of its model emptied. With `alike`, everything else with rare words of them is

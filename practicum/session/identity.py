@@ -2,7 +2,7 @@
 
 Within a run, an attempt is named by its place, a lesson by the place where it was made, and a task without an id by its
 line in the file. These names are short, and equal in equal runs. But the next run uses the same names again. A seed
-therefore stores them with an identity, a digest of the seed's contents: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2".
+stores them with an identity, a digest of its contents: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2".
 A name with an identity keeps it, so a trace has the same name in all later runs. A task id set by the user stays
 unchanged.
 """

@@ -437,7 +437,7 @@ class LearningSession:
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
     def _keep(self, report: StepReport) -> None:
-        """Write a step and count it. A resume repeats the steps from the journal, so this does not wait for the disk."""
+        """Write a step and count it. A resume repeats steps from the journal, so this does not wait for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent

@@ -1,4 +1,4 @@
-"""Search, add and remove memories of a run by hand (`practicum space memory`); works for the entries of every section."""
+"""Search, addition and removal of a run's memories by hand (`practicum space memory`), in every section."""
 
 from __future__ import annotations
 

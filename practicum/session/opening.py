@@ -295,8 +295,8 @@ class Reserve:
                 out = ", or leave out `test`" if final.calls else ""
                 raise UsageError(
                     "budget.too_small",
-                    f"{exceeded.removesuffix(' is spent')} is too small: {subject} may need {quantity(need.calls, 'call')} "
-                    f"and {quantity(need.tokens, 'token')}. Raise the limit{out}",
+                    f"{exceeded.removesuffix(' is spent')} is too small: {subject} may need "
+                    f"{quantity(need.calls, 'call')} and {quantity(need.tokens, 'token')}. Raise the limit{out}",
                     calls=need.calls,
                     tokens=need.tokens,
                 )

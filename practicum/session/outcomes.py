@@ -158,7 +158,7 @@ def report_of(
 
 
 def new_id() -> str:
-    """Return a new unique id. It begins with the time, so that its row is found quickly; order is not derived from it."""
+    """Return a new unique id. It begins with the time, so that lookups are fast; it does not define an order."""
     return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
 
 
@@ -225,7 +225,7 @@ class Interaction:
 
     @property
     def is_shown_alone(self) -> bool:
-        """Whether the interaction only showed a context to the caller's agent, so that the answer comes from a report."""
+        """Whether only a context was shown to the caller's agent, so that the answer comes from a report."""
         return self.data.get("purpose") == "context"
 
 

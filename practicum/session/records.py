@@ -335,7 +335,7 @@ def read_config(store: Store) -> tuple[Config, str]:
     if not rows or rows[0].config is None:
         raise StoreError(
             "run.not_found",
-            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid for; start it again",
+            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid for; start again",
         )
     with as_stored(store.folder):
         config = Config.model_validate_json(rows[0].config)

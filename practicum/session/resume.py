@@ -59,8 +59,9 @@ def resumed(config: Config, changes: Mapping[str, Any], splits: Splits, parts: P
         if old != name and not same and setup.client(role) is None and (stored_counts := stored_results.of(role)):
             raise UsageError(
                 "settings.fixed",
-                f"the model of the {role} cannot change from {old} to {name}: the run stores {stored_counts} of it. Name "
-                "only models of other roles with `roles`, or start a new run from this run's context (`seed_context`)",
+                f"the model of the {role} cannot change from {old} to {name}: the run stores {stored_counts} of it. "
+                "Name only models of other roles with `roles`, or start a new run from this run's context "
+                "(`seed_context`)",
                 setting="model",
                 role=role,
             )
@@ -70,7 +71,8 @@ def resumed(config: Config, changes: Mapping[str, Any], splits: Splits, parts: P
 def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: Kept) -> None:
     """Refuse a limit that is already spent."""
     spent = {
-        "max_calls": stored_results.spent.calls, "max_tokens": stored_results.spent.tokens, "max_usd": stored_results.spent.usd,
+        "max_calls": stored_results.spent.calls, "max_tokens": stored_results.spent.tokens,
+        "max_usd": stored_results.spent.usd,
         "max_minutes": stored_results.seconds / 60,
     }  # fmt: skip
     for name, unit in LIMITS.items():

@@ -1,7 +1,7 @@
 """Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether it stays.
 
-It is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is promoted when the
-test finds it better, or when its number of scored requests is reached without a difference (see `sequential`).
+It is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is promoted when
+the test finds it better, or when its number of scored requests is reached without a difference (see `sequential`).
 """
 
 from __future__ import annotations

@@ -378,7 +378,7 @@ class Space(Opened):
         keep_mixed: bool = False,
         alike: bool = False,
     ) -> ForgetReport:
-        """Remove everything derived from these tasks, sources or tags, and these entries, for good, and report the rest.
+        """Remove everything derived from these tasks, sources or tags, and these entries, for good.
 
         Corrections and notes, such as c5, are entries too. `keep_mixed` keeps entries that also have other sources, and
         `alike` also removes other text with rare words of the forgotten text. Raises UsageError for an unknown name.
@@ -390,7 +390,7 @@ class Space(Opened):
             )  # fmt: skip
 
     async def forget_user(self, user: str, *, alike: bool = False) -> Forgotten:
-        """Remove the data of an end user and the lessons from it for good, and report the rest.
+        """Remove the data of an end user and the lessons from it for good, and return a report.
 
         `alike` also removes other text with rare words of the user. Raises UsageError if nothing is stored of the user.
         """

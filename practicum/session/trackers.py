@@ -1,4 +1,4 @@
-"""Experiment trackers: observers that send a run to a tracking service. Plug-ins (entry points `practicum.trackers`)."""
+"""Experiment trackers: observers that send a run to a tracking service. Plug-ins (entry point `practicum.trackers`)."""
 
 from __future__ import annotations
 

@@ -385,7 +385,8 @@ def _record(at: Transaction, user: str, alike: bool) -> KeptOfUser | None:
     counts = {**removed, "sessions": len(user_data.pins), "again": len(user_data.shared)}
     notes = [one.id for one in user_data.corrections]
     data = {
-        "ids": sorted(user_data.ids), "notes": notes, "shared": sorted(user_data.shared), "alike": alike, "counts": counts,
+        "ids": sorted(user_data.ids), "notes": notes, "shared": sorted(user_data.shared), "alike": alike,
+        "counts": counts,
     }  # fmt: skip
     row = {"number": next_number(at, schema.erasures), "state": REMOVED, "user": _digest(user), "began": at.now()}
     at.insert(schema.erasures, {**row, "data": json.dumps(data)})
