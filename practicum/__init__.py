@@ -1,4 +1,4 @@
-"""practicum: LLM agents that learn from experience by changing what is in their context, never their weights.
+"""practicum: LLM agents that learn from experience by changing their context, never their weights.
 
 import practicum
 

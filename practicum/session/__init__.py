@@ -1,1 +1,1 @@
-"""Sessions: set up runs and spaces, learn, evaluate, and review, edit or forget what was learned."""
+"""Sessions: setup of runs and spaces, learning, evaluation, and review, editing and removal of entries."""

@@ -258,7 +258,8 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
 
 
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
-    """Embed the entries of a run's last version with another embedder, or with one that changed under the same name.
+    """Embed the entries of a run's last version with another embedder, or with a new version of an embedder of the same
+    name.
 
     The run keeps that embedder. Returns the number of embedded texts.
 

@@ -143,7 +143,7 @@ async def answer_query(
 
 
 async def learn_query(
-    query: str, store: Store, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any],
+    query: str, store: Store, target: str | None, parts: Parts, watch: Watch, overrides: Mapping[str, Any],
     shared: Shared | None = None, trust_run: bool = False, corrections: Sequence[str] = (),
     complete: Callable[[View], View] | None = None,
 ) -> Answered:  # fmt: skip
@@ -153,7 +153,7 @@ async def learn_query(
     """
     require_ended(store)
     settle(store)
-    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True)
+    values = Origin.of(store, overrides, parts, trust_run).acting_values(learns=True)
     if values["method"] == "none":
         raise UsageError(
             "method.unsuitable", "method none stores no lessons: choose another `method` to learn from a query"

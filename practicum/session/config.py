@@ -71,7 +71,7 @@ class Config(BaseModel):
         option="--set", metavar="NAME=VALUE", typed=list[str],
     )] = Field(default_factory=dict)
     model: Annotated[str | None, Setting(
-        "Model of every role without a model in `roles`: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local "
+        "Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local "
         "or local:PATH.", Panel.MODEL, resume=Resume.NO_ANSWER, first=True,
     )] = None
     roles: Annotated[dict[str, str], Setting(
@@ -207,7 +207,7 @@ class Config(BaseModel):
         Panel.METHOD, use="learning",
     )] = "foreign"
     trust_tools: Annotated[bool, Setting(
-        "Trust tool results as much as your own tasks.", Panel.METHOD, use="learning",
+        "Trust tool results like your own tasks.", Panel.METHOD, use="learning",
     )] = False
     redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds), Setting(
         "Kinds of values to replace by placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all.",
@@ -257,12 +257,12 @@ class Config(BaseModel):
 
     @property
     def asks(self) -> bool:
-        """Whether the agent is a built-in one that calls a model."""
+        """Whether the agent is built in and calls a model."""
         return self.agent == "chat" or self.uses_tools
 
     @property
     def uses_tools(self) -> bool:
-        """Whether the agent is a built-in one that calls tools."""
+        """Whether the agent is built in and calls tools."""
         return self.agent.startswith(TOOLS) or kind_of(self.agent) is not None
 
     @property
@@ -387,22 +387,22 @@ def require_tasks(tasks: Iterable[object]) -> None:
             )
 
 
-def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
+def require_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> None:
     """Raise UsageError for a keyword that is neither an argument of the function nor in `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    require_names(given, [*own, *(name for name in SETTINGS if name not in ARGUMENTS)])
+    require_names(keywords, [*own, *(name for name in SETTINGS if name not in ARGUMENTS)])
 
 
-def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise UsageError for a keyword that is not in `known`."""
-    known = [*known]
-    for name in given:
-        if name not in known:
+def require_names(keywords: Mapping[str, object], names: Iterable[str]) -> None:
+    """Raise UsageError for a keyword that is not in `names`."""
+    names = [*names]
+    for name in keywords:
+        if name not in names:
             raise UsageError(
                 "settings.unknown",
-                f"no setting named {name!r}{closest(name, known)}: the settings are {', '.join(known)}",
+                f"no setting named {name!r}{closest(name, names)}: the settings are {', '.join(names)}",
                 setting=name,
-                known=[*known],
+                known=names,
             )
 
 

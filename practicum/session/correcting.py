@@ -65,7 +65,7 @@ def effect(holds: bool) -> Effect:
 
 @dataclass(frozen=True)
 class Corrector:
-    """Writer of reports, notes and decisions to a space; `corrections` are those of the space in memory.
+    """Writer of reports, notes and decisions to a space; `corrections` are the space's in memory.
 
     `reviewed`: corrections that are not the operator's own wait for review. `held_out` is the share of outcomes with a
     right answer that are not learned from, but kept for the replay gate of a service.
@@ -84,8 +84,8 @@ class Corrector:
         """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
 
         A right answer or a comment creates a correction that replaces the reporter's earlier correction; a score of 1
-        withdraws the earlier one. `screened`: a flagged correction waits for review, whoever reports it. Raises Unknown
-        for an interaction that was forgotten.
+        withdraws the earlier one. `screened`: a flagged correction waits for review, even if the operator reports it.
+        Raises Unknown for an interaction that was forgotten.
         """
         draft = Correction(
             0, interaction.query, report.target or "", report.comment or "",
@@ -103,7 +103,7 @@ class Corrector:
             i = schema.interactions
             if at.first(at.select(i.c.id).where(i.c.id == interaction.id)) is None:
                 # It was forgotten, perhaps by another node, and this node's memory does not know it yet.
-                raise Unknown("interaction.unknown", f"interaction {interaction.id!r} is no longer in this space")
+                raise Unknown("interaction.unknown", f"interaction {interaction.id!r} was removed from this space")
             outcome = write_outcome(at, interaction, report, trust, extra, held_out=self.held_out)
             right = outcome.score == 1.0 or not (outcome.target or outcome.comment) or not interaction.query.strip()
             if outcome.status not in ("kept", "changed") or not (outcome.corrects or right):
@@ -120,7 +120,8 @@ class Corrector:
     def _earlier(self, at: Transaction, interaction: str, trust: Trust) -> list[int]:
         """Return the numbers of the corrections in effect that the same reporter made of an interaction.
 
-        The reporter is the operator or a user. The reporter's corrections that wait for review are rejected as withdrawn.
+        The reporter is the operator or a user. The reporter's corrections that wait for review are rejected as
+        withdrawn.
         """
 
         def same(one: Correction) -> bool:
@@ -136,7 +137,7 @@ class Corrector:
     ) -> tuple[Correction, Effect]:  # fmt: skip
         """Write a note. Return it with its effect: the note of a `user` waits for review.
 
-        `screened`: a flagged note waits too, whoever wrote it.
+        `screened`: a flagged note waits too, even the operator's.
         """
         draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
@@ -151,7 +152,7 @@ class Corrector:
         return await self.written(find_replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
-        """Put a correction or a note that waits for review in effect, or reject one that waits or is in effect.
+        """Put a correction or a note that waits for review in effect, or reject it if it waits or is in effect.
 
         Raises Unknown for an unknown number, and Conflict if it was decided before.
         """

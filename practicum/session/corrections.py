@@ -165,7 +165,7 @@ def read_corrections(at: Transaction | Store) -> Context:
 
 
 def last_version(at: Transaction | Store) -> int:
-    """Return the number of the last version of corrections; 0 if there is none yet."""
+    """Return the number of the last version of corrections, or 0."""
     ((last,),) = at.rows(at.select(func.max(schema.corrections.c.version)))
     return last or 0
 
@@ -278,7 +278,7 @@ def write_review(at: Transaction, correction: Correction, state: str, reason: st
 def decide(
     at: Transaction, last: int, correction: Correction, removed: Sequence[int], approved: bool, reason: str = ""
 ) -> Version | None:
-    """Approve a correction that waits for review, in place of the `removed` ones, or reject one that waits or is in
+    """Approve a correction that waits for review, in place of the `removed` ones, or reject it if it waits or is in
     effect.
 
     Returns the version after `last` with this change, or None if the same corrections stay in effect.

@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
-from practicum.session.config import Splits, require_known
+from practicum.session.config import Splits, require_keywords
 from practicum.session.foreign import acting_values
 from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
@@ -49,14 +49,14 @@ async def evaluate(
 ) -> Evaluation:
     """Attempt each task `repeat` times with a context and return the scores; only the method's `act` runs.
 
-    `context` is a run, a playbook file or a Context. Keywords are those of `learn`; their defaults are the run's
+    `context` is a run, a playbook file or a Context. Keywords are the same as for `learn`; their defaults are the run's
     values. The confidence interval is over tasks, because repeats of one task are not independent. At temperature 0,
     repeats differ only if the provider is not deterministic. The journal is stored in `out`, if set: the same call
     continues an interrupted evaluation, and `usage` and `by_role` cover both calls. `watch` is one observer or several.
     Without `trust_run`, the agent, models and programs named by a run from another machine are not used. Raises
     ProviderError if no attempt could be scored.
     """
-    require_known(evaluate, config)
+    require_keywords(evaluate, config)
     overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}
     values, parts = take_objects(overrides, parts or Parts())
     if not isinstance(context, Context):

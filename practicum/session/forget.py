@@ -282,7 +282,7 @@ def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: 
 
 
 def _has_other_origin(edit_sources: Sequence[str], sources: frozenset[str]) -> bool:
-    """Return whether one of these sources is not forgotten and is an origin of its own.
+    """Return whether one of these sources is not forgotten and is an independent origin.
 
     Tags, conversations and trust marks only describe the attempts, and so does a task that is listed with its attempts.
     """
@@ -436,7 +436,7 @@ def _rare_words(
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a JSON value, also those in JSON inside a text."""
+    """Yield all texts in a JSON value, also in JSON inside a text."""
     for text in strings(value):
         if text.startswith(("{", "[")):
             try:
@@ -646,7 +646,7 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
     # A piece that is also part of a remaining text proves nothing; these texts were checked one by one.
-    # The row of a removal in progress names what it removes, and is checked at the end.
+    # The row of a removal in progress names the removed sources, and is checked at the end.
     tables = (schema.versions, schema.corrections, schema.spaces, schema.steps, schema.erasures, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
     remaining = ["\0".join([*shown, *stays]).encode(errors="replace")]

@@ -177,7 +177,7 @@ class FurtherLearning:
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
-        """Return the batch of interrupted learning, or [] if there is none or an outcome in it has a newer report."""
+        """Return the batch of interrupted learning, or []: none, or an outcome in it has a newer report."""
         note_row = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
         by_revision = {(outcome.id, outcome.revision): outcome for outcome in waiting}
         members = (
@@ -243,9 +243,9 @@ class FurtherLearning:
             return set_up(self._attempting(splits), splits, self.parts)
         setting_names = methods.settings_of(name, self.values["profile"] or "full").model_fields
         once = {setting: value for setting, value in NOT_AGAIN.items() if setting in setting_names}
-        settings_given = methods.for_one_task(name, self.values["settings"])
-        settings_given = {
-            setting: value for setting, value in settings_given.items() if setting not in (*AGAIN, "online")
+        method_settings = methods.for_one_task(name, self.values["settings"])
+        method_settings = {
+            setting: value for setting, value in method_settings.items() if setting not in (*AGAIN, "online")
         }
         agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
         turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
@@ -255,7 +255,7 @@ class FurtherLearning:
             "judged": any(not outcome.scored and outcome.task.target is None for outcome in outcomes),
             "scorer": "exact" if scored else self.values["scorer"],
         }
-        settings = methods.override_settings(name, settings_given, once)
+        settings = methods.override_settings(name, method_settings, once)
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
         return set_up(values, splits, parts)

@@ -38,7 +38,7 @@ def identified(adds: Sequence[Add]) -> list[Add]:
             return (source,)
         kind, _, id = source.partition(":")
         identity, place = _split(own)
-        # An entry may depend on attempts other than the one that created it.
+        # An entry may depend on attempts other than its own.
         prefixes = (seed,) if kind == "task" else (identity,) if place == id else traces.get(id, (seed,))
         return (f"{kind}:{before}{id}" for before in prefixes)
 

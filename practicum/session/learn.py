@@ -39,7 +39,7 @@ from practicum.models.local import pinned
 from practicum.models.registry import is_local
 from practicum.session.amend import save_snapshot, settle, show_at_once
 from practicum.session.components import Parts
-from practicum.session.config import RESUMABLE, Splits, require_known
+from practicum.session.config import RESUMABLE, Splits, require_keywords
 from practicum.session.foreign import Origin
 from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
@@ -56,8 +56,8 @@ from practicum.session.records import (
     discard_unbegun,
     is_begun,
     new_folder,
-    read_kept,
     read_run,
+    read_stored_results,
     step_rows,
     store_tasks,
     update_run,
@@ -124,7 +124,7 @@ async def learn(
     Raises UsageError before the first paid call for invalid arguments, and other PracticumErrors if the run cannot
     continue; completed work is kept.
     """
-    require_known(learn, config)
+    require_keywords(learn, config)
     for name, split in (("val", val), ("test", test)):
         if not split and split != ():
             raise UsageError(
@@ -201,7 +201,7 @@ async def resume(
         settle(store)
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
-        stored_results = read_kept(store, leg.number if leg is not None else None)
+        stored_results = read_stored_results(store, leg.number if leg is not None else None)
         setup = resumed(config, changes, splits, parts or Parts(), stored_results)
         if stored_results.is_empty:
             discard_journal(store)
@@ -327,7 +327,7 @@ class LearningSession:
     def _way_on(self, error: PracticumError) -> str:
         """Return the advice on how to continue after an error that ended the run."""
         go_on, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
-        if (stored_results := read_kept(self.store)).is_empty:
+        if (stored_results := read_stored_results(self.store)).is_empty:
             state = NOTHING_ELSE if stored_results.spent.calls else NOTHING_PAID
             again = f"{state}: correct it and repeat the command, or: {go_on}"
             return f"{again} --model NAME" if other else again
@@ -395,7 +395,8 @@ class LearningSession:
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
-        """Delete the steps from the first one that an outage ended: they are repeated, perhaps with other tasks."""
+        """Delete the first step that an outage ended and all later ones: they are repeated, perhaps with other
+        tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         for table in (schema.steps, schema.attempts, schema.lessons, schema.reviews) if lost else ():

@@ -107,7 +107,7 @@ class Live(Watch):
     when `status` has changed."""
 
     tick_seconds: float | None = None
-    """Interval (s) between two calls of `tick`, for displays without a clock of their own. None: no ticks."""
+    """Interval (s) between two calls of `tick`, for displays without a clock. None: no ticks."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None

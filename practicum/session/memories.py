@@ -200,8 +200,10 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
                         f"{where} has never had an entry {id!r}: practicum show {where} lists the current entries",
                         entry=id,
                     )
-                reason = f"it was removed in version {events[-1].version}"
-                raise UsageError("entry.deleted", f"entry {id!r} is no longer in {store.folder}: {reason}", entry=id)
+                version = events[-1].version
+                raise UsageError(
+                    "entry.deleted", f"entry {id!r} was removed in version {version} of {store.folder}", entry=id
+                )
             removed_entries.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
@@ -209,7 +211,7 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
 
 
 async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
-    """Embed a run's entries again, with its own embedder or a new one that it keeps. Return the number of texts."""
+    """Embed a run's entries again, with its embedder or a new one, which it keeps. Return the number of texts."""
     with Store.open(Path(run)) as store:
         return await replace_embedder(store, _embedder(store, embedder, trust_run))
 

@@ -29,7 +29,7 @@ from practicum.retrieval.search import DEFAULT, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.components import Parts, make_settings
 from practicum.session.config import PYTHON, Config
-from practicum.session.setup import Setup, given_client
+from practicum.session.setup import Setup, passed_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
 from practicum.store.journal import Journal
@@ -163,7 +163,7 @@ def _check_redact_map(config: Config, folder: Path) -> None:
 
 
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
-    return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
+    return {role: passed_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
 
 
 def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:

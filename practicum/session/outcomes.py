@@ -57,7 +57,7 @@ WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
 """States of an outcome: to be learned from; reserved for the replay gate; learned from; with nothing to learn."""
 
 TEACHING = frozenset({"score", "target", "comment"})
-"""Fields of which an outcome needs at least one to be learned from."""
+"""Fields that outcomes are learned from; an outcome needs at least one."""
 
 Effect = Literal["in effect", "waits for review"]
 """Effect of a new correction or note."""
@@ -346,7 +346,7 @@ def write_outcome(
 
 def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
     """Return the fields that learning uses and their trust: only the operator's if they are enough to learn from,
-    otherwise also those of end users."""
+    otherwise also end users'."""
     own, user = data["own"], data["user"]
     if not user or TEACHING & own.keys():
         return dict(own), "own"
@@ -421,7 +421,7 @@ Question = Callable[[Mapping[str, Any]], str]
 
 
 def asked(data: Mapping[str, Any]) -> str:
-    """Return the question of a stored interaction as it was derived when it was stored."""
+    """Return the question of a stored interaction derived when it was stored."""
     return str(data["question"] or data["query"])
 
 

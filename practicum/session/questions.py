@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 EVIDENCE = 16
-"""Number of messages that are stored for each piece: the last ones that had it."""
+"""Number of messages that are stored for each piece: the last ones with it."""
 
 PIECES = 5_000
 """Number of pieces of a space that are stored: the most recent ones."""
@@ -145,7 +145,7 @@ class Questions:
 
 
 def pieces_of(text: str) -> frozenset[int]:
-    """Return the pieces of a text, as keys like those of `Questions.ask`; none if it has only one piece."""
+    """Return the pieces of a text, as in the result of `Questions.ask`; none if it has only one piece."""
     return _keys(_pieces(text))
 
 

@@ -121,7 +121,7 @@ class Reader:
         assert self._store is not None
         head = read_head(self._store, self._requested_version)
         if head is None:
-            # Raises an error with the reason, if there is one.
+            # If the version does not exist, this raises an error with the reason.
             read_context(self._store, find_version(self._store, self._requested_version))
             raise StoreError("store.changed", f"{self.store.folder} was changed while it was being read: try again")
         return head

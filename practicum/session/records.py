@@ -110,7 +110,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
-        if row.learning in (None, "running", "stopped") and read_kept(store).is_empty:
+        if row.learning in (None, "running", "stopped") and read_stored_results(store).is_empty:
             discard_journal(store)
             return store
         store.close()
@@ -126,7 +126,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def _opened(folder: Path) -> Store | None:
-    """Open the space in a folder for writing; None if there is none, for example after a kill or a full disk."""
+    """Open the space in a folder for writing; None without a space, for example after a kill or a full disk."""
     try:
         return Store.open(folder) if is_space(folder) else None
     except NotARun as error:
@@ -151,7 +151,7 @@ def discard_unbegun(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_kept(store: Store, leg: int | None = 1) -> Kept:
+def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
     """Return the stored results of a run.
 
     Of the journal, only the results of a leg count; None: the next leg, which has none yet.
@@ -330,7 +330,7 @@ def seconds_spent(store: Store | Transaction) -> float:
 
 
 def read_config(store: Store) -> tuple[Config, str]:
-    """Return the configuration and the state of a run. Raises StoreError if there is none."""
+    """Return the configuration and the state of a run. Raises StoreError if the store holds no run."""
     rows = store.rows(store.select(schema.spaces.c.config, schema.spaces.c.learning))
     if not rows or rows[0].config is None:
         raise StoreError(
@@ -352,7 +352,7 @@ def is_own(store: Store, config: Config) -> bool:
 
 
 def read_run(store: Store) -> tuple[Config, Splits, str]:
-    """Return the configuration, the tasks and the state of a run. Raises StoreError if there is none."""
+    """Return the configuration, the tasks and the state of a run. Raises StoreError if the store holds no run."""
     config, state = read_config(store)
     train, val, test = (StoredTasks(store, split) for split in ("train", "val", "test"))
     return config, Splits(train, tuple(val), tuple(test)), state
@@ -454,7 +454,7 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
     """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
     numbers of steps and versions.
 
-    The scores are those of the last report if it was about this version, or about the version that this is a copy of.
+    The scores come from the last report if it was about this version, or about the version that this is a copy of.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False

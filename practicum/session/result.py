@@ -202,7 +202,7 @@ def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
 
 
 def counts_facts(counts: Mapping[str, int]) -> dict[str, str]:
-    """Return counters as facts of a card; those that need attention come first."""
+    """Return counters as facts of a card; counters that need attention come first."""
     counters = counted(counts)
     return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in counters)}
 

@@ -90,8 +90,8 @@ class Arm:
 
 @dataclass
 class Arms:
-    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; there is no bet
-    that it is better in one kind only."""
+    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; for one kind
+    only, nothing is bet on better."""
 
     worse: Bet
     better: Bet | None = None
@@ -151,7 +151,7 @@ class CanaryTest:
         return self.all.better is not None and self.all.better.won
 
     def as_json(self) -> dict[str, Any]:
-        """Return the evidence, as it is stored with the rollout of the version."""
+        """Return the evidence in the form stored with the rollout of the version."""
         return {
             "alpha": self.alpha, "worse": self.worse, "better": self.better,
             "all": self.all.as_json(), "kinds": [arms.as_json() for arms in self.kinds],
@@ -219,7 +219,7 @@ class Drift:
         return False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the evidence, as it is stored with an alarm and shown with the stream."""
+        """Return the evidence in the form stored with an alarm and shown with the stream."""
         recent = fmean(self.suspect) if self.suspect else None
         return {
             "alarms": self.alarms, "baseline": {"values": self.count, "mean": self.mean},
@@ -257,5 +257,5 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
 
 
 def kind_of(centroids: np.ndarray, vector: np.ndarray) -> int:
-    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError if there are no kinds."""
+    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError without kinds."""
     return int((centroids @ vector).argmax())

@@ -133,10 +133,10 @@ class Setup:
 
     def client(self, role: str) -> Client | None:
         """Return the client that the caller passed for a role, or None."""
-        return given_client(self.config, self.parts, role)
+        return passed_client(self.config, self.parts, role)
 
 
-def given_client(config: Config, parts: Parts, role: str) -> Client | None:
+def passed_client(config: Config, parts: Parts, role: str) -> Client | None:
     """Return the client in `parts` that serves a role, or None."""
     return parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
 
@@ -257,7 +257,7 @@ def _check_tasks(setup: Setup) -> None:
 
 
 def _check_method(setup: Setup) -> None:
-    """Refuse a method that lacks a package, or whose edits cannot wait for review."""
+    """Refuse a method that lacks a package, or that cannot let edits wait for review."""
     config = setup.config
     if extra := methods.missing_extra(config.method):
         raise UsageError(

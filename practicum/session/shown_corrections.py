@@ -2,7 +2,7 @@
 
 Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
 last in its prompt; corrections of requests that are only similar are marked as such. A new correction replaces an older
-one of the same request, and one that led to the wrong answer.
+one of the same request, and an older correction that caused the wrong answer.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Corrections:
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.
 
-        These are the one of the equal question, and any of a paraphrase of it whose right answer was given,
+        These are the correction of the equal question, and any of a paraphrase of it whose right answer was given,
         and was wrong.
         """
         if not self._live:

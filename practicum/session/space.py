@@ -28,7 +28,7 @@ from practicum.methods.settings import GateSettings
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
-from practicum.session.config import Config, require_known
+from practicum.session.config import Config, require_keywords
 from practicum.session.correcting import HELD_OUT, Corrector
 from practicum.session.corrections import read_corrections
 from practicum.session.forget import ForgetReport, forget
@@ -153,14 +153,14 @@ def open(  # named for `practicum.open`
 
     A name may also be written RUN@NAME. A playbook file or a Context can be opened for `show` and `ask` too.
 
-    Other keywords are those of `learn`; their defaults are the run's values. `parts` holds the Python objects of the
-    run: its method to show anything, its agent to ask, its scorer to learn. `wait` is the time (s) that learning waits
-    for another process that writes to the run. Without `trust_run`, a run from another machine shows its context, but
-    the agent, models and programs that it names are not used.
+    Other keywords are the same as for `learn`; their defaults are the run's values. `parts` holds the Python objects of
+    the run: its method for showing, its agent for asking, its scorer for learning. `wait` is the time (s) that learning
+    waits for another process that writes to the run. Without `trust_run`, a run from another machine shows its context,
+    but the agent, models and programs that it names are not used.
 
     Raises UsageError or StoreError if the run or version does not exist.
     """
-    require_known(open, config)
+    require_keywords(open, config)
     values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
     return Space(source, version, parts, wait, values, trust_run)
 
@@ -345,10 +345,10 @@ class Space(Opened):
         """
         folder = self._run_to_learn()
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
-        given = {**self._overrides, **{name: most for name, most in limits.items() if most is not None}}
+        overrides = {**self._overrides, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
             return await learn_further(
-                store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run,
+                store, self._parts, watch or Watch(), overrides, await self._shared(), self._trust_run,
                 tasks=None if tasks is None else [*tasks],
             )  # fmt: skip
 
@@ -412,7 +412,7 @@ class Space(Opened):
         The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
         verdict. `watch` receives calls and waits, and `began` if the run learns; after a stop, no call of the same
         query is paid for twice. Raises UsageError before the first model call for invalid arguments, and ProviderError
-        if there is no answer.
+        without an answer.
         """
         reader = self._reader()
         text, target = reader.redacted((_checked(query), target))
@@ -494,10 +494,10 @@ async def ask(
 ) -> Answered:
     """Answer one query with the context of a run, of a playbook file, or this one; with `learn`, also learn from it.
 
-    Keywords are those of `learn`; their defaults are the run's values. A program with many queries should open the run
-    once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
+    Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
+    the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
     """
-    require_known(ask, config)
+    require_keywords(ask, config)
     async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:
         return await space.ask(query, learn=learn, target=target, watch=watch)
 

@@ -23,7 +23,7 @@ from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget
 from practicum.session.amend import writing
 from practicum.session.components import Parts
-from practicum.session.config import FREE, Splits, require_known
+from practicum.session.config import FREE, Splits, require_keywords
 from practicum.session.foreign import Origin
 from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
@@ -84,13 +84,13 @@ async def try_reviews(
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
     they lose. With `approve_better`, each edit is tried by itself, and the gate approves it if the bet that it is
     better is won on at least `ENOUGH` tasks; the error of the bet is divided by the number of edits, and flagged edits
-    are never approved in this way. Other keywords are those of `learn`; their defaults are the run's values, except
-    limits. Without `trust_run`, the agent, models and programs named by a run from another machine are not used.
+    are never approved in this way. Other keywords are the same as for `learn`; their defaults are the run's values,
+    except limits. Without `trust_run`, the agent, models and programs named by a run from another machine are not used.
 
     Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
     earlier measurements are kept.
     """
-    require_known(try_reviews, config)
+    require_keywords(try_reviews, config)
     folder = Path(run)
     overrides, parts = take_objects(dict(config), parts or Parts())
     async with writing(folder) as store:
@@ -159,8 +159,8 @@ class _Trying:
     split: str
     done: Tried = field(default_factory=Tried)
 
-    async def all(self, reviews: Sequence[Review], alone: bool) -> None:
-        """Try the edits: together first, or each by itself (`alone`)."""
+    async def all(self, reviews: Sequence[Review], separately: bool) -> None:
+        """Try the edits: together first, or each separately (`separately`)."""
         possible, together = list[Review](), list[Review]()
         context_so_far = self.present.context
         for review in reviews:
@@ -172,7 +172,7 @@ class _Trying:
             else:
                 possible.append(review)
                 # Of several edits of one entry, only the first can be tried together with others.
-                if not alone and not self.present.problem(review, context_so_far):
+                if not separately and not self.present.problem(review, context_so_far):
                     together.append(review)
                     context_so_far = context_so_far.apply(Delta(review.edits)).context
         alpha = self.setup.settings.gate_alpha
@@ -181,7 +181,9 @@ class _Trying:
             if trial.kept:
                 possible = [review for review in possible if review not in together]
         for review in possible:
-            await self._trial(review.id, [review], alpha / len(possible) if alone else alpha, ENOUGH if alone else 0)
+            await self._trial(
+                review.id, [review], alpha / len(possible) if separately else alpha, ENOUGH if separately else 0
+            )
 
     async def _trial(self, name: str, reviews: Sequence[Review], alpha: float, min_tasks: int = 0) -> Trial:
         """Try edits together, and store the measured scores."""

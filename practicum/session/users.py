@@ -81,7 +81,7 @@ class Forgotten:
 class Unfinished(StoreError):
     """Error of a removal that is recorded but not finished; it continues later.
 
-    `name` and `id` are those of the space; `shows`: the space may still show lessons from the user.
+    `name` and `id` are the space's; `shows`: the space may still show lessons from the user.
     """
 
     def __init__(self, space: str, id: str, shows: bool, why: Exception) -> None:
@@ -257,7 +257,7 @@ def _digest(text: str) -> str:
 
 def erase(
     space: Store, user: str | None = None, alike: bool = False, *,
-    clean: Callable[[KeptOfUser], None] = lambda found: None, rewritten: Callable[[], None] = lambda: None,
+    clean: Callable[[KeptOfUser], None] = lambda data: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
     """Record the removal of a `user`, if any, and finish all recorded removals of a space.
 
