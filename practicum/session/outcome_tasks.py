@@ -37,7 +37,7 @@ def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool
             "run.no_data", f"no outcome of {path} is held out from learning, which only a service does: pass a file"
         )
     if not tasks:
-        held = in_number(others, f", except {others:,} that [is|are] held out") if others else ""
+        held = in_number(others, f" ({others:,} [is|are] held out)") if others else ""
         raise UsageError(
             "run.no_data",
             f"{path} has no outcome to learn from{held}: report some (practicum space report, "

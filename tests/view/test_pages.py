@@ -342,7 +342,7 @@ def test_review_has_pages_and_shows_what_a_person_can_read(tmp_path: Path) -> No
         assert len(found) == len({*found}) == 25
         words = read(client, f"{AT}/review").words
         assert "25 decisions to make" in words
-        assert "rests on tasks of somebody else, with your labels" in words
+        assert "tasks of somebody else, with your labels" in words
         assert "Which team handles 0? → blue" in words
         for internal in (".outcomes", "good", "corrected", "labelled"):
             assert internal not in words, internal
