@@ -20,14 +20,14 @@ learning, or a judge; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
-"""Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
-any: always."""
+"""Kind of the model. tiny: the 135M model `local`; small: another model with the profile small; capable: profile full."""
+
 When = Literal["few", "similar", "any"]
 """Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
 any: always."""
 
 FEW = 20
-"""Number of tasks below which nearest tasks say little, and rules have little support."""
+"""Number of tasks below which nearest tasks and rules are unreliable."""
 
 SIMILAR = 0.75
 """Tasks count as similar if predicting the target from the nearest tasks avoids at least this share of the errors of

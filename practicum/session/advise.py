@@ -263,7 +263,8 @@ async def look(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
 
 
 def planned(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
-    """Return the run of a row, checked as `learn` does; models of roles that the run does not call are left out."""
+    """Return the setup of the run that a row advises, checked as `learn` does. Models of roles that the run does not
+    call are left out."""
     configured = {**values, "method": row.method, "settings": dict(row.settings)}
     config = with_defaults(config_from(configured), Parts())
     asked = (*build_setup(config.model_copy(update={"roles": {}}), splits, Parts()).roles, "agent")

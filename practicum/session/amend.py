@@ -65,7 +65,7 @@ _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
 
 @asynccontextmanager
 async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
-    """Open a run, or a space that is open for reading, for writing.
+    """Open a run folder for writing, or a store that is open for reading again for writing.
 
     Writers of this process, in any thread, take turns. Waits up to `wait` seconds for a writer in another process.
     Raises RunBusy if it is still writing then.
@@ -258,8 +258,7 @@ async def save_snapshot(store: Store, context: Context, retriever: Retriever) ->
 
 
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
-    """Embed the entries of a run's last version with another embedder, or with a new version of an embedder of the same
-    name.
+    """Embed the entries of a run's last version with another embedder, or with a changed embedder of the same name.
 
     The run keeps that embedder. Returns the number of embedded texts.
 

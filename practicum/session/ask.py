@@ -42,7 +42,7 @@ class Learned:
     refused: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         edits = [{**asdict(done.edit), "id": done.id} for done in self.applied]
         return {"step": self.step, "version": self.context.version, "applied": edits, "refused": self.refused}
 

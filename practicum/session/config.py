@@ -30,7 +30,7 @@ from practicum.models.transport import MAX_REPLY_MB
 T = TypeVar("T")
 
 PYTHON = "python:"
-"""Prefix, in a configuration, of the name of a Python object, which cannot be created from its name."""
+"""Prefix of the name of a Python object in a configuration; a resume cannot create the object from its name."""
 
 TOOLS = "tools:"
 """Prefix of the name of the object that an agent with tools acts on."""
@@ -267,7 +267,7 @@ class Config(BaseModel):
 
     @property
     def executing(self) -> dict[str, Any]:
-        """Settings that decide what the run executes and which servers it calls, as plain values, without defaults."""
+        """Settings that decide what the run executes and which servers it calls, as plain values, except defaults."""
         return self.model_dump(mode="json", include={*EXECUTING}, exclude_defaults=True)
 
     @property

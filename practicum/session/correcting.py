@@ -65,7 +65,8 @@ def effect(holds: bool) -> Effect:
 
 @dataclass(frozen=True)
 class Corrector:
-    """Writer of reports, notes and decisions to a space; `corrections` are the space's in memory.
+    """Writer of reports, notes and decisions to a space; `corrections` are the space's corrections in effect, in
+    memory.
 
     `reviewed`: corrections that are not the operator's own wait for review. `held_out` is the share of outcomes with a
     right answer that are not learned from, but kept for the replay gate of a service.
@@ -152,7 +153,7 @@ class Corrector:
         return await self.written(find_replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
-        """Put a correction or a note that waits for review in effect, or reject it if it waits or is in effect.
+        """Approve a correction or a note that waits for review, or reject it; one in effect can be rejected too.
 
         Raises Unknown for an unknown number, and Conflict if it was decided before.
         """
@@ -178,8 +179,8 @@ class Corrector:
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Return whether a correction or a note takes effect without review.
 
-        It must be the operator's own, or the space must not require review. If some of its text is `foreign`, or an
-        agent wrote it, the filter must not flag it.
+        It does if it is the operator's own, or if the space requires no review; and, if some of its text is `foreign`,
+        only if the filter does not flag it.
         """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 
@@ -243,7 +244,7 @@ def with_numbers(
 def listed(
     store: Store, corrections: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
-    """Return corrections and notes in a state, beyond a number, and their total count.
+    """Return up to `limit` corrections and notes in a state, beyond a number, and their total count.
 
     They are in the order of their numbers, or the `newest` first. Safe to call in any thread.
     """

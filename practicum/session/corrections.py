@@ -1,7 +1,7 @@
 """Corrections and notes: entries that take effect with the next request.
 
 A correction is the right answer to a request, or a comment on a wrong answer. A note is a text that an agent wants to
-remember; it is about no answer, and takes effect in the same way. Each is an entry, added and removed by edits, and
+remember; it refers to no answer, and takes effect in the same way. Each is an entry, added and removed by edits, and
 waits for review unless it is the operator's own. Their versions are numbered separately from the playbook's: a session
 stays on the playbook version that it began with, a canary compares two versions, and learning works on one for minutes.
 A correction is in effect in all of them at once.
@@ -123,7 +123,7 @@ class Correction:
 
     @property
     def held(self) -> Held:
-        """Its edit in the form of an edit that waits for review."""
+        """The correction as an edit that waits for review."""
         return Held((self.edit(),), self.trust, self.flags)
 
     @property
@@ -210,7 +210,7 @@ def reviewed(
 def page_of_reviewed(
     at: Transaction | Store, state: str, beyond: int | None, limit: int, newest: bool
 ) -> tuple[list[Correction], int]:
-    """Return a page of the corrections in a review state, beyond a number, and their total count.
+    """Return up to `limit` corrections in a review state, beyond a number, and their total count.
 
     They are in the order of their numbers, or the `newest` first.
     """
@@ -269,7 +269,7 @@ def hold(at: Transaction, last: int, new: Correction | None, removed: Sequence[i
 
 
 def write_review(at: Transaction, correction: Correction, state: str, reason: str = "") -> None:
-    """Store a correction or a note in the review table with a state: waiting or decided."""
+    """Store a correction or a note in the review table, in this state."""
     waits = HELD.dump_python(correction.held, mode="json")
     data = json.dumps({**waits, "base": 0}, ensure_ascii=False)
     at.put(schema.reviews, {"id": correction.id, "step": 0, "state": state, "reason": reason, "data": data})

@@ -48,11 +48,10 @@ def _exported(context: Context) -> str:
 
 
 def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
-    """Return the last version of a run and the edits of it in this text.
+    """Return the last version of a run, and the edits that this text makes to it.
 
-    A text without a title that names a version is compared with the last version. Raises ContextFileError with the
-    line that cannot be read, and UsageError for the text of another run, or if an edited entry was changed in the run
-    since.
+    A text without a title that names a version is compared with the last version. Raises ContextFileError with the line
+    that cannot be read, and UsageError for the text of another run, or if an edited entry was changed in the run since.
     """
     base = last = read_context(store)
     if titled := _TITLE.match(text):

@@ -1,7 +1,7 @@
 """Foreign runs: runs created by another user or on another machine.
 
 A run folder names an agent, a scorer, models and more. If this installation did not write the folder, these names are
-data: only those are used that the caller passes, or trusts explicitly. Reading a run needs no trust.
+data: they are used only if the caller passes or trusts them. Reading a run needs no trust.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Origin:
         self.require(EXECUTING, every_role=True)
 
     def require_acting(self, learns: bool = False, without: Collection[str] = ()) -> None:
-        """Raise the same for settings that attempts use, or also learning, except the fields in `without`, which have
-        no effect."""
+        """Raise the same error for the settings that attempts use, and with `learns` also for the settings of learning,
+        except the fields in `without`, which have no effect."""
         if self.trusted:
             return
         # Only a resume reuses a cluster.
@@ -101,7 +101,7 @@ class Origin:
         return self.values()
 
     def require(self, fields: Iterable[str], roles: Iterable[str] = (), *, every_role: bool = False) -> None:
-        """Raise the same for these fields and for the models of these roles."""
+        """Raise UsageError if an untrusted run names code or models in these fields or for these roles."""
         if self.trusted:
             return
         violations = [*self._outside(fields), *self._asked(tuple(roles), every_role)]
@@ -116,7 +116,8 @@ class Origin:
             )
 
     def _outside(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield each of these fields that would run foreign code or send data, with a text that says so."""
+        """Yield each of these fields that would run foreign code or send data, with a text that describes the
+        effect."""
         for field in fields:
             value = getattr(self.config, field)
             if field in self.named and field != "settings":
@@ -152,7 +153,7 @@ class Origin:
             yield field, text
 
     def _roles(self, learns: bool, without: Collection[str]) -> Iterator[str]:
-        """Yield the roles that attempts call, or also learning from them."""
+        """Yield the roles that attempts call, and with `learns` also the roles of learning."""
         config = config_from({**self.values(), **self.parts.names()})
         method = make_method(config, make_settings(config), Splits(), self.parts)
         if config.asks and "agent" not in without:
@@ -164,7 +165,7 @@ class Origin:
             yield "judge"
 
     def _asked(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
-        """Yield the models of these roles, or of every role, as a field name and a text."""
+        """Yield the field and a text for each model of these roles, or of every role."""
         config, named = self.config, self.named.get("roles") or {}
         overridden = {*self.parts.clients, *(ROLES.get(role, role) for role in named)}
         by_model: dict[tuple[str, str], list[str]] = {}
@@ -202,7 +203,7 @@ def acting_values(
 
 
 def executes(folder: Path, config: Config) -> bool:
-    """Return whether a run executes the same as this configuration."""
+    """Return whether a run and a configuration execute the same code and models."""
     with Store.read(folder) as store:
         return read_config(store)[0].executing == config.executing
 

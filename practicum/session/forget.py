@@ -121,9 +121,9 @@ def forget(
     """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed and the log of its model emptied. With `alike`, everything else with rare words of them is
-    removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that was learned from
-    is removed with its lessons, unless it is in `stay`.
+    the file is scrubbed and the logs of its models are emptied. With `alike`, everything else with rare words of them
+    is removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that was learned
+    from is removed with its lessons, unless it is in `stay`.
 
     After an interruption, the next process that opens the run for writing finishes the removal; the same call then
     reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another process
@@ -246,7 +246,8 @@ class _Lost:
 
 
 def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool) -> Applied | None:
-    """Return the edit as it stays in the log, or None if it is dropped; `lost` is updated with the consequences."""
+    """Return the edit as it stays in the log, or None if it is dropped; then `lost` gets the entries that depend on
+    it."""
     edit = done.edit
     if isinstance(edit, Merge):
         return _remaining_merge(done, edit, sources, lost)
@@ -480,7 +481,7 @@ def _rare_word_matches(
 
 
 class _ForgottenTexts:
-    """Forgotten texts that can be searched for: they are not part of a text that stays."""
+    """Forgotten texts to search for, without texts that are part of a remaining text."""
 
     def __init__(
         self, run: _Rows, old: Sequence[Version], new: Sequence[Version], forgotten: frozenset[str], corrected: set[str]

@@ -177,7 +177,8 @@ class FurtherLearning:
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
-        """Return the batch of interrupted learning, or []: none, or an outcome in it has a newer report."""
+        """Return the batch whose learning was interrupted; [] if none was, or if an outcome in it has a newer
+        report."""
         note_row = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
         by_revision = {(outcome.id, outcome.revision): outcome for outcome in waiting}
         members = (

@@ -79,13 +79,13 @@ from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
 COMPLETED, NOTHING_PAID, NOTHING_ELSE = "Completed work is kept", "Nothing was paid for yet", "Nothing else was done"
-"""Beginnings of the advice on how to continue in an error."""
+"""Start of the advice on how to continue, in an error message."""
 
 SAVE_TIME_EVERY = 5.0
 """Maximum work time (s) that may be missing from the count of minutes after a kill."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
-"""Settings that are numbers of training tasks, with the counters of values above the number of tasks."""
+"""Settings that are limited by the number of training tasks, with the counters of larger values."""
 
 
 async def learn(
@@ -274,7 +274,7 @@ async def open_session(
 
 @dataclass
 class LearningSession:
-    """Open run: its setup, state and progress."""
+    """Run that is open for learning: its setup, state and progress."""
 
     folder: Path
     setup: Setup
@@ -434,7 +434,7 @@ class LearningSession:
             self.progress.validated(last.context, await validation.score(method, last.context, root))
 
     def _hold(self) -> None:
-        """Reserve the current estimate of the final evaluation in the budget."""
+        """Update the budget's reserve for the final evaluation."""
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
     def _keep(self, report: StepReport) -> None:

@@ -294,7 +294,8 @@ class Live(Watch):
         return f"{tried:,}/{self._batch:,} tasks" if self._batch and (tried or not self._steps_done) else ""
 
     def _evaluated(self) -> int:
-        """Return the number of finished attempts of an evaluation; a task may have several to choose from."""
+        """Return the number of finished tasks of an evaluation, or of finished attempts if there are several per
+        task."""
         return len(self._counted.tasks) if self._is_single else min(self._counted.attempts, self._total or 0)
 
     @property

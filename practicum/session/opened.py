@@ -1,4 +1,4 @@
-"""Open resources of a program's run: a reader for each thread, models, and a connection that writes."""
+"""Resources that a program holds open for a run: a reader for each thread, models, and a connection that writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Opened:
-    """Open run, playbook file or context. Many tasks and threads may use it at the same time."""
+    """Run, playbook file or context that is open for use. Many tasks and threads may use it at the same time."""
 
     def __init__(
         self,

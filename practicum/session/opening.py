@@ -149,7 +149,7 @@ def join_workers(config: Config) -> AbstractAsyncContextManager[Workers | None]:
 
 
 def parts_name(parts: Parts, config: Config, part: Literal["agent", "scorer"]) -> str:
-    """Return the name of an object of a run in messages."""
+    """Return the name that messages use for the run's agent or scorer."""
     return f"Parts.{part}" if getattr(parts, part) is not None else str(getattr(config, part))
 
 

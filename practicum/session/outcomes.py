@@ -54,7 +54,7 @@ REPORTS = 20
 """Number of reports on one interaction that are stored; older ones are dropped."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
-"""States of an outcome: to be learned from; reserved for the replay gate; learned from; with nothing to learn."""
+"""States of an outcome: waiting to be learned from; held out for the replay gate; learned from; nothing to learn."""
 
 TEACHING = frozenset({"score", "target", "comment"})
 """Fields that outcomes are learned from; an outcome needs at least one."""
@@ -114,7 +114,7 @@ class Report(Form):
 
 
 class _AnyId:
-    """Container of every id: the ids that exist are known only when the report is learned from."""
+    """Container that contains every id, because the existing ids are known only when the report is learned from."""
 
     def __contains__(self, id: object) -> bool:
         return True
@@ -345,8 +345,10 @@ def write_outcome(
 
 
 def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
-    """Return the fields that learning uses and their trust: only the operator's if they are enough to learn from,
-    otherwise also end users'."""
+    """Return the fields to learn from, and their trust.
+
+    These are the operator's fields, if they are enough to learn from; otherwise also the end users'.
+    """
     own, user = data["own"], data["user"]
     if not user or TEACHING & own.keys():
         return dict(own), "own"
@@ -421,7 +423,7 @@ Question = Callable[[Mapping[str, Any]], str]
 
 
 def asked(data: Mapping[str, Any]) -> str:
-    """Return the question of a stored interaction derived when it was stored."""
+    """Return the question of a stored interaction, as derived when it was stored."""
     return str(data["question"] or data["query"])
 
 
@@ -530,7 +532,7 @@ def count_waiting(store: Store | Transaction) -> int:
 
 
 def prune(at: Transaction, keep: int) -> None:
-    """Delete the oldest interactions without an outcome, except the newest `keep`."""
+    """Delete interactions without an outcome, except among the newest `keep` interactions."""
     i, o = schema.interactions, schema.outcomes
     newest = at.select(i.c.number).order_by(i.c.number.desc()).limit(1).offset(keep).scalar_subquery()
     reported = select(o.c.id).where(at.mine(o))

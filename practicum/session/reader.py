@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Open resources of one thread for showing contexts and answering queries."""
+    """Resources that one thread holds open to show contexts and answer queries."""
 
     def __init__(
         self, source: Path | Context | Store, folder: Path | Store | None, version: int | str | None,

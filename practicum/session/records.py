@@ -80,7 +80,7 @@ class Kept:
         return not self.answers and not self.versions
 
     def of(self, role: str) -> str:
-        """Return the counts of a role as text, or "" if nothing is stored."""
+        """Return the counts of a role's results and failures as text, or "" if nothing is stored."""
         if self.is_empty:
             return ""
         counts = {"answer": self.answers.get(role, 0), "failure": self.failures.get(role, 0)}
@@ -126,7 +126,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def _opened(folder: Path) -> Store | None:
-    """Open the space in a folder for writing; None without a space, for example after a kill or a full disk."""
+    """Open the space in a folder for writing; None if it has none, for example after a kill or a full disk."""
     try:
         return Store.open(folder) if is_space(folder) else None
     except NotARun as error:
@@ -154,7 +154,7 @@ def discard_unbegun(folder: Path) -> None:
 def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
     """Return the stored results of a run.
 
-    Of the journal, only the results of a leg count; None: the next leg, which has none yet.
+    In the journal, only the results of this leg count; None: a new leg, which has none yet.
     """
     journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
@@ -190,9 +190,10 @@ def begin(
     store: Store, config: Config, splits: Splits, seed: Context, learning: str = "running",
     held_edits: Sequence[Held] = (),
 ) -> None:  # fmt: skip
-    """Write the start of a run, with the edits that wait for review, in one transaction. It replaces any earlier run.
+    """Write the start of a run in one transaction: its configuration, tasks and seed, and the edits that wait for
+    review.
 
-    Tasks that are stored already stay.
+    It replaces any earlier run. Tasks that are stored already stay.
     """
     stored_splits = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
 
@@ -252,7 +253,7 @@ async def to_the_end(work: Callable[[], T]) -> T:
 
 
 def _remove(at: Transaction, keep: Sequence[str] = ()) -> None:
-    """Remove the start of a run, except the tasks of the splits in `keep`."""
+    """Remove the configuration, versions and tasks of a run, except the tasks of the splits in `keep`."""
     at.run(at.delete(schema.versions))
     change_run(at, config=None, mark=None, learning=None, seconds=None, result=None)
     at.run(at.delete(schema.tasks).where(schema.tasks.c.split.not_in(keep)))
@@ -345,7 +346,7 @@ def read_config(store: Store) -> tuple[Config, str]:
 
 
 def is_own(store: Store, config: Config) -> bool:
-    """Return whether this installation wrote the configuration of a run. The result is set in the store."""
+    """Return whether this installation wrote the configuration of a run, and set `store.trusted`."""
     rows = store.rows(store.select(schema.spaces.c.mark))
     store.trusted = bool(rows) and is_marked(config.executing, rows[0].mark or "")
     return store.trusted
@@ -359,7 +360,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
 
 
 def split_version(path: Path | str) -> tuple[Path, str | None]:
-    """Return the folder of a run and the version appended to it, as in RUN@prod or RUN@12, or None."""
+    """Return the folder of a run, and the version appended to it (RUN@prod, RUN@12) or None."""
     folder, at, version = str(path).rpartition("@")
     if at and version and not Path(path).exists() and is_run(Path(folder)):
         return Path(folder), version
@@ -471,7 +472,7 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
 
 
 def last_report(store: Store) -> dict[str, Any]:
-    """Return the run's report when it last ended, as `Result.as_json` makes it; {} if it has not ended yet."""
+    """Return the last report of the run, in the form of `Result.as_json`; {} if it has not ended yet."""
     (row,) = store.rows(store.select(schema.spaces.c.result))
     return dict(json.loads(row.result)) if row.result else {}
 

@@ -32,7 +32,7 @@ INTERRUPTED = "interrupted"
 """Reason of a stop that the user requested."""
 
 OUTAGE = "the provider failed at the end"
-"""Start of the reason of a stop after provider errors that affect no stored result."""
+"""Start of the stop reason if the provider failed calls that no stored result depends on."""
 
 
 @dataclass(frozen=True)
@@ -323,4 +323,4 @@ class Watch(Observer):
         """Handle the end of the run that `began` reported, with its result; None if it failed."""
 
     async def flush(self) -> None:
-        """Send pending data elsewhere, if the observer does so. Called last; the result is returned after this."""
+        """Finish sending pending data, if the observer sends any. Called last; the result is returned after this."""

@@ -295,7 +295,7 @@ class Approval:
 def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
     """Apply edits that wait for review as one version, oldest first.
 
-    `why` has the reasons of approvals that no person made, by id. (For corrections and notes see
+    `why` maps the id of an edit that no person approved to the reason of its approval. (For corrections and notes see
     `correcting.Corrector.decide`.)
 
     In a served space, the version goes through a canary like a learned one. Raises UsageError for a run that can be
@@ -345,7 +345,7 @@ def required_reason(reason: str) -> str:
 
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
-    """Return rejected edits to review."""
+    """Make rejected edits wait for review again."""
     return keep(store, [replace(review, state=PENDING, reason="") for review in reviews])
 
 

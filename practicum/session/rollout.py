@@ -81,7 +81,7 @@ class Rollout:
 
     @classmethod
     def stored(cls, row: Any) -> Rollout:
-        """Return the rollout of a row."""
+        """Return the rollout that a row stores."""
         data = json.loads(row.data)
         centroids = np.array(data["centroids"] or np.zeros((0, 1)), dtype=float)
         return cls(
@@ -134,8 +134,10 @@ def next_number(at: Transaction, table: Table) -> int:
 
 
 def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
-    """Write a new rollout, or the drop of a version before its rollout. Return whether it was written: not if another
-    rollout is in progress, or if the version was decided already."""
+    """Write the row of a new rollout, or of a version that was dropped before its rollout.
+
+    Returns False if another rollout is in progress, or if the version was decided already.
+    """
     t = schema.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
     if at.first(at.select(t.c.number).where(other).limit(1)) is not None:
@@ -145,7 +147,7 @@ def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
 
 
 def end_rollout(at: Transaction, row: dict[str, Any]) -> bool:
-    """Write the end of a rollout. Return whether it was in progress until now, so that no other process ended it."""
+    """Write the end of a rollout. Return False if another process ended it first."""
     t = schema.rollouts
     mine = at.update(t).where(t.c.number == row["number"], t.c.state == CANARY)
     return bool(at.run(mine.values(state=row["state"], data=row["data"])))

@@ -36,7 +36,7 @@ THRESHOLD = 1500.0
 """Wealth at which `Drift` alarms. With `SLACK`, at most 5% of steady streams alarm within 1,000 values."""
 
 SLACK = 1.0
-"""Standard errors of the baseline by which a stream may fall without an alarm."""
+"""Number of standard errors of the baseline by which a stream may fall without an alarm."""
 
 DRIFT_STAKES = (0.05, 0.1, 0.2, 0.4)
 """Shares of the wealth that the largest possible value would lose. Larger shares cause false alarms after a few low
@@ -69,7 +69,7 @@ class Bet:
 
 @dataclass
 class Arm:
-    """Number and sum of an arm's scores, and the scores that wait for the other arm's, oldest first."""
+    """Number and sum of an arm's scores, and the scores that wait to be compared, oldest first."""
 
     count: int = 0
     total: float = 0.0
@@ -90,8 +90,8 @@ class Arm:
 
 @dataclass
 class Arms:
-    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; for one kind
-    only, nothing is bet on better."""
+    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; `better` is None
+    for a single kind."""
 
     worse: Bet
     better: Bet | None = None
@@ -118,8 +118,9 @@ class CanaryTest:
     """Test whether a canary is worse or better than the live version, updated by one scored request at a time.
 
     `strata` is the number of kinds of tasks. The chance that a canary that is nowhere worse is ever called worse is at
-    most `alpha`: half of it is for all tasks, the other half is divided among the strata; without strata, all of it is
-    for all tasks. The chance that a canary that is not better overall is ever called better is at most `alpha`.
+    most `alpha`: the test on all tasks uses half of it, and the other half is divided among the strata; without strata,
+    the test on all tasks uses all of it. The chance that a canary that is not better overall is ever called better is
+    at most `alpha`.
     """
 
     def __init__(self, strata: int = 0, alpha: float = 0.05) -> None:
@@ -164,7 +165,7 @@ class Drift:
 
     The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below it; it is reset to 1
     whenever it is less. Values are suspect until a reset; then they join the baseline, which becomes more precise while
-    the mean is steady. After an alarm everything restarts, with a new baseline.
+    the mean is steady. After an alarm, the detector starts again with a new baseline.
     """
 
     reference: int = 200
@@ -257,5 +258,5 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
 
 
 def kind_of(centroids: np.ndarray, vector: np.ndarray) -> int:
-    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError without kinds."""
+    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError if `centroids` is empty."""
     return int((centroids @ vector).argmax())

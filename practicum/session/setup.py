@@ -283,7 +283,7 @@ def strangers(config: Config, levels: Set[Trust]) -> str:
 
 
 def check_engine(setup: Setup) -> None:
-    """Raise UsageError for an unknown engine, or for an engine without work."""
+    """Raise UsageError for an unknown engine, or if the run has no work for it."""
     config = setup.config
     if config.engine == LOCAL:
         return

@@ -306,7 +306,8 @@ class Space(Opened):
         return [*await self._decide([one for one in reviews if one.id not in edits], REJECTED, reason), *done]
 
     async def reopen(self, ids: Iterable[str]) -> list[Review]:
-        """Return rejected edits, corrections and notes to review. Raises UsageError for an id that is not rejected."""
+        """Make rejected edits, corrections and notes wait for review again. Raises UsageError for an id that is not
+        rejected."""
         store = self._writable_store("a decision")
         return reopen(store, find_reviews(store, ids, (REJECTED,)))
 
@@ -378,7 +379,8 @@ class Space(Opened):
         keep_mixed: bool = False,
         alike: bool = False,
     ) -> ForgetReport:
-        """Remove everything derived from these tasks, sources or tags, and these entries, for good.
+        """Remove everything derived from these tasks, sources or tags, and these entries, for good, and return a
+        report.
 
         Corrections and notes, such as c5, are entries too. `keep_mixed` keeps entries that also have other sources, and
         `alike` also removes other text with rare words of the forgotten text. Raises UsageError for an unknown name.

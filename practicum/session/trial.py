@@ -160,7 +160,7 @@ class _Trying:
     done: Tried = field(default_factory=Tried)
 
     async def all(self, reviews: Sequence[Review], separately: bool) -> None:
-        """Try the edits: together first, or each separately (`separately`)."""
+        """Try the edits: together first, or with `separately` each by itself."""
         possible, together = list[Review](), list[Review]()
         context_so_far = self.present.context
         for review in reviews:

@@ -99,8 +99,8 @@ class Unfinished(StoreError):
 class KeptOfUser:
     """Stored data of a user in a space.
 
-    These are the ids of the interactions, the corrections of these and the user's notes, and the sessions (`pins` are
-    the keys by which versions are kept). `shared` are outcomes of others about a session with the user.
+    These are the ids of the interactions, the corrections of these and the user's notes, and the sessions; `pins` are
+    the keys by which sessions pin versions. `shared` are outcomes of others about a session with the user.
     """
 
     ids: frozenset[str]
@@ -127,7 +127,7 @@ class _Erasure:
 
 @contextmanager
 def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[Store]]:
-    """Open the spaces at a path that store data of a user, or in which the user's removal is not finished, by name.
+    """Open the spaces at a path that store data of a user, or in which the user's removal is not finished.
 
     For a store, these are all spaces, or only `space`; otherwise the space that the path names. Interrupted removals in
     other spaces are finished first. Raises Unknown if no space matches, and NotARun if the path holds none.
@@ -251,7 +251,7 @@ def nothing_of(user: str, space: str | None = None) -> Unknown:
 
 
 def _digest(text: str) -> str:
-    """Return a short digest of a name or an id that needs the key of this installation."""
+    """Return a short digest of a name or an id, which only this installation's key can reproduce."""
     return blake2b(text.encode(errors="surrogatepass"), key=derived_key("erasures"), digest_size=12).hexdigest()
 
 
@@ -261,8 +261,8 @@ def erase(
 ) -> Forgotten | None:  # fmt: skip
     """Record the removal of a `user`, if any, and finish all recorded removals of a space.
 
-    Returns the report on the user, or None if no data are stored. `clean` and `rewritten` update the data in memory:
-    after the rows are removed, and after the lessons are. Raises as `forget_user` does, except Unknown.
+    Returns the report on the user, or None if no data are stored. Two callbacks update the data in memory: `clean`
+    after the rows are removed, `rewritten` after the lessons are. Raises as `forget_user` does, except Unknown.
     """
     done, digest = dict[str, Forgotten](), None if user is None else _digest(user)
     try:
@@ -299,7 +299,7 @@ def _unfinished(store: Store) -> list[_Erasure]:
 
 
 def _forget_learned(store: Store, erasure: _Erasure) -> None:
-    """Remove the lessons from a user from a space, and store the data for the next stages in the row."""
+    """Remove a user's lessons from a space, and store the data for the next stages in the row."""
     data = erasure.data
     with as_stored(store.folder):
         sources = _sources(store, frozenset(data["ids"]) | frozenset(data["shared"]))
