@@ -20,7 +20,7 @@ learning, or a judge; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
-"""Kind of the model. tiny: the 135M model `local`; small: another model with the profile small; capable: profile full."""
+"""Kind of the model. tiny: the 135M model `local`; small: another model with profile small; capable: profile full."""
 
 When = Literal["few", "similar", "any"]
 """Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);

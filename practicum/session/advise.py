@@ -40,7 +40,7 @@ from practicum.tasks.scoring.registry import JUDGED
 NAME = "NAME"
 """Placeholder for a model that was not named."""
 
-MOST_COMPARED = 500
+MAX_COMPARED = 500
 """Maximum number of tasks that are compared with each other."""
 
 NEAREST = 4
@@ -49,7 +49,7 @@ NEAREST = 4
 FRAME, TURN, TOOLS = 40, 8, 1500
 """Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
 
-ENTRY, MOST_SHOWN = {"full": 20, "small": 5}, 8_000
+ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
 """Tokens of rules or memories that a task adds, by profile (docs/results.md: 60 tasks created 243 to 371 tokens in the
 profile small; full is assumed), and the maximum that is shown."""
 
@@ -140,7 +140,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
     # Do not call an embedder of a provider.
     embedder = WordLlama() if ":" in config.embedder else run_embedder(config, Parts())
-    neighbours = await look(splits.train, embedder) if kind in ("choices", "answers") else None
+    neighbours = await compare_neighbours(splits.train, embedder) if kind in ("choices", "answers") else None
     holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if neighbours and neighbours.similar else [])}
     row = next(row for row in ADVICE if (row.tasks, row.model) == (kind, model) and row.when in holds)
     setup = planned(row, values, splits)
@@ -247,9 +247,9 @@ def _by_role(config: Config) -> dict[str, str]:
     return {ROLES.get(role, role): model for role, model in config.roles.items()}
 
 
-async def look(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
-    """Compare each task with its nearest other tasks, on a seeded sample of at most MOST_COMPARED. All need targets."""
-    sample = list(tasks) if len(tasks) <= MOST_COMPARED else Random(0).sample(list(tasks), MOST_COMPARED)
+async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
+    """Compare each task with its nearest other tasks, on a seeded sample of at most MAX_COMPARED. All need targets."""
+    sample = list(tasks) if len(tasks) <= MAX_COMPARED else Random(0).sample(list(tasks), MAX_COMPARED)
     targets = {task.id: str(task.target) for task in sample}
     context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
     retriever, right = Retriever(Vectors(embedder)), 0
@@ -286,7 +286,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
     lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
     answer = sum(lengths) / len(lengths)
     turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0), n)
-    rules = min(ENTRY[profile] * n, MOST_SHOWN) if thoughts else 0
+    rules = min(ENTRY[profile] * n, MAX_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
     prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
     # A number is usually reasoned out before it is written.

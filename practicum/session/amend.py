@@ -56,7 +56,7 @@ from practicum.tasks.stored import task_row
 
 BY_HAND = "edited by hand"
 
-ASK_AGAIN = 0.02
+POLL_INTERVAL = 0.02
 """Interval (s) between two checks whether a run is free."""
 
 _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
@@ -102,7 +102,7 @@ async def _opened(run: Path | Store, my_turn: Callable[[], bool], wait: float) -
             except RunBusy:
                 if time.monotonic() >= until:
                     raise
-        await asyncio.sleep(ASK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 def _close_opened(opening: Future[Store]) -> None:

@@ -54,13 +54,13 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     that cannot be read, and UsageError for the text of another run, or if an edited entry was changed in the run since.
     """
     base = last = read_context(store)
-    if titled := _TITLE.match(text):
-        if titled[1] != (name := store.folder.resolve().name):
+    if title := _TITLE.match(text):
+        if title[1] != (name := store.folder.resolve().name):
             raise UsageError(
                 "edit.refused",
-                f"this is the playbook of {titled[1]}, not of {name}: to apply it, delete its first line",
+                f"this is the playbook of {title[1]}, not of {name}: to apply it, delete its first line",
             )
-        base = read_context(store, int(titled[2]))
+        base = read_context(store, int(title[2]))
     delta = _delta(base, text, read_corrections(store))
     for edit in delta.edits:
         for id in changed_entries(edit):
@@ -95,7 +95,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
             continue
         if (first := seen.setdefault(item.id, item.line)) != item.line:
             raise ContextFileError(
-                "playbook.duplicate_id", f"line {item.line}: {item.id} is already the id of line {first}: {_NEW}"
+                "playbook.duplicate_id", f"line {item.line}: {item.id} is already the id of line {first}: {_NEW_ITEM}"
             )
         if item.id.startswith(LETTER):
             _require_unchanged(item, corrections)
@@ -104,7 +104,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
         if entry is None or item.id not in before:
             raise ContextFileError(
                 "entry.unknown",
-                f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}",
+                f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW_ITEM}",
                 entry=item.id,
                 line=item.line,
             )
@@ -119,7 +119,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
     return Delta((*removed, *changed, *added))
 
 
-_NEW = "remove the id from a new item"
+_NEW_ITEM = "remove the id from a new item"
 
 
 def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:

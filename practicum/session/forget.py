@@ -151,9 +151,11 @@ def forget(
     new = filtered(old, forgotten, ids, keep_mixed)
     words = _rare_words(run, old, new, forgotten, ids)
     if alike:
-        marked = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
+        marked = _changed(
+            old, lambda edit: replace(edit, sources=(WORDS,)) if _words_in(words, edit_texts(edit)) else edit
+        )
         new = filtered(marked, forgotten | {WORDS}, ids, keep_mixed)
-        new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
+        new = _changed(new, lambda edit: replace(edit, reason="") if _words_in(words, [edit.reason]) else edit)
     new_corrections = filtered(old_corrections, forgotten, ids, keep_mixed)
     texts = _ForgottenTexts(
         run, old, new, forgotten, {*_logged_texts(old_corrections)}.difference(_logged_texts(new_corrections))
@@ -188,7 +190,7 @@ def forget(
         # The database file was rewritten, so it holds only its rows. Other files may be logs.
         files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
-        left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
+        left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_words_in(words, [log])) for log in logs)
     pairs = [(before.get(entry.id), entry) for entry in after.values()]
     return ForgetReport(
         removed=tuple(e for e in before.values() if e.id not in after),
@@ -448,7 +450,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield text
 
 
-def _has(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
+def _words_in(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
     """Return the words that occur in these texts."""
     return frozenset(chain.from_iterable(words & grams(text) for text in texts)) if words else frozenset()
 
@@ -466,17 +468,17 @@ def _rare_word_matches(
 ) -> RareWordMatches:  # fmt: skip
     """Return the entries and rows with some of these words, in every stored text that is not the operator's."""
     held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
-    matches = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
+    matches = [(e, _words_in(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
     entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in matches if has}
     rows: Counter[str] = Counter()
     for done in (done for version in (*versions, *corrections) for done in version.applied):
         texts = [] if done.id in entries else edit_texts(done.edit)
-        rows["versions"] += bool(_has(words, [done.edit.reason, *texts]))
+        rows["versions"] += bool(_words_in(words, [done.edit.reason, *texts]))
     stored = chain(run.records(), ((schema.steps, "", row) for row in run.of(schema.steps)))
     for table, _, row in stored if words else ():
-        rows[table.name] += bool(_has(words, _row_texts(table, row)))
+        rows[table.name] += bool(_words_in(words, _row_texts(table, row)))
     for row in run.of(schema.texts) if words else ():
-        rows["prompts"] += bool(_has(words, [row.text]))
+        rows["prompts"] += bool(_words_in(words, [row.text]))
     return RareWordMatches(tuple(entries.values()), dict(+rows))
 
 
@@ -540,7 +542,9 @@ def _remove(
             note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in forgotten]
             notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
         elif (
-            _holds(table, key, row, forgotten, texts) or _has(words, _row_texts(table, row)) or _is_of(table, key, ids)
+            _holds(table, key, row, forgotten, texts)
+            or _words_in(words, _row_texts(table, row))
+            or _is_review_of(table, key, ids)
         ):
             statements.append(delete(table).where(RECORDS[table] == key))
             removed_keys.add(key)
@@ -594,7 +598,7 @@ def _without_prompts(
             stays[row.place] = {*strings(json.loads(row.parts))}
     named = set[str]().union(*stays.values())
     for row in run.of(text_table):
-        if row.key.hex() not in named or texts.quoted_in(row.text) or _has(words, [row.text]):
+        if row.key.hex() not in named or texts.quoted_in(row.text) or _words_in(words, [row.text]):
             lost.add(row.key.hex())
             yield store.delete(text_table).where(text_table.c.key == row.key)
     for row in run.of(prompts):
@@ -607,10 +611,10 @@ def _quoting(corrections: Sequence[Version], texts: _ForgottenTexts, words: froz
     """Return the ids of corrections that quote forgotten texts, since other users' questions may repeat them."""
     edits = [done for version in corrections for done in version.applied]
     texts_by_edit = ((done.id, edit_texts(done.edit)) for done in edits)
-    return frozenset(id for id, own in texts_by_edit if texts.quoted_in("\0".join(own)) or _has(words, own))
+    return frozenset(id for id, own in texts_by_edit if texts.quoted_in("\0".join(own)) or _words_in(words, own))
 
 
-def _is_of(table: Table, key: Any, ids: frozenset[str]) -> bool:
+def _is_review_of(table: Table, key: Any, ids: frozenset[str]) -> bool:
     """Return whether a row is the review of one of these corrections or notes."""
     return table is schema.reviews and key in ids
 
@@ -642,7 +646,7 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     left += len(run.store.rows(run.store.select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     left += sum(
-        _holds(table, key, row, forgotten, texts) or _is_of(table, key, ids) for table, key, row in run.records()
+        _holds(table, key, row, forgotten, texts) or _is_review_of(table, key, ids) for table, key, row in run.records()
     )
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))

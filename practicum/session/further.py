@@ -36,7 +36,7 @@ from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked,
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
-from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, build_setup, set_up
+from practicum.session.setup import REPEATED_ATTEMPTS, SINGLE_ATTEMPT, Setup, build_setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.scope import Transaction
@@ -243,10 +243,12 @@ class FurtherLearning:
         if not all(task.recorded for task in splits.train):
             return set_up(self._attempting(splits), splits, self.parts)
         setting_names = methods.settings_of(name, self.values["profile"] or "full").model_fields
-        once = {setting: value for setting, value in NOT_AGAIN.items() if setting in setting_names}
+        once = {setting: value for setting, value in SINGLE_ATTEMPT.items() if setting in setting_names}
         method_settings = methods.for_one_task(name, self.values["settings"])
         method_settings = {
-            setting: value for setting, value in method_settings.items() if setting not in (*AGAIN, "online")
+            setting: value
+            for setting, value in method_settings.items()
+            if setting not in (*REPEATED_ATTEMPTS, "online")
         }
         agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
         turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}

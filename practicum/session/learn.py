@@ -306,7 +306,7 @@ class LearningSession:
             # An AgentError that no attempt recorded comes from the scorer.
             if isinstance(error, ProviderError | ModelError | BrokenAgentError | AgentError):
                 text = str(error).rstrip(".")
-                error.args = (f"{text}{'' if text.endswith('?') else '.'} {self._way_on(error)}",)
+                error.args = (f"{text}{'' if text.endswith('?') else '.'} {self._resume_advice(error)}",)
             raise
         finally:
             self.watch.ended(result)
@@ -324,15 +324,15 @@ class LearningSession:
         self.store.change(end)
         return result
 
-    def _way_on(self, error: PracticumError) -> str:
+    def _resume_advice(self, error: PracticumError) -> str:
         """Return the advice on how to continue after an error that ended the run."""
-        go_on, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
+        command, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
         if (stored_results := read_stored_results(self.store)).is_empty:
             state = NOTHING_ELSE if stored_results.spent.calls else NOTHING_PAID
-            again = f"{state}: correct it and repeat the command, or: {go_on}"
+            again = f"{state}: correct it and repeat the command, or: {command}"
             return f"{again} --model NAME" if other else again
-        advice = f"{COMPLETED}; continue with: {go_on}"
-        return f"{advice}, or with another model: {go_on} --model NAME" if other else advice
+        advice = f"{COMPLETED}; continue with: {command}"
+        return f"{advice}, or with another model: {command} --model NAME" if other else advice
 
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends the run early, with the best context so far."""

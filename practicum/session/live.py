@@ -20,13 +20,13 @@ from practicum.engine.state import ModelCall
 from practicum.models.client import Wait
 from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
-OFTEN = 5.0
+LINE_INTERVAL = 5.0
 """Minimum interval (s) between two lines about waits or about the reasons of a step."""
 
-SHARE = 0.95
+MAX_STEP_SHARE = 0.95
 """Maximum share of a step that counts as done before the step ends."""
 
-JOURNAL_READ = 2.0
+JOURNAL_SECONDS = 2.0
 """Time (s) within which attempts in the journal have been read."""
 
 NODES_SHOWN = 4
@@ -312,14 +312,14 @@ class Live(Watch):
         announced = self._run.calls if self._run else None
         recent: list[float] = [*self._units[-5:]] or ([sum(announced) / 2] if announced else [2 * self._batch])
         usual = sum(recent) / len(recent)
-        return (self._steps_done + (min(units / usual, SHARE) if usual else 0.0)) / self._total
+        return (self._steps_done + (min(units / usual, MAX_STEP_SHARE) if usual else 0.0)) / self._total
 
     def _left(self, share: float | None) -> float | None:
         """Return the seconds left in this phase at its pace so far; results from the journal took no time."""
         began, before = self._anchor
         seconds = time.monotonic() - began
         # A resume reads from its journal first, and no event reports that.
-        has_pace = self._worked or (self._phase != "learning" and seconds > JOURNAL_READ)
+        has_pace = self._worked or (self._phase != "learning" and seconds > JOURNAL_SECONDS)
         if not has_pace or share is None or not before < share < 1:
             return None
         return seconds * (1 - share) / (share - before)
@@ -337,7 +337,7 @@ class Live(Watch):
         """Show the reason of a step: every change of its primitives, other reasons at intervals."""
         why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
         switched, self._primitives = primitives != self._primitives, primitives
-        due = why != self._why and time.monotonic() - self._explained_at >= OFTEN
+        due = why != self._why and time.monotonic() - self._explained_at >= LINE_INTERVAL
         if why is not None and (switched or due):
             self._why, self._explained_at = why, time.monotonic()
             self.say(f"step {report.step}: {quantity(len(report.batch.tasks), 'task')}; {why}")

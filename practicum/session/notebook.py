@@ -13,7 +13,7 @@ from practicum.core.words import quantity
 from practicum.session.live import Live, clock, cost_text
 from practicum.session.result import Evaluation, Result
 
-DRAWN_EVERY = 0.3
+REDRAW_INTERVAL = 0.3
 """Minimum interval (s) between two updates."""
 
 
@@ -41,7 +41,7 @@ class Notebook(Live):
         self._draw()
 
     def changed(self) -> None:
-        if time.monotonic() - self._drawn >= DRAWN_EVERY:
+        if time.monotonic() - self._drawn >= REDRAW_INTERVAL:
             self._draw()
 
     def tick(self) -> None:

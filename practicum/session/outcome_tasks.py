@@ -34,7 +34,8 @@ def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool
         others = 0 if tasks or held_out else len(outcomes_in(store, Trusted(), states=(HELD,)))
     if not tasks and held_out:
         raise UsageError(
-            "run.no_data", f"no outcome of {path} is held out from learning, which only a service does: pass a file"
+            "run.no_data",
+            f"no outcome of {path} is held out from learning (only a service holds some out): pass a file",
         )
     if not tasks:
         held = in_number(others, f" ({others:,} [is|are] held out)") if others else ""

@@ -97,9 +97,9 @@ class Report(Form):
     @model_validator(mode="after")
     def _is_about_something(self) -> Report:
         if (self.interaction is None) == (self.session is None):
-            raise ValueError("give either `interaction` or `session`, as the subject of the report")
+            raise ValueError("pass either `interaction` or `session`, as the subject of the report")
         if all(getattr(self, name) is None for name in REPORTED):
-            raise ValueError(f"the report is empty: give one of {', '.join(REPORTED)}")
+            raise ValueError(f"the report is empty: pass one of {', '.join(REPORTED)}")
         return self
 
     @property

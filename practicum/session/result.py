@@ -192,8 +192,8 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
 
 def waiting_line(held: int, folder: Path) -> str:
     """Return the message about edits that wait for review, with the command to review them."""
-    phrase = in_number(held, "edit[|s] wait[s|] for review and [is|are]")
-    return f"{held:,} {phrase} in no prompt before you approve: practicum review {folder}"
+    phrase = in_number(held, "edit[|s] wait[s|] for review and [is|are] not in any prompt until you approve [it|them]")
+    return f"{held:,} {phrase}: practicum review {folder}"
 
 
 def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:

@@ -35,10 +35,10 @@ from practicum.tasks.scoring.registry import JUDGED
 from practicum.tasks.stored import TASK, StoredTasks, survey
 from practicum.tasks.survey import Survey
 
-AGAIN = ("lessons", "refine", "rounds")
+REPEATED_ATTEMPTS = ("lessons", "refine", "rounds")
 """Settings of repeated attempts at a task, which stored traces do not allow."""
 
-NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
+SINGLE_ATTEMPT: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
 """Values that disable repeated attempts."""
 
 
@@ -50,7 +50,7 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {"config.from_traces": True}, "with `from_traces` no task is attempted: leave out `settings: {setting}=...`",
-        AGAIN, code="settings.unused",
+        REPEATED_ATTEMPTS, code="settings.unused",
     ),
     Clash(
         {"settings.NEEDS_LABELS": True, "config.labels": False},
@@ -321,7 +321,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
 
 def _check_traces(setup: Setup) -> None:
     """Refuse settings that attempt tasks again, and tasks without recorded attempts."""
-    if on := {name: off for name, off in NOT_AGAIN.items() if getattr(setup.settings, name, off) != off}:
+    if on := {name: off for name, off in SINGLE_ATTEMPT.items() if getattr(setup.settings, name, off) != off}:
         replacements = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
         raise UsageError(
             "settings.conflict",

@@ -36,7 +36,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import digest
 
-ENOUGH = 20
+MIN_TASKS = 20
 """Minimum number of tasks for an approval by the gate."""
 
 
@@ -83,9 +83,10 @@ async def try_reviews(
 
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
     they lose. With `approve_better`, each edit is tried by itself, and the gate approves it if the bet that it is
-    better is won on at least `ENOUGH` tasks; the error of the bet is divided by the number of edits, and flagged edits
-    are never approved in this way. Other keywords are the same as for `learn`; their defaults are the run's values,
-    except limits. Without `trust_run`, the agent, models and programs named by a run from another machine are not used.
+    better is won on at least `MIN_TASKS` tasks; the error of the bet is divided by the number of edits, and flagged
+    edits are never approved in this way. Other keywords are the same as for `learn`; their defaults are the run's
+    values, except limits. Without `trust_run`, the agent, models and programs named by a run from another machine are
+    not used.
 
     Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
     earlier measurements are kept.
@@ -101,13 +102,13 @@ async def try_reviews(
             raise UsageError(
                 "tasks.missing", f"{folder} has no validation tasks to try edits on: pass `val`", tasks="val"
             )
-        if approve_better and len(tasks) < ENOUGH:
+        if approve_better and len(tasks) < MIN_TASKS:
             raise UsageError(
                 "tasks.missing",
-                f"the gate needs {ENOUGH} validation tasks or more to approve, and there are {len(tasks)}: leave out "
-                "`approve_better`, or pass more as `val`",
+                f"the gate needs {MIN_TASKS} validation tasks or more to approve, and there are {len(tasks)}: leave "
+                "out `approve_better`, or pass more as `val`",
                 tasks="val",
-                needed=ENOUGH,
+                needed=MIN_TASKS,
             )
         pending = read_reviews(store, corrections=False) if ids is None else find_reviews(store, ids)
         if corrections := [review.id for review in pending if review.correction is not None]:
@@ -139,11 +140,13 @@ async def try_reviews(
             if approve_better and (
                 better := [r for r in trying.done.reviews if r.tried["better"] and not r.held.flags]
             ):
-                trying.done.approval = approve(store, better, {review.id: _why(review) for review in better})
+                trying.done.approval = approve(
+                    store, better, {review.id: _approval_reason(review) for review in better}
+                )
             return replace(trying.done, usage=budget.spent, seconds=budget.elapsed, counts=state.nonzero_counts)
 
 
-def _why(review: Review) -> str:
+def _approval_reason(review: Review) -> str:
     points, tasks = 100 * review.tried["mean"], review.tried["tasks"]
     return f"approved by the gate: {points:+.1f} points on {quantity(tasks, 'task')}"
 
@@ -182,13 +185,13 @@ class _Trying:
                 possible = [review for review in possible if review not in together]
         for review in possible:
             await self._trial(
-                review.id, [review], alpha / len(possible) if separately else alpha, ENOUGH if separately else 0
+                review.id, [review], alpha / len(possible) if separately else alpha, MIN_TASKS if separately else 0
             )
 
     async def _trial(self, name: str, reviews: Sequence[Review], alpha: float, min_tasks: int = 0) -> Trial:
         """Try edits together, and store the measured scores."""
         context, act = self.present.context, self.setup.method.act
-        new = context.apply(Delta(tuple(edit for review in reviews for edit in _apart(review)))).context
+        new = context.apply(Delta(tuple(edit for review in reviews for edit in _with_unique_refs(review)))).context
         self.watch.evaluating(f"trying {name}", 2 * len(self.tasks))
         run = Run(self.state).at(f"try {digest([review.id for review in reviews], context.version)[:12]}")
         trial = await tried(Trial(alpha, min_tasks), act, self.split, self.tasks, context, new, run)
@@ -211,7 +214,7 @@ class _Trying:
         return trial
 
 
-def _apart(review: Review) -> Iterable[Any]:
+def _with_unique_refs(review: Review) -> Iterable[Any]:
     """Return the edits with refs that no other review has."""
     refs = {ref: f"{review.id} {ref}" for edit in review.edits if (ref := getattr(edit, "ref", ""))}
     edits_named = review.held.naming(refs).edits

@@ -42,7 +42,7 @@ from practicum.store.versions import EDITS, read_versions, rebuild
 REMOVED, FORGOTTEN, DONE = "removed", "forgotten", "done"
 """States of an erasure: the user's rows are removed; the run has forgotten too; no byte is left in any file."""
 
-QUOTED = "the text of this alarm was removed with a user's data"
+ALARM_TEXT = "the text of this alarm was removed with a user's data"
 """Replacement for the text of an alarm that may quote a user."""
 
 ID = "i[0-9a-f]{13,}-[0-9a-f]{12}"
@@ -246,7 +246,7 @@ def nothing_of(user: str, space: str | None = None) -> Unknown:
     where = "" if space is None else f" in space {space}"
     return Unknown(
         "user.unknown",
-        f"nothing is kept of a user {user!r:.300}{where}: pass the user that the requests were sent with",
+        f"no data of a user {user!r:.300} is stored{where}: pass the user that the requests were sent with",
     )
 
 
@@ -380,7 +380,7 @@ def _record(at: Transaction, user: str, alike: bool) -> KeptOfUser | None:
     for pin in user_data.pins:
         at.run(at.delete(s).where(s.c.session == pin))
     # The message of a failed learning step may quote an answer.
-    at.run(at.update(a).where(a.c.kind == "learning").values(text=QUOTED))
+    at.run(at.update(a).where(a.c.kind == "learning").values(text=ALARM_TEXT))
     _count_credits(at, shown)
     counts = {**removed, "sessions": len(user_data.pins), "again": len(user_data.shared)}
     notes = [one.id for one in user_data.corrections]
