@@ -387,7 +387,7 @@ def require_tasks(tasks: Iterable[object]) -> None:
             )
 
 
-def require_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> None:
+def require_known(function: Callable[..., object], keywords: Mapping[str, object]) -> None:
     """Raise UsageError for a keyword that is neither an argument of the function nor in `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     require_names(keywords, [*own, *(name for name in SETTINGS if name not in ARGUMENTS)])

@@ -28,7 +28,7 @@ from practicum.methods.settings import GateSettings
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
-from practicum.session.config import Config, require_keywords
+from practicum.session.config import Config, require_known
 from practicum.session.correcting import HELD_OUT, Corrector
 from practicum.session.corrections import read_corrections
 from practicum.session.forget import ForgetReport, forget
@@ -160,7 +160,7 @@ def open(  # named for `practicum.open`
 
     Raises UsageError or StoreError if the run or version does not exist.
     """
-    require_keywords(open, config)
+    require_known(open, config)
     values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
     return Space(source, version, parts, wait, values, trust_run)
 
@@ -499,7 +499,7 @@ async def ask(
     Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
     the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
     """
-    require_keywords(ask, config)
+    require_known(ask, config)
     async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:
         return await space.ask(query, learn=learn, target=target, watch=watch)
 
