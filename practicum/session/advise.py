@@ -143,7 +143,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     neighbours = await compare_neighbours(splits.train, embedder) if kind in ("choices", "answers") else None
     holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if neighbours and neighbours.similar else [])}
     row = next(row for row in ADVICE if (row.tasks, row.model) == (kind, model) and row.when in holds)
-    setup = planned(row, values, splits)
+    setup = plan_run(row, values, splits)
     whole, refused = fits(setup, len(tasks)), refusal(setup)
     if (not whole or refused) and row.method not in ("none", "episodes"):
         notes.append(f"{row.method} is over the budget: {price_text(*estimate(setup, len(tasks)))}")
@@ -151,7 +151,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
         row = replace(row, method=CHEAPER[0], settings=CHEAPER[1], measured="", reason=(
             f"it is the cheapest method for these tasks{doubt}; with a higher budget, {row.method}: {row.reason}"
         ))  # fmt: skip
-        setup = planned(row, values, splits)
+        setup = plan_run(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
     if refused:
         raise UsageError("budget.too_small", f"{refused}; use fewer test tasks or a lower `max_output_tokens`")
@@ -262,7 +262,7 @@ async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> Neigh
     return NeighbourAgreement(len(sample), right / len(sample), frequent / len(sample))
 
 
-def planned(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
+def plan_run(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
     """Return the setup of the run that a row advises, checked as `learn` does. Models of roles that the run does not
     call are left out."""
     configured = {**values, "method": row.method, "settings": dict(row.settings)}

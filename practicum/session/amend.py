@@ -122,7 +122,7 @@ def require_ended(store: Store) -> None:
         )
 
 
-def settle(store: Store, *, on_untried: bool = False) -> None:
+def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
     """Make the live version of a served space its last version again, if a later one was dropped or taken back.
 
     Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and while
@@ -150,10 +150,10 @@ def settle(store: Store, *, on_untried: bool = False) -> None:
 def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: bool = False) -> ApplyResult:
     """Apply edits made by hand to the last version; a served space shows the new version at once.
 
-    Raises UsageError for a run that can still be resumed, and Conflict as `settle` does.
+    Raises UsageError for a run that can still be resumed, and Conflict as `restore_live_version` does.
     """
     require_ended(store)
-    settle(store, on_untried=on_untried)
+    restore_live_version(store, on_untried=on_untried)
     before = read_context(store)
     outcome = before.apply(edits(before))
     if outcome.applied:

@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.blocks.scaling import number_of
 from practicum.retrieval.search import Match
-from practicum.session.amend import next_step, require_ended, settle, task_id
+from practicum.session.amend import next_step, require_ended, restore_live_version, task_id
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
 from practicum.session.further import FurtherLearning, as_outcome
@@ -152,7 +152,7 @@ async def learn_query(
     `complete` adds the `corrections` to the agent's view.
     """
     require_ended(store)
-    settle(store)
+    restore_live_version(store)
     values = Origin.of(store, overrides, parts, trust_run).acting_values(learns=True)
     if values["method"] == "none":
         raise UsageError(

@@ -92,7 +92,7 @@ class Origin:
         without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
         # The roles of a method are known once it is built, and it is built only if that runs no foreign code.
-        unbuilt = any(self._outside(("method", "settings")))
+        unbuilt = any(self._foreign_uses(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
     def acting_values(self, learns: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Origin:
         """Raise UsageError if an untrusted run names code or models in these fields or for these roles."""
         if self.trusted:
             return
-        violations = [*self._outside(fields), *self._asked(tuple(roles), every_role)]
+        violations = [*self._foreign_uses(fields), *self._foreign_models(tuple(roles), every_role)]
         if violations:
             fields = list(dict.fromkeys(field for field, _ in violations))
             instead = f"Pass your own ({', '.join(f'`{field}`' for field in fields)}), or"
@@ -115,7 +115,7 @@ class Origin:
                 f"{instead if set(fields) <= {*self.nameable} else 'To continue,'} trust this run (`trust_run=True`)",
             )
 
-    def _outside(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:
+    def _foreign_uses(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield each of these fields that would run foreign code or send data, with a text that describes the
         effect."""
         for field in fields:
@@ -164,7 +164,7 @@ class Origin:
         elif config.scorer in JUDGED and "scorer" not in without:
             yield "judge"
 
-    def _asked(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
+    def _foreign_models(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
         """Yield the field and a text for each model of these roles, or of every role."""
         config, named = self.config, self.named.get("roles") or {}
         overridden = {*self.parts.clients, *(ROLES.get(role, role) for role in named)}

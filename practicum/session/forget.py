@@ -151,11 +151,11 @@ def forget(
     new = filtered(old, forgotten, ids, keep_mixed)
     words = _rare_words(run, old, new, forgotten, ids)
     if alike:
-        marked = _changed(
+        marked = _with_edits(
             old, lambda edit: replace(edit, sources=(WORDS,)) if _words_in(words, edit_texts(edit)) else edit
         )
         new = filtered(marked, forgotten | {WORDS}, ids, keep_mixed)
-        new = _changed(new, lambda edit: replace(edit, reason="") if _words_in(words, [edit.reason]) else edit)
+        new = _with_edits(new, lambda edit: replace(edit, reason="") if _words_in(words, [edit.reason]) else edit)
     new_corrections = filtered(old_corrections, forgotten, ids, keep_mixed)
     texts = _ForgottenTexts(
         run, old, new, forgotten, {*_logged_texts(old_corrections)}.difference(_logged_texts(new_corrections))
@@ -201,7 +201,7 @@ def forget(
         rows=removed,
         left=left,
         alike=matches,
-        namesakes=namesakes(names, _named(run, [*new, *new_corrections])),
+        namesakes=namesakes(names, _named_sources(run, [*new, *new_corrections])),
     )
 
 
@@ -214,7 +214,7 @@ def filtered(
     a forgotten edit, the entry is not of mixed origin.
     """
     removed = ids if keep_mixed else ids | _mixed(versions, sources)
-    after: dict[int | None, _Lost] = {None: _Lost(removed)}
+    after: dict[int | None, _Losses] = {None: _Losses(removed)}
     result = []
     for version in versions:
         lost = after[version.version] = replace(after[version.parent])
@@ -240,14 +240,14 @@ def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[st
 
 
 @dataclass
-class _Lost:
+class _Losses:
     """Losses of the log up to one version: removed entries, and entries whose later texts depend on lost texts."""
 
     removed: frozenset[str]
     reworded: frozenset[str] = frozenset()
 
 
-def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool) -> Applied | None:
+def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_mixed: bool) -> Applied | None:
     """Return the edit as it stays in the log, or None if it is dropped; then `lost` gets the entries that depend on
     it."""
     edit = done.edit
@@ -268,7 +268,7 @@ def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Lost, keep_mi
     return None
 
 
-def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost) -> Applied | None:
+def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Losses) -> Applied | None:
     """Return the merge of the remaining entries.
 
     A merge whose text depends on lost texts is dropped, so that its entries stay separate.
@@ -361,10 +361,10 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
         if matches := requested & {f"task:{id}", *_aliases(data)}:
             of_tasks |= matches
             # A task that was learned from an interaction is a revision of its outcome; all revisions are removed.
-            forgotten |= {f"task:{id}", *(own for own in _own(data) if own not in stay)}
+            forgotten |= {f"task:{id}", *(own for own in _shared_name(data) if own not in stay)}
     for id, data in run.tasks():
-        forgotten |= {f"task:{id}"} if forgotten & {*_own(data)} else set()
-    existing = of_tasks | _named(run, versions)
+        forgotten |= {f"task:{id}"} if forgotten & {*_shared_name(data)} else set()
+    existing = of_tasks | _named_sources(run, versions)
     if unknown := [name for name in names if name not in existing]:
         before = " or ".join(map(repr, namesakes(unknown[:1], existing)))
         hint = f"; an earlier run used this name for {before}: pass that as the source" if before else ""
@@ -376,7 +376,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
     return frozenset(forgotten)
 
 
-def _named(run: _Rows, versions: Sequence[Version]) -> set[str]:
+def _named_sources(run: _Rows, versions: Sequence[Version]) -> set[str]:
     """Return all sources that rows and edits name."""
     recorded = (_row_sources(table, row) for table, _, row in run.records())
     return set[str]().union(*recorded, *(done.edit.sources for version in versions for done in version.applied))
@@ -386,10 +386,10 @@ def _aliases(data: dict[str, Any]) -> set[str]:
     """Return other names of a task: its tags, its trust mark and, if several traces share one task, that task's id."""
     tags = data["meta"].get("tags", ())
     names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
-    return names | {*markers(data.get("trust", "own")), *_own(data)}
+    return names | {*markers(data.get("trust", "own")), *_shared_name(data)}
 
 
-def _own(data: dict[str, Any]) -> list[str]:
+def _shared_name(data: dict[str, Any]) -> list[str]:
     """Return the name that several attempts at one task share, as a list of at most one."""
     own = data["meta"].get("own_id")
     return [] if own is None else [f"task:{own}"]
@@ -403,7 +403,7 @@ def _rare_words(
     A piece that also occurs in the operator's own texts or in another task is not specific to them. Neither is a piece
     of a lesson that many other lessons and entries contain.
     """
-    own_texts = [text for row in run.of(schema.spaces) for text in _texts([row.config or ""])]
+    own_texts = [text for row in run.of(schema.spaces) for text in _nested_texts([row.config or ""])]
     own_texts += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
     raw, learned, others = set[str](), set[str](), set[str]()
     interaction_ids = {row.id for row in run.asked()}
@@ -438,12 +438,12 @@ def _rare_words(
     return frozenset(words)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _nested_texts(value: Any) -> Iterator[str]:
     """Yield all texts in a JSON value, also in JSON inside a text."""
     for text in strings(value):
         if text.startswith(("{", "[")):
             try:
-                yield from _texts(json.loads(text))
+                yield from _nested_texts(json.loads(text))
                 continue
             except (ValueError, RecursionError):
                 pass  # not JSON, but text like any other
@@ -456,10 +456,10 @@ def _words_in(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
 
 
 def _row_texts(table: Table, row: Any) -> Iterator[str]:
-    return _texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
+    return _nested_texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
 
 
-def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
+def _with_edits(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
     return [replace(v, applied=tuple(replace(done, edit=change(done.edit)) for done in v.applied)) for v in versions]
 
 
@@ -468,7 +468,7 @@ def _rare_word_matches(
 ) -> RareWordMatches:  # fmt: skip
     """Return the entries and rows with some of these words, in every stored text that is not the operator's."""
     held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
-    matches = [(e, _words_in(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
+    matches = [(e, _words_in(words, [e.section, e.text, e.key, *_nested_texts(e.data)])) for e in held]
     entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in matches if has}
     rows: Counter[str] = Counter()
     for done in (done for version in (*versions, *corrections) for done in version.applied):
@@ -498,9 +498,9 @@ class _ForgottenTexts:
                 lost.add(json.loads(row.data)["text"])
         stays.update(row.config or "" for row in run.of(schema.spaces))
         # Most of the old log is in the new one unchanged; only the rest is searched for.
-        texts = sorted(_outside((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
+        texts = sorted(_not_contained((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
         others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in forgotten)
-        texts = _outside(texts, map("\0".join, others))
+        texts = _not_contained(texts, map("\0".join, others))
         self._forms: list[str] = []
         for text in texts:
             # In a row, a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
@@ -656,13 +656,13 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
     remaining = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
-    pieces = _outside(texts.pieces(), chain(remaining, tasks))
+    pieces = _not_contained(texts.pieces(), chain(remaining, tasks))
     matches = pieces_in(run.store.all_files(), pieces)
     # Other spaces of the database may contain the same texts independently.
     return left + len([*filterfalse(run.store.said_elsewhere(matches).__contains__, matches)])
 
 
-def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
+def _not_contained(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
     """Return the texts that are part of none of the others."""
     left = list(texts)
     for other in others:

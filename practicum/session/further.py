@@ -27,12 +27,19 @@ from practicum.engine.run import Run
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
-from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, settle, show_at_once
+from practicum.session.amend import (
+    add_steps,
+    next_step,
+    require_ended,
+    restore_live_version,
+    save_snapshot,
+    show_at_once,
+)
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_tasks, open_state, run_embedder
-from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, outcomes_in
+from practicum.session.outcomes import Question, Trusted, WaitingOutcome, close_outcomes, outcomes_in, stored_question
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
@@ -49,7 +56,7 @@ KEPT = "; earlier lessons are kept, and the rest is learned from next time"
 
 async def learn_further(
     store: Store, parts: Parts, watch: Watch, overrides: Mapping[str, Any], shared: Shared | None = None,
-    trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
+    trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = stored_question,
     most: int | None = None, tasks: Sequence[Task] | None = None, served: bool = False,
 ) -> Result:  # fmt: skip
     """Learn from tasks or outcomes, as further steps of the run, until a budget is spent.
@@ -65,7 +72,7 @@ async def learn_further(
     """
     require_ended(store)
     if not served:
-        settle(store)
+        restore_live_version(store)
     attempting = any(task.recorded is None for task in tasks or ())
     without = () if attempting else ("agent",)
     values = Origin.of(store, overrides, parts, trust_run).acting_values(learns=True, without=without)

@@ -37,7 +37,7 @@ from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.models.local import pinned
 from practicum.models.registry import is_local
-from practicum.session.amend import save_snapshot, settle, show_at_once
+from practicum.session.amend import restore_live_version, save_snapshot, show_at_once
 from practicum.session.components import Parts
 from practicum.session.config import RESUMABLE, Splits, require_known
 from practicum.session.foreign import Origin
@@ -198,7 +198,7 @@ async def resume(
     folder = Path(folder)
     with Store.open(folder) as store:
         Origin.of(store, changes, parts or Parts(), trust_run, RESUMABLE).require_all()
-        settle(store)
+        restore_live_version(store)
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
         stored_results = read_stored_results(store, leg.number if leg is not None else None)
@@ -342,7 +342,7 @@ class LearningSession:
         self.watch.began(RunInfo(self.folder, config, splits, budget, method.calls, steps, self.leg.start, counts))
         for warning in self.warnings:
             self.watch.warned(warning)
-        self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
+        self.state.observer, self.state.keep_evaluated = self.watch, self._store_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():
             size = getattr(self.setup.settings, name, None)
@@ -419,8 +419,8 @@ class LearningSession:
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start
-        self.state.longer_attempt = self._hold
-        self._hold()
+        self.state.longer_attempt = self._update_reserve
+        self._update_reserve()
         if config.before and self.leg.number == 1:
             await self._evaluate(root, "before", start)
         validation = Validation(splits.val, config.validate_every) if splits.val else None
@@ -428,16 +428,16 @@ class LearningSession:
             self.progress.validated(start, await validation.score(method, start, root))
         last = None
         async for last in method.schedule(method, self.leg.tasks, start, root, validation):
-            self._keep(replace(last, step=self.leg.step + last.step))
+            self._store_step(replace(last, step=self.leg.step + last.step))
         if validation is not None and last is not None and last.val is None:
             # The last context is validated even if the number of steps is not a multiple of `validate_every`.
             self.progress.validated(last.context, await validation.score(method, last.context, root))
 
-    def _hold(self) -> None:
+    def _update_reserve(self) -> None:
         """Update the budget's reserve for the final evaluation."""
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
-    def _keep(self, report: StepReport) -> None:
+    def _store_step(self, report: StepReport) -> None:
         """Write a step and count it. A resume repeats steps from the journal, so this does not wait for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
@@ -449,13 +449,13 @@ class LearningSession:
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
             self.store.post(schema.versions, [version_row(version)])
-        self._hold()
+        self._update_reserve()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(report, self.progress)
 
-    def _keep_evaluated(self, attempts: Sequence[Attempt]) -> None:
+    def _store_evaluated(self, attempts: Sequence[Attempt]) -> None:
         self.store.post(schema.attempts, [attempt_row(attempt, 0) for attempt in attempts])
 
     async def _restore_best(self) -> Context:

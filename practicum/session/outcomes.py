@@ -311,7 +311,7 @@ def write_outcome(
     previous.update(changes)
     if report.session is not None:
         data["session"] = report.session
-    fields, lowest_trust = taught(data)
+    fields, lowest_trust = learnable_fields(data)
     unknown = interaction.silent or interaction.is_shown_alone
     answer = fields.get("answer") or (None if unknown else interaction.answer)
     score = scored(fields, answer, interaction.silent)
@@ -344,7 +344,7 @@ def write_outcome(
     )  # fmt: skip
 
 
-def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
+def learnable_fields(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
     """Return the fields to learn from, and their trust.
 
     These are the operator's fields, if they are enough to learn from; otherwise also the end users'.
@@ -422,7 +422,7 @@ Question = Callable[[Mapping[str, Any]], str]
 """Function that returns the question in a stored interaction."""
 
 
-def asked(data: Mapping[str, Any]) -> str:
+def stored_question(data: Mapping[str, Any]) -> str:
     """Return the question of a stored interaction, as derived when it was stored."""
     return str(data["question"] or data["query"])
 
@@ -439,7 +439,7 @@ class WaitingOutcome:
 
 
 def outcomes_in(
-    store: Store, trusted: Trusted, question: Question = asked, most: int | None = None,
+    store: Store, trusted: Trusted, question: Question = stored_question, most: int | None = None,
     states: Sequence[str] = (WAITING,),
 ) -> list[WaitingOutcome]:  # fmt: skip
     """Return the outcomes in these states as tasks, in the order of the interactions.
@@ -466,7 +466,7 @@ def _waiting(store: Store, row: Any, trusted: Trusted, question: Question) -> Wa
         # Quotes inside texts are escaped in JSON, so only the field itself matches.
         read = store.select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
         material = material or bool(store.rows(read))
-    fields, by = taught(data)
+    fields, by = learnable_fields(data)
     requests = [(one, json.loads(one.data)) for one in own]
     task = _as_task(f"{row.id}.{row.revision}", row.id, fields, requests, question, row.score)
     recorded = task.recorded

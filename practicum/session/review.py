@@ -23,7 +23,7 @@ from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote,
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import ORIGIN
 from practicum.engine.door import Held, named_entries
-from practicum.session.amend import add_version, settle
+from practicum.session.amend import add_version, restore_live_version
 from practicum.session.corrections import BY_REVIEW, LETTER, Correction, read_corrections, same_as
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
@@ -302,7 +302,7 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     resumed and would have no task left after this, and Conflict while a version is in a canary.
     """
     _require_reviewable(store)
-    settle(store, on_untried=True)
+    restore_live_version(store, on_untried=True)
     present = Present(store)
     context, log, approved = present.context, list[Applied](), list[Review]()
     refused: dict[str, str] = {}
@@ -330,7 +330,7 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
 
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
     """Reject edits for this reason; an edit with the same text is refused from then on."""
-    return keep(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
+    return store_reviews(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
 
 
 def required_reason(reason: str) -> str:
@@ -346,10 +346,10 @@ def required_reason(reason: str) -> str:
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Make rejected edits wait for review again."""
-    return keep(store, [replace(review, state=PENDING, reason="") for review in reviews])
+    return store_reviews(store, [replace(review, state=PENDING, reason="") for review in reviews])
 
 
-def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
+def store_reviews(store: Store, reviews: Sequence[Review]) -> list[Review]:
     """Store review decisions, and scores measured with and without the edits."""
     store.change(lambda at: _keep(at, reviews))
     return [*reviews]

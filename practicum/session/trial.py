@@ -29,7 +29,7 @@ from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import attempt_row, read_run
 from practicum.session.result import RunInfo, Watch, usage_json
-from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
+from practicum.session.review import Approval, Present, Review, approve, find_reviews, read_reviews, store_reviews
 from practicum.session.setup import Setup, set_up, take_objects
 from practicum.session.watching import one_watch
 from practicum.store import schema
@@ -208,7 +208,7 @@ class _Trying:
         del measured["differences"]
         updated = [replace(review, tried=measured) for review in reviews]
         await self.store.flush()
-        keep(self.store, updated)
+        store_reviews(self.store, updated)
         ids = {review.id for review in updated}
         self.done.reviews = [*(review for review in self.done.reviews if review.id not in ids), *updated]
         return trial

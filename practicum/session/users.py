@@ -172,7 +172,7 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
     Unknown if nothing is stored."""
     # Include rows that wait to be written.
     store.change(lambda at: None)
-    data, own_ids = _find(store, user), _mine(store, user)
+    data, own_ids = _find_data(store, user), _ids_of(store, user)
     if data is None:
         raise nothing_of(user)
     i, o, s = schema.interactions, schema.outcomes, schema.sessions
@@ -212,13 +212,13 @@ def unfinished_spaces(database: Database) -> list[Store]:
     return [database.store(name, id) for id, name in sorted(database.names_of(begun).items(), key=lambda one: one[1])]
 
 
-def _mine(at: Store | Transaction, user: str) -> Any:
+def _ids_of(at: Store | Transaction, user: str) -> Any:
     """Return a query of the ids of a user's interactions."""
     i = schema.interactions
     return at.select(i.c.id).where(i.c.user == user)
 
 
-def _find(at: Store | Transaction, user: str) -> KeptOfUser | None:
+def _find_data(at: Store | Transaction, user: str) -> KeptOfUser | None:
     """Return the stored data of a user, or None."""
     i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
@@ -306,7 +306,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
         log = [done for one in read_versions(store, schema.corrections) for done in one.applied]
         logged_ids = {done.id for done in log}
         # In a session with others, the corrections of the others stay.
-        sources |= _of((source for done in log for source in done.edit.sources), frozenset(data["ids"]))
+        sources |= _outcome_sources((source for done in log for source in done.edit.sources), frozenset(data["ids"]))
         notes, options = logged_ids.intersection(data["notes"]), {"alike": data["alike"], "stay": data["shared"]}
         try:
             taught = bool(sources or notes)
@@ -349,10 +349,10 @@ def _sources(store: Store, taught: frozenset[str]) -> set[str]:
     for row in store.rows(store.select(schema.reviews.c.data)):
         names.update(*(edit["sources"] for edit in json.loads(row.data)["edits"]))
     names.update(*(done.edit.sources for version in read_versions(store) for done in version.applied))
-    return _of(names, taught)
+    return _outcome_sources(names, taught)
 
 
-def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
+def _outcome_sources(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
     """Return the sources that are outcomes of these ids: "task:ID" or "task:ID.REVISION"."""
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
@@ -360,11 +360,11 @@ def _of(sources: Iterable[str], taught: frozenset[str]) -> set[str]:
 def _record(at: Transaction, user: str, alike: bool) -> KeptOfUser | None:
     """Remove the rows of a user, and record that the rest must be removed. Return the user's data, or None if nothing
     is stored."""
-    user_data = _find(at, user)
+    user_data = _find_data(at, user)
     if user_data is None:
         return None
     i, o, r, s, a = schema.interactions, schema.outcomes, schema.reviews, schema.sessions, schema.alarms
-    own_ids, shown = _mine(at, user), set[str]()
+    own_ids, shown = _ids_of(at, user), set[str]()
     for row in at.rows(at.select(i).where(i.c.user == user)):
         shown.update(shown_items(at, Interaction.stored(row), False))
     removed = {
@@ -427,22 +427,22 @@ def _learned(store: Store, data: KeptOfUser) -> Iterator[dict[str, Any]]:
     """Yield the rows of a run on these outcomes, and the entries and edits that depend on them."""
     taught, versions, space = data.ids | data.shared, read_versions(store), store.name
     for row in store.rows(store.select(schema.tasks)):
-        if _of([f"task:{row.task_id}"], taught):
+        if _outcome_sources([f"task:{row.task_id}"], taught):
             yield _item("task", space, row)
     for kind, table in (("attempt", schema.attempts), ("lesson", schema.lessons)):
         for row in store.rows(store.select(table)):
-            if _of(json.loads(row.sources), taught):
+            if _outcome_sources(json.loads(row.sources), taught):
                 yield _item(kind, space, row)
     for row in store.rows(store.select(schema.reviews)):
-        if any(_of(edit["sources"], taught) for edit in json.loads(row.data)["edits"]):
+        if any(_outcome_sources(edit["sources"], taught) for edit in json.loads(row.data)["edits"]):
             yield _item("review", space, row)
     for version in versions:
         for done in version.applied:
-            if _of(done.edit.sources, taught):
+            if _outcome_sources(done.edit.sources, taught):
                 (edit,) = EDITS.dump_python((done,), mode="json")
                 yield {"what": "edit", "space": space, "version": version.version, **edit}
     for entry in rebuild(versions):
-        if _of(entry.sources, taught):
+        if _outcome_sources(entry.sources, taught):
             yield {"what": "entry", "space": space, **entry_json(entry)}
 
 
