@@ -488,7 +488,7 @@ class _ForgottenTexts:
     def __init__(
         self, run: _Rows, old: Sequence[Version], new: Sequence[Version], forgotten: frozenset[str], corrected: set[str]
     ) -> None:  # fmt: skip
-        """`corrected` are the texts of forgotten corrections."""
+        """Collect the texts; `corrected` are the texts of forgotten corrections."""
         lost, stays = {*_logged_texts(old), *corrected}, set(_logged_texts(new))
         for id, data in run.tasks():
             # The id of a task, and the id of its interaction, are names and not texts.
