@@ -71,7 +71,8 @@ def test_an_edit_of_an_entry_that_changed_or_is_gone_waits_still(tmp_path: Path)
         apply_edits(store, lambda last: Delta((Update("e1", "mine"), Delete("e2"))))
     approval = decide(run, approve, "1.1", "2.1", "3.1", "4.1", "5.1")
     assert dict(approval.refused) == {
-        "2.1": "e1 was changed since step 2", "3.1": "e2 was removed since step 3", "5.1": "e0 was changed since step 5",
+        "2.1": "e1 was changed since step 2", "3.1": "e2 was removed since step 3",
+        "5.1": "e0 was changed since step 5",
     }  # fmt: skip
     assert [(e.text, e.helpful) for e in load_context(run)] == [("other", 0), ("mine", 1)]
     assert [id for id, state in states(run).items() if state == PENDING] == ["2.1", "3.1", "5.1"]
