@@ -32,7 +32,7 @@ from practicum.session.advice_table import ADVICE, CALLS, CHEAPER, FEW, SIMILAR,
 from practicum.session.components import Parts, make_scorer
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import Reserve, call_options, run_embedder
-from practicum.session.setup import Setup, build_setup, set_up, untrusted_sources, with_defaults
+from practicum.session.setup import Setup, build_setup, set_up, strangers, with_defaults
 from practicum.store.journal import Journal
 from practicum.tasks.load import MAX_CHOICE, choices_from
 from practicum.tasks.scoring.registry import JUDGED
@@ -170,7 +170,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     if (
         config.review == "foreign"
         and row.method != "none"
-        and (authors := untrusted_sources(setup.config, setup.survey.levels))
+        and (authors := strangers(setup.config, setup.survey.levels))
     ):
         notes.append(f"lessons from {authors} wait for review (practicum review RUN)")
     return Advice(kind, model, row, neighbours, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))

@@ -65,7 +65,7 @@ from practicum.session.records import (
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch
 from practicum.session.resume import resumed
 from practicum.session.review import count_pending, read_reviews
-from practicum.session.setup import Setup, set_up, untrusted_sources
+from practicum.session.setup import Setup, set_up, strangers
 from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
@@ -267,7 +267,7 @@ async def open_session(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
                 "not measure how well the context generalizes to new tasks"
             )
-        if config.review == "foreign" and (authors := untrusted_sources(setup.config, levels(splits.train))):
+        if config.review == "foreign" and (authors := strangers(setup.config, levels(splits.train))):
             warnings.append(f"lessons from {authors} wait for review: look at them with practicum review {folder}")
         yield LearningSession(folder, setup, state, store, leg, one_watch(watch), warnings)
 

@@ -264,7 +264,7 @@ def _check_method(setup: Setup) -> None:
             "extra.missing", f"method {config.method} needs the package {extra}: {pip_install(extra)}", package=extra
         )
     tries_at_once = setup.settings.NO_GATE and setup.method.roles and setup.splits.train
-    if config.review != "none" and tries_at_once and untrusted_sources(config, setup.survey.levels):
+    if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
         raise UsageError(
             "review.impossible",
             f"method {config.method} uses its edits at once, so lessons from untrusted sources cannot wait for review: "
@@ -272,7 +272,7 @@ def _check_method(setup: Setup) -> None:
         )
 
 
-def untrusted_sources(config: Config, levels: Set[Trust]) -> str:
+def strangers(config: Config, levels: Set[Trust]) -> str:
     """Return the sources of a run that are less trusted than the operator's own, as text, or ""."""
     sources = [
         f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}
