@@ -1,4 +1,4 @@
-"""practicum: agents that learn from experience by changing what is in their context, never their weights.
+"""practicum: LLM agents that learn from experience by changing their context, never their weights.
 
 import practicum
 
@@ -91,7 +91,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that `import practicum` is fast."""
+    """Import a public name on first use, so that `import practicum` is fast."""
     if name == "trackers":
         return import_module("practicum.plugins.trackers")
     if name not in _HOME:
@@ -100,10 +100,11 @@ def __getattr__(name: str) -> Any:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work from synchronous code.
+    """Run a coroutine from synchronous code and return its result.
 
-    A PracticumError is raised with the traceback of the caller alone, because its message says all that is needed;
-    `python -X dev` keeps what is below. Raises RuntimeError inside a running loop (a notebook, say): use `await` there.
+    A PracticumError is raised without the traceback below this call, because its message is sufficient;
+    `python -X dev` keeps the whole traceback. Raises RuntimeError inside a running event loop (in a notebook, for
+    example): use `await` there.
     """
     import asyncio
     import sys
@@ -117,12 +118,12 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         work.close()
         name = getattr(work, "__name__", "learn")
         raise RuntimeError(
-            f"an event loop runs here already, as in a notebook: use `await practicum.{name}(...)` instead"
+            f"an event loop is already running, as in a notebook: use `await practicum.{name}(...)` instead"
         )
     try:
         return asyncio.run(work)
     except (AgentError, MethodError):
-        # Its cause is code of the user.
+        # The cause is user code, so the traceback is needed.
         raise
     except PracticumError as error:
         if sys.flags.dev_mode:

@@ -1,1 +1,1 @@
-"""A run from its configuration to its result."""
+"""Sessions: setup of runs and spaces, learning, evaluation, and review, editing and removal of entries."""

@@ -1,7 +1,7 @@
-"""What `practicum bench advise` knows: the method for each kind of task and model, and the calls that methods make.
+"""Table of `practicum bench advise`: a method for each kind of task and model, and the number of calls of each method.
 
-To correct an advice, edit a row of `ADVICE`. Of the rows for a kind of task and model, the first whose `when` holds is
-given. `measured` is the place of the measurement that the reason rests on; a row without one is our judgement.
+To change the advice, edit a row of `ADVICE`. The first row of a kind of task and model whose `when` is true is used.
+`measured` links to the measurement that supports the reason; a row without a link is a judgement.
 """
 
 from __future__ import annotations
@@ -13,25 +13,30 @@ from typing import Any, Literal
 from practicum.core.types import Profile
 
 TaskKind = Literal["choices", "answers", "text", "tools"]
-"""choices: few distinct targets; answers: short targets, many distinct ones; text: no targets that learning may see, or
-long ones, or a judge; tools: an agent with tools."""
+"""Kind of the tasks.
+
+choices: few distinct targets; answers: short targets, many distinct ones; text: long targets, targets hidden from
+learning, or a judge; tools: an agent with tools.
+"""
 
 ModelKind = Literal["tiny", "small", "capable"]
-"""tiny: the 135M model `local`; small: another model with the profile small; capable: the profile full."""
+"""Kind of the model. tiny: the 135M model `local`; small: another model with profile small; capable: profile full."""
 
 When = Literal["few", "similar", "any"]
-"""few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`); any: otherwise."""
+"""Condition of a row. few: fewer than `FEW` tasks; similar: the nearest tasks have the same target (see `SIMILAR`);
+any: always."""
 
 FEW = 20
-"""Tasks below which nearest tasks say little, and rules rest on little."""
+"""Number of tasks below which nearest tasks and rules are unreliable."""
 
 SIMILAR = 0.75
-"""The tasks are similar if their nearest tasks decide this share of what the most frequent target leaves open."""
+"""Tasks count as similar if predicting the target from the nearest tasks avoids at least this share of the errors of
+always guessing the most frequent target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An advice: a method, its settings where they are not the default, and the reason."""
+    """Advice: a method, the settings that differ from its defaults, and the reason."""
 
     tasks: TaskKind
     model: ModelKind
@@ -56,49 +61,49 @@ ADVICE = (
         "a 135M model cannot follow a rule, but it can continue a conversation: with three solved tasks as earlier "
         "turns the demo goes from 12.5% to 96.9%", DEMO),
     Row("choices", "small", "few", "episodes", SMALL,
-        "few tasks teach few rules, and a solved task helps from the first on"),
+        "few tasks teach few rules, while solved tasks help from the first one on"),
     Row("choices", "small", "similar", "episodes", SMALL,
         "similar tasks have the same answer, and the nearest solved ones are shown: bank messages went from 10.4% to "
         "87.5% without a call to learn", BEDS),
     Row("choices", "small", "any", "ace", {},
-        "similar tasks often have other answers (thresholds, exceptions), so rules must reach past similarity: on 48 "
-        "requests under access rules by others a 1.5B model had 67% to 73% with ace, 58% with unified or episodes, and "
-        "56% to 65% without learning (one run each)", RULES),
+        "similar tasks often have different answers (thresholds, exceptions), so rules must reach past similarity: on "
+        "48 requests under access rules by others a 1.5B model scored 67% to 73% with ace, 58% with unified or "
+        "episodes, and 56% to 65% without learning (one run each)", RULES),
     Row("choices", "capable", "few", "episodes", BATCH,
-        "few tasks teach few rules, and a solved task helps from the first on"),
+        "few tasks teach few rules, while solved tasks help from the first one on"),
     Row("choices", "capable", "similar", "episodes", BATCH,
-        "similar tasks have the same answer, so that solved tasks suffice, without a call to learn"),
+        "similar tasks have the same answer, so solved tasks are enough, and learning makes no model calls"),
     Row("choices", "capable", "any", "unified", {},
-        "similar tasks often have other answers, and a capable model writes rules that reach past similarity"),
+        "similar tasks often have different answers, and a capable model writes rules that reach past similarity"),
     Row("answers", "tiny", "any", "episodes", TINY,
-        "a 135M model cannot follow a rule; solved tasks show it at least the form of an answer"),
+        "a 135M model cannot follow a rule, but solved tasks show it the form of an answer"),
     Row("answers", "small", "any", "episodes", SMALL,
-        "a small model's rules rarely help with open answers (ace learned nothing on Formula and FiNER), and solved "
-        "tasks show form and method"),
+        "a small model's rules rarely help with open answers (ace learned nothing on Formula and FiNER), while solved "
+        "tasks show the form and the method"),
     Row("answers", "capable", "few", "episodes", BATCH,
-        "few tasks teach few rules, and a solved task helps from the first on"),
+        "few tasks teach few rules, while solved tasks help from the first one on"),
     Row("answers", "capable", "similar", "episodes", BATCH,
-        "similar tasks have the same answer, so that solved tasks suffice"),
+        "similar tasks have the same answer, so solved tasks are enough"),
     Row("answers", "capable", "any", "ace", {},
-        "answers differ from task to task, so what carries over is how to get there, which ace keeps as a playbook"),
+        "answers differ from task to task; the way to an answer is what transfers, and ace stores it in a playbook"),
     Row("text", "tiny", "any", "none", {},
-        "nothing pays: a 135M model neither follows what was learned nor judges a text; name a larger model"),
+        "no method helps: a 135M model neither follows lessons nor judges a text; name a larger model"),
     Row("text", "small", "any", "episodes", SMALL,
-        "what went well is shown with similar tasks; a small model's advice on free text is too vague"),
+        "successful answers are shown with similar tasks; a small model's advice on free text is too vague"),
     Row("text", "capable", "any", "reasoning_bank", {},
-        "strategies are drawn from successes and failures alike, which the scorer or a judge tells apart"),
+        "strategies are extracted from successes and failures, as the scorer or a judge labels them"),
     Row("tools", "tiny", "any", "none", {},
-        "nothing pays: a 135M model does not call tools reliably; name a larger model"),
+        "no method helps: a 135M model does not call tools reliably; name a larger model"),
     Row("tools", "small", "any", "unified", {},
-        "solved tasks are shown with their calls, and a task that stays unsolved is tried once more, told what was "
-        "wrong: on single calls of WorkBench a 1.5B model went from 0% to 58%", WORKBENCH),
+        "solved tasks are shown with their calls, and an unsolved task is attempted once more with feedback on the "
+        "error: on single calls of WorkBench a 1.5B model went from 0% to 58%", WORKBENCH),
     Row("tools", "capable", "any", "reasoning_bank", {},
-        "failures teach too, and memories say how to go about a task rather than what its answer is"),
+        "failures teach too, and memories describe how to approach a task rather than its answer"),
 )  # fmt: skip
-"""The advice."""
+"""Advice by kind of task and model; the first row that applies is used."""
 
 CHEAPER = ("episodes", BATCH)
-"""What is advised, with its settings, where the method above exceeds the budget."""
+"""Method and settings to use if the advised method exceeds the budget."""
 
 CALLS: Mapping[tuple[str, Profile], tuple[float, float]] = {
     ("none", "full"): (0, 0), ("none", "small"): (0, 0),
@@ -107,6 +112,6 @@ CALLS: Mapping[tuple[str, Profile], tuple[float, float]] = {
     ("unified", "full"): (4, 6), ("unified", "small"): (2.5, 0.7),
     ("reasoning_bank", "full"): (3, 2), ("reasoning_bank", "small"): (3, 2),
 }  # fmt: skip
-"""For each method and profile: attempts, and other calls (reflection, curation, proposals, extraction), at a task that
-is learned from. They were counted at the defaults with a simulated model of which half of the attempts fail; a test
-counts them again."""
+"""Attempts, and other calls (reflection, curation, proposals, extraction), per task that is learned from, by method and
+profile. They were counted at the defaults with a simulated model that fails half of the attempts; a test counts them
+again."""

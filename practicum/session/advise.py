@@ -1,7 +1,7 @@
-"""Advice before a run: the method and settings for these tasks, this model and this budget, and about what they cost.
+"""Advice before a run: method and settings for given tasks, model and budget, with an estimate of the cost.
 
-What is advised is a table (`session.advice_table`). No model is asked and nothing is written. What is advised has gone
-through the checks that `learn` makes before it pays for anything.
+The advice comes from a table (`session.advice_table`). No model is called and nothing is written. The advised options
+have passed the checks that `learn` makes before its first model call.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from practicum.tasks.load import MAX_CHOICE, choices_from
 from practicum.tasks.scoring.registry import JUDGED
 
 NAME = "NAME"
-"""Stands for a model that was not named."""
+"""Placeholder for a model that was not named."""
 
-MOST_COMPARED = 500
-"""Tasks that are compared with each other at most."""
+MAX_COMPARED = 500
+"""Maximum number of tasks that are compared with each other."""
 
 NEAREST = 4
-"""The nearest tasks whose majority counts."""
+"""Number of nearest tasks in a majority vote."""
 
 FRAME, TURN, TOOLS = 40, 8, 1500
-"""Tokens, as assumed: of a prompt beside its texts, of the frame of a turn, of tools and what they return in a call."""
+"""Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
 
-ENTRY, MOST_SHOWN = {"full": 20, "small": 5}, 8_000
-"""Tokens of rules or memories that a task adds, by profile (docs/results.md: 60 tasks made 243 to 371 tokens in the
-profile small; full is assumed), and the most that are shown."""
+ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
+"""Tokens of rules or memories that a task adds, by profile (docs/results.md: 60 tasks created 243 to 371 tokens in the
+profile small; full is assumed), and the maximum that is shown."""
 
 THOUGHT = 1000
-"""Tokens of the prompt of a reflection and the like, beside what it is about."""
+"""Tokens of the prompt of a reflection or similar call, without the task."""
 
 WRITTEN = {"full": 400, "small": 60}
-"""Tokens that a reflection writes, an answer of unknown length, or reasoning before one, by profile, as assumed."""
+"""Assumed tokens of a reflection, of an answer of unknown length, or of reasoning before an answer, by profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAgreement:
-    """How often the majority of the four nearest other tasks has a task's target, and the share of the most frequent
-    target; both in [0, 1], over so many tasks."""
+    """Agreement of tasks with their nearest tasks: the share of tasks whose target is the majority of the four nearest
+    others (`nearest`), and the share of the most frequent target (`frequent`); both in [0, 1], over `tasks` tasks."""
 
     tasks: int
     nearest: float
@@ -77,8 +77,11 @@ class NeighbourAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to learn with. `options` are those of `learn` that go beside the ones that were given; `learning` and
-    `evaluation` are estimates; `roles` are those whose models the run asks."""
+    """Advice for tasks, a model and a budget.
+
+    `options` are keywords of `learn` to add to the caller's; `learning` and `evaluation` are estimates; `roles` are the
+    roles whose models the run calls.
+    """
 
     tasks: TaskKind
     model: ModelKind
@@ -91,12 +94,14 @@ class Advice:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
-        alike = self.alike
+        """Return plain values, as `--json` prints them."""
+        neighbours = self.alike
         return {
             "tasks": self.tasks, "model": self.model, "method": self.row.method, "settings": dict(self.row.settings),
             "reason": self.row.reason, "measured": self.row.measured or None,
-            "nearest": alike and {"tasks": alike.tasks, "right": alike.nearest, "most_frequent": alike.frequent},
+            "nearest": neighbours and {
+                "tasks": neighbours.tasks, "right": neighbours.nearest, "most_frequent": neighbours.frequent,
+            },
             "learning": _price(self.learning), "evaluation": _price(self.evaluation), "notes": list(self.notes),
         }  # fmt: skip
 
@@ -106,8 +111,11 @@ def _price(usage: Usage) -> dict[str, Any]:
 
 
 async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[str, Any]) -> Advice:
-    """The advice for tasks to learn from and held-out ones. `values` are fields of `Config` without method and
-    settings. Raises UsageError or TaskFileError for whatever `learn` would refuse before it asks a model."""
+    """Return advice for training tasks and held-out tasks.
+
+    `values` are fields of `Config` without method and settings. Raises UsageError or TaskFileError if `learn` would
+    refuse the values before its first model call.
+    """
     splits, notes = Splits(tuple(tasks), test=tuple(test)), list[str]()
     config = with_defaults(config_from(values), Parts())
     options: dict[str, Any] = {}
@@ -116,58 +124,62 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     few = _few_targets(splits, config)
     if few and (new := sorted({str(task.target) for task in test if task.target is not None} - {*few})):
         notes.append(
-            f"{quantity(len(new), 'target')} of held-out tasks (such as {new[0]!r}) cannot be found among the tasks to "
-            "learn from, so answers are not taken as choices; list all of them if they are (`choices=a,b,c`)"
+            f"{quantity(len(new), 'target')} of held-out tasks (such as {new[0]!r}) do not occur in the training "
+            "tasks, so answers are not treated as choices; if they are choices, list all of them (`choices=a,b,c`)"
         )
     elif few:
         options["choices"] = few
     if not config.labels and not config.judged:
         options["judged"] = True
-        notes.append("without labels a verdict is the feedback, so `judged` is added")
-    # A nonce, and what is redacted, would be made with a key that is written.
+        notes.append("without labels, a judge's verdict is the feedback, so `judged` is added")
+        # A nonce and a redaction map would be created with a key that is written to disk.
     unused = ("redact", "redact_map") if config.redact else ()
     values = {**{name: value for name, value in values.items() if name not in unused}, **options, "nonce": ""}
     config = with_defaults(config_from(values), Parts())
     _check(splits, config)
     kind, model = _kind_of_tasks(splits.train, config), _kind_of_model(config)
-    # An embedder of a provider would be asked.
+    # Do not call an embedder of a provider.
     embedder = WordLlama() if ":" in config.embedder else run_embedder(config, Parts())
-    alike = await look(splits.train, embedder) if kind in ("choices", "answers") else None
-    holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if alike and alike.similar else [])}
+    neighbours = await compare_neighbours(splits.train, embedder) if kind in ("choices", "answers") else None
+    holds = {"any", *(["few"] if len(tasks) < FEW else []), *(["similar"] if neighbours and neighbours.similar else [])}
     row = next(row for row in ADVICE if (row.tasks, row.model) == (kind, model) and row.when in holds)
-    setup = planned(row, values, splits)
+    setup = plan_run(row, values, splits)
     whole, refused = fits(setup, len(tasks)), refusal(setup)
     if (not whole or refused) and row.method not in ("none", "episodes"):
         notes.append(f"{row.method} is over the budget: {price_text(*estimate(setup, len(tasks)))}")
-        doubt = "" if alike is None or alike.similar else ", though similar tasks often have other answers"
+        doubt = "" if neighbours is None or neighbours.similar else ", although similar tasks often differ in answer"
         row = replace(row, method=CHEAPER[0], settings=CHEAPER[1], measured="", reason=(
-            f"it is the cheapest way to learn from these tasks{doubt}; with more budget, {row.method}: {row.reason}"
+            f"it is the cheapest method for these tasks{doubt}; with a higher budget, {row.method}: {row.reason}"
         ))  # fmt: skip
-        setup = planned(row, values, splits)
+        setup = plan_run(row, values, splits)
         whole, refused = fits(setup, len(tasks)), refusal(setup)
     if refused:
-        raise UsageError("budget.too_small", f"{refused}; fewer test tasks or a lower `max_output_tokens` need less")
+        raise UsageError("budget.too_small", f"{refused}; use fewer test tasks or a lower `max_output_tokens`")
     if not whole:
         most = bisect_right(range(1, len(tasks)), False, key=lambda n: not fits(setup, n))
         notes.append(
             f"the budget covers about {quantity(max(most, 1), 'task')} of {len(tasks):,}: learning stops there and "
-            "keeps what it has, so give fewer tasks or a higher limit"
+            "keeps the lessons so far; pass fewer tasks or raise the limit"
         )
     if kind == "text" and config.scorer == "exact" and config.labels:
-        notes.append("targets are long, and `exact` wants the same text: a scorer that judges or computes is needed")
+        notes.append("targets are long, and `exact` requires identical text: use a scorer that judges or computes")
     if row.method == "none" and not test:
-        notes.append("without `test` it makes no call at all")
+        notes.append("without `test`, the run makes no model calls")
     if not setup.roles:
         options.pop("model", None)
-    if config.review == "foreign" and row.method != "none" and (whose := strangers(setup.config, setup.survey.levels)):
-        notes.append(f"what is learned from {whose} waits for review (practicum review RUN)")
-    return Advice(kind, model, row, alike, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
+    if (
+        config.review == "foreign"
+        and row.method != "none"
+        and (authors := strangers(setup.config, setup.survey.levels))
+    ):
+        notes.append(f"lessons from {authors} wait for review (practicum review RUN)")
+    return Advice(kind, model, row, neighbours, options, setup.roles, *estimate(setup, len(tasks)), tuple(notes))
 
 
 def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
-    """The choices that the targets of the tasks make, if they make any and were not given."""
-    given = config.choices or config.uses_tools or not config.labels or config.scorer not in ("exact", "choice")
-    if given or any(task.target is None for task in splits.train):
+    """Return the distinct targets as choices, or () if choices were passed or the targets are not choices."""
+    excluded = config.choices or config.uses_tools or not config.labels or config.scorer not in ("exact", "choice")
+    if excluded or any(task.target is None for task in splits.train):
         return ()
     try:
         return choices_from(splits.train)
@@ -176,26 +188,27 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
 
 
 def _check(splits: Splits, config: Config) -> None:
-    """Refuse an unknown scorer, role or model, tasks without targets that nothing can score, and a budget without a
+    """Refuse an unknown scorer, role or model, tasks without targets if the scorer needs them, and a budget without a
     price."""
     if unknown := [role for role in config.roles if role not in ROLES]:
         raise UsageError(
             "role.unknown",
-            f"unknown role {unknown[0]!r}: known are {', '.join(ROLES)}",
+            f"unknown role {unknown[0]!r}: the roles are {', '.join(ROLES)}",
             role=unknown[0],
             known=[*ROLES],
         )
     if len(_by_role(config)) < len(config.roles):
         raise UsageError(
-            "role.duplicate", "one role has two models: agent and generator are the same, and curator and mutator"
+            "role.duplicate",
+            "a role has two models: agent and generator are the same role, and so are curator and mutator",
         )
     missing = sum(task.target is None for task in splits.train)
     if make_scorer(config, Parts()).needs_target and config.labels and missing:
         raise TaskFileError(
             "tasks.no_target",
             f'{missing:,} of {quantity(len(splits.train), "task")} have no target: add "target", name its field with '
-            "`fields=target=NAME`, let a judge score with `scorer=judge`, or learn from verdicts with `labels=False` "
-            "`judged`",
+            "`fields=target=NAME`, score with a judge (`scorer=judge`), or learn from verdicts (`labels=False` "
+            "`judged`)",
         )
     for name in filter(None, (config.model, *config.roles.values())):
         if name == NAME:
@@ -204,8 +217,8 @@ def _check(splits: Splits, config: Config) -> None:
         if config.max_usd is not None and price_of(name, config.prices)(Usage(1)) is None:
             raise UsageError(
                 "price.unknown",
-                f"the price of {name} is not known, so the budget of {config.max_usd:g} USD cannot be enforced: give "
-                "`prices=in=0.4,out=1.6` (US dollars per million tokens), or `max_tokens`",
+                f"the price of {name} is unknown, so the budget of {config.max_usd:g} USD cannot be enforced: pass "
+                "`prices=in=0.4,out=1.6` (US dollars per million tokens) or `max_tokens`",
                 model=name,
             )
 
@@ -218,62 +231,65 @@ def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
         return "text"
     if config.choices:
         return "choices"
-    # A worked solution, of which `numeric` compares the last number, is an answer too.
+    # A worked solution whose last number `numeric` compares is an answer too.
     return "text" if median(map(len, targets)) > MAX_CHOICE and config.scorer != "numeric" else "answers"
 
 
 def _kind_of_model(config: Config) -> ModelKind:
-    """The kind of the model that attempts the tasks; its profile is that of the run."""
+    """Return the kind of the model that attempts the tasks; the profile is the run's."""
     if _by_role(config).get("agent", config.model) == "local":
         return "tiny"
     return "small" if config.profile == "small" else "capable"
 
 
 def _by_role(config: Config) -> dict[str, str]:
-    """The models that were named for roles, by the proper names of these."""
+    """Return the model names by canonical role name."""
     return {ROLES.get(role, role): model for role, model in config.roles.items()}
 
 
-async def look(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
-    """Compare each task, of a seeded sample at most, with its nearest other ones. All need targets."""
-    some = list(tasks) if len(tasks) <= MOST_COMPARED else Random(0).sample(list(tasks), MOST_COMPARED)
-    targets = {task.id: str(task.target) for task in some}
-    context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in some)
+async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
+    """Compare each task with its nearest other tasks, on a seeded sample of at most MAX_COMPARED. All need targets."""
+    sample = list(tasks) if len(tasks) <= MAX_COMPARED else Random(0).sample(list(tasks), MAX_COMPARED)
+    targets = {task.id: str(task.target) for task in sample}
+    context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
     retriever, right = Retriever(Vectors(embedder)), 0
-    for task in some:
+    for task in sample:
         near = [m.entry.sources[0] for m in (await retriever.nearest(context, task.input, NEAREST + 1)).found]
         others = [targets[id] for id in near if id != task.id][:NEAREST]
-        # Of equally frequent targets the nearest counts.
+        # On a tie, the nearest task's target wins.
         right += bool(others) and Counter(others).most_common(1)[0][0] == targets[task.id]
     frequent = Counter(targets.values()).most_common(1)[0][1]
-    return NeighbourAgreement(len(some), right / len(some), frequent / len(some))
+    return NeighbourAgreement(len(sample), right / len(sample), frequent / len(sample))
 
 
-def planned(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
-    """The run that a row advises, checked as `learn` does; models of roles that it does not ask are left out."""
-    made = {**values, "method": row.method, "settings": dict(row.settings)}
-    config = with_defaults(config_from(made), Parts())
+def plan_run(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
+    """Return the setup of the run that a row advises, checked as `learn` does. Models of roles that the run does not
+    call are left out."""
+    configured = {**values, "method": row.method, "settings": dict(row.settings)}
+    config = with_defaults(config_from(configured), Parts())
     asked = (*build_setup(config.model_copy(update={"roles": {}}), splits, Parts()).roles, "agent")
-    return set_up({**made, "roles": {r: m for r, m in _by_role(config).items() if r in asked}}, splits)
+    return set_up({**configured, "roles": {r: m for r, m in _by_role(config).items() if r in asked}}, splits)
 
 
 def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
-    """About what learning from n tasks takes, and one evaluation of the test tasks after it, without a prefix cache.
-    Never less for more tasks."""
+    """Estimate the usage of learning from n tasks, and of one evaluation of the test tasks afterwards.
+
+    No prefix cache is assumed. More tasks never give a lower estimate.
+    """
     config, settings, train = setup.config, setup.settings, setup.splits.train
     profile = config.profile or "full"
     attempts, thoughts = CALLS[config.method, profile]
-    if config.method == "episodes":  # a known answer needs no attempt, where there is nothing else to show
+    if config.method == "episodes":  # a task with a target needs no attempt if only the answer is shown
         shown = config.agent == "chat" and config.labels
         attempts = sum(t.target is None for t in train) / len(train) if shown else 1.0
     task = sum(count_tokens(t.input) for t in train) / len(train)
-    known = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
-    answer = sum(known) / len(known)
+    lengths = [count_tokens(t.target) for t in train if t.target is not None] or [WRITTEN[profile]]
+    answer = sum(lengths) / len(lengths)
     turns = min(getattr(settings, "k" if config.method == "episodes" else "examples", 0), n)
-    rules = min(ENTRY[profile] * n, MOST_SHOWN) if thoughts else 0
+    rules = min(ENTRY[profile] * n, MAX_SHOWN) if thoughts else 0
     prompt = FRAME + count_tokens(config.instructions) + sum(map(count_tokens, config.choices)) + task
     prompt += turns * (task + answer + TURN) + (TOOLS if config.uses_tools else 0)
-    # A number is usually worked out before it is written.
+    # A number is usually reasoned out before it is written.
     thought = WRITTEN[profile] if config.reasoning or config.scorer == "numeric" else 0
     per_attempt = (config.max_turns + 1) // 2 if config.uses_tools else int(config.asks)
     judged = config.scorer in JUDGED
@@ -281,30 +297,30 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
 
     def usage(calls: float, read: float, written: float, role: str) -> Usage:
         count = ceil(calls)
-        made = Usage(count, ceil(count * read), 0, ceil(count * written))
+        total = Usage(count, ceil(count * read), 0, ceil(count * written))
         name = config.roles.get(role) or config.model or config.roles.get("agent") or NAME
-        return replace(made, usd=price_of(name, config.prices)(made) if count else 0.0)
+        return replace(total, usd=price_of(name, config.prices)(total) if count else 0.0)
 
     def attempted(tasks: int, attempts: float, verdicts: float, rules: float) -> Usage:
         own = usage(tasks * attempts * per_attempt, prompt + rules, answer + thought, "agent")
         return own + usage(tasks * verdicts, FRAME + 3 * answer + task, WRITTEN["small"], "judge")
 
     evaluated = getattr(settings, "attempts", 1)
-    # While it learns, half of the rules are there on average.
+    # During learning, half of the rules exist on average.
     learning = attempted(n, attempts, verdicts, rules / 2)
     learning += usage(n * thoughts, THOUGHT + task + answer + rules / 2, WRITTEN[profile], "reflector")
     return learning, attempted(len(setup.splits.test), evaluated, evaluated * judged, rules)
 
 
 def fits(setup: Setup, n: int) -> bool:
-    """Whether learning from n tasks and the evaluation should stay within the limits of the run."""
+    """Return whether learning from n tasks and the evaluation should stay within the limits of the run."""
     learning, evaluation = estimate(setup, n)
     return Budget(setup.config.limits).exceeded_by(Need.of(learning + evaluation)) is None
 
 
 @dataclass
 class _Priced(ScriptedClient):
-    """Stands for a model that is not opened."""
+    """Placeholder for a model that is not opened."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
 
@@ -313,8 +329,10 @@ class _Priced(ScriptedClient):
 
 
 def refusal(setup: Setup) -> str:
-    """Why `learn` would refuse the limits of the run, which must hold a step and the evaluation at their most; "" if it
-    would not."""
+    """Return the reason why `learn` would refuse the limits of the run, or "".
+
+    The limits must cover a step and the evaluation at their maximum.
+    """
     config = setup.config
 
     def seat(role: str) -> Seat:
@@ -333,7 +351,7 @@ def refusal(setup: Setup) -> str:
 
 
 def price_text(*parts: Usage) -> str:
-    """An estimate in words."""
+    """Return an estimate as text."""
     usage = sum(parts, Usage())
     usd = "price unknown" if usage.usd is None else f"${usage.usd:,.2f}" if usage.usd else "no charge"
     return f"about {quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}, {usd}"

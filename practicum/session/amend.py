@@ -1,7 +1,7 @@
-"""Changing what a run learned after its end: by hand, by what a query taught, or by another embedder.
+"""Changes to a run after its end: edits by hand, lessons from a query, or another embedder.
 
-Each change is one more version, written as a whole or not at all, so that `diff`, `forget` and `rollback` treat it
-like any other. After it a resume begins a new leg, because the contexts no longer follow from the journal.
+Each change adds one version, in one transaction, so that `diff`, `forget` and `rollback` treat it like any other. A
+later resume begins a new leg, because the contexts no longer follow from the journal.
 """
 
 from __future__ import annotations
@@ -56,17 +56,20 @@ from practicum.tasks.stored import task_row
 
 BY_HAND = "edited by hand"
 
-ASK_AGAIN = 0.02
-"""Seconds between two looks at whether a run is free."""
+POLL_INTERVAL = 0.02
+"""Interval (s) between two checks whether a run is free."""
 
 _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
-"""Waiting writers in this process by the folder of the space, first in first out. The first one writes."""
+"""Waiting writers of this process by the folder of the space, first in, first out. The first one writes."""
 
 
 @asynccontextmanager
 async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
-    """A run, or a space that is open for reading, open for writing. Work of this process, in any thread, is done one
-    after the other; for another process it waits up to `wait` seconds. Raises RunBusy if that is still writing then."""
+    """Open a run folder for writing, or a store that is open for reading again for writing.
+
+    Writers of this process, in any thread, take turns. Waits up to `wait` seconds for a writer in another process.
+    Raises RunBusy if it is still writing then.
+    """
     queue, me = _QUEUES[_real(run)], object()
     queue.append(me)
     try:
@@ -82,12 +85,12 @@ def _real(run: Path | Store) -> Path:
 
 async def _opened(run: Path | Store, my_turn: Callable[[], bool], wait: float) -> Store:
     until: float | None = None
-    # Polled, because the one before may be in another thread, and so in another event loop.
+    # Polled, because the previous writer may be in another thread, and so in another event loop.
     while True:
         if my_turn():
             until = time.monotonic() + wait if until is None else until
-            # In a thread, because it waits for the lock. Whoever is cancelled meanwhile leaves the run closed, even if
-            # the event loop ends before the thread does.
+            # In a thread, because opening waits for the lock. If this task is cancelled during the wait, the run is
+            # closed again, even if the event loop ends before the thread does.
             thread = ThreadPoolExecutor(1, "practicum-open")
             opening = thread.submit(run.leased if isinstance(run, Store) else partial(Store.open, run))
             thread.shutdown(wait=False)
@@ -99,7 +102,7 @@ async def _opened(run: Path | Store, my_turn: Callable[[], bool], wait: float) -
             except RunBusy:
                 if time.monotonic() >= until:
                     raise
-        await asyncio.sleep(ASK_AGAIN)
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 def _close_opened(opening: Future[Store]) -> None:
@@ -108,26 +111,28 @@ def _close_opened(opening: Future[Store]) -> None:
 
 
 def require_ended(store: Store) -> None:
-    """Raises UsageError for a run that can still be resumed, because a resume would not know of the change."""
+    """Raise UsageError for a run that can still be resumed, because a resume would not know of the change."""
     _, state = read_config(store)
     if state != "done" and state not in CHANGED:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
             "run.unfinished",
-            f"{store.folder} has not ended. Before you change what it learned, resume it (practicum space resume "
-            f"{store.folder}) or end it as it is (practicum space rollback {store.folder} {version})",
+            f"{store.folder} has not ended. Before you change its entries, resume it (practicum space resume "
+            f"{store.folder}) or end it at its last version (practicum space rollback {store.folder} {version})",
         )
 
 
-def settle(store: Store, *, on_untried: bool = False) -> None:
-    """Let what is changed by hand follow from what a served space shows: its live version becomes the last one again,
-    if a later one was dropped or taken back. Raises Conflict while a version is being tried, and while the last one
-    waits for that, unless the change may follow from it (`on_untried`)."""
+def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
+    """Make the live version of a served space its last version again, if a later one was dropped or taken back.
+
+    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and while
+    the last version waits for a canary, unless the change may be based on that version (`on_untried`).
+    """
     live = read_names(store).get(LIVE)
     if (tried := under_way(store)) is not None:
         raise Conflict(
             "rollout.pending",
-            f"version {tried.version} is being tried: make it live, or take it back, before you change the playbook",
+            f"version {tried.version} is in a canary: make it live, or take it back, before you change the playbook",
         )
     last = _largest(store, schema.versions.c.version)
     if live is None or live == last:
@@ -137,16 +142,18 @@ def settle(store: Store, *, on_untried: bool = False) -> None:
     elif not on_untried:
         raise Conflict(
             "rollout.pending",
-            f"version {last} waits to be tried: make it live (practicum space name RUN live {last}), or go back to the "
-            f"live one (practicum space rollback RUN {live}), before you change the playbook",
+            f"version {last} waits for a canary: make it live (practicum space name RUN live {last}), or go back to "
+            f"the live version (practicum space rollback RUN {live}), before you change the playbook",
         )
 
 
 def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: bool = False) -> ApplyResult:
-    """Apply edits made by hand to the last version. In a space that is served, all see the new version at once. Raises
-    UsageError for a run that can still be resumed, and Conflict as `settle` does."""
+    """Apply edits made by hand to the last version; a served space shows the new version at once.
+
+    Raises UsageError for a run that can still be resumed, and Conflict as `restore_live_version` does.
+    """
     require_ended(store)
-    settle(store, on_untried=on_untried)
+    restore_live_version(store, on_untried=on_untried)
     before = read_context(store)
     outcome = before.apply(edits(before))
     if outcome.applied:
@@ -161,53 +168,58 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: 
 
 
 def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
-    """Let all see a version of a space that is served. With a `reason`, a person said so, and that is noted: it is not
-    tried again, also after somebody takes it back. Returns whether the space is served."""
+    """Make a version of a served space live for all requests. Return whether the space is served.
+
+    `reason`: a person made the version; the rollout is recorded, so that the version is not tried again after a
+    rollback.
+    """
     n = schema.names
     if (live := at.first(at.select(n.c.version).where(n.c.name == LIVE))) is None:
         return False
     at.put(n, {"name": LIVE, "version": version})
     if reason:
-        made = Rollout.by_hand(next_number(at, schema.rollouts), version, live.version)
-        begin_rollout(at, made.row(PROMOTED, reason))
+        rollout = Rollout.by_hand(next_number(at, schema.rollouts), version, live.version)
+        begin_rollout(at, rollout.row(PROMOTED, reason))
     return True
 
 
 def add_version(at: Transaction, before: Context, after: Context, applied: Sequence[Applied], state: str) -> None:
-    """Add a version to a run that does not learn now, whose state is this one from then on."""
+    """Add a version to a run that is not learning, and set the run's state."""
     at.put(schema.versions, _version_row(before, after, _largest(at, schema.versions.c.step), applied))
     change_run(at, learning=state)
 
 
 def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
-    """Make an earlier version the last one again, as a new version; returns its number. In a space that is served, all
-    see it at once; `by_hand`, which takes a candidate back, or because it is live and a later one was not kept. Raises
-    UsageError if there is no such version."""
+    """Make an earlier version the last one again, as a new version. Return the number of the new version.
+
+    A served space shows it at once. `by_hand`: a person asked for it, and a candidate in a canary is taken back;
+    otherwise the version is live already, and a later one was dropped. Raises UsageError for an unknown version.
+    """
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
     rows = store.rows(columns.order_by(table.c.version))
     lineage({row.version: row.parent for row in rows}, version)
     last = rows[-1]
-    made = Version(last.version + 1, version, last.step, last.next_number, ())
+    rolled_back = Version(last.version + 1, version, last.step, last.next_number, ())
 
     def change(at: Transaction) -> None:
-        at.put(schema.versions, version_row(made))
+        at.put(schema.versions, version_row(rolled_back))
         change_run(at, learning="rolled back")
         if by_hand and (tried := under_way(at)) is not None:
             end_rollout(at, Rollout.stored(tried).row(TAKEN_BACK, "by hand"))
-        show_at_once(at, made.version, f"as version {version}, by hand" if by_hand else "")
+        show_at_once(at, rolled_back.version, f"as version {version}, by hand" if by_hand else "")
 
     store.change(change)
-    return made.version
+    return rolled_back.version
 
 
 def next_step(store: Store) -> int:
-    """The number of a step that is added to a run."""
+    """Return the number of a step to add to a run."""
     return 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
 
 
 def task_id(store: Store, step: int) -> str:
-    """An id for the query of a step, which no task of the run has."""
+    """Return an id for the query of a step that no task of the run has."""
     table = schema.tasks
     id = f"asked-{step}"
     while store.rows(store.select(table.c.task_id).where(table.c.task_id == id).limit(1)):
@@ -218,8 +230,10 @@ def task_id(store: Store, step: int) -> str:
 def add_steps(
     at: Transaction, tasks: Sequence[Task], before: Context, reports: Sequence[StepReport], seconds: float
 ) -> None:
-    """Add steps on these tasks to a run that has ended. They began with the context `before` and took so many
-    seconds."""
+    """Add steps on these tasks to a run that has ended.
+
+    They began with the context `before` and took `seconds`.
+    """
     position = _largest(at, schema.tasks.c.position) + 1
     at.put(schema.tasks, *(task_row(task, "train", n) for n, task in enumerate(tasks, position)))
     for report in reports:
@@ -232,20 +246,24 @@ def add_steps(
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
-    """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
-    # What was marked as foreign on reading is not what the log says.
+    """Save the snapshot and index that make the next opening of a run fast, if they are due.
+
+    `context` is the last version of the run.
+    """
+    # Entries marked as foreign on reading differ from the stored versions.
     if store.trusted and snapshot_due(store):
-        # The index is written first, so that a snapshot never waits for one.
+        # The index is written first, so that a snapshot never refers to a missing index.
         indexed = await retriever.save(context) if retriever.vectors.folder == store.files else 0
         write_snapshot(store, context, indexed)
 
 
 async def replace_embedder(store: Store, embedder: Embedder) -> int:
-    """Embed the entries of a run's last version with another embedder, or with one that changed under its name; the run
-    keeps that embedder. Returns the number of embedded texts.
+    """Embed the entries of a run's last version with another embedder, or with a changed embedder of the same name.
 
-    Nothing is changed before all texts are embedded. A run that has not ended and that retrieves what it shows cannot
-    be resumed after this, because its journal depends on the old vectors.
+    The run keeps that embedder. Returns the number of embedded texts.
+
+    All texts are embedded before anything changes. A run that has not ended and that retrieves the entries it shows
+    cannot be resumed after this, because its journal depends on the old vectors.
     """
     config, _ = read_config(store)
     own = is_own(store, config)
@@ -259,8 +277,8 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
         at.run(at.delete(schema.vectors))
         for start in range(0, len(vectors.texts), CHUNK):
             texts = vectors.texts[start : start + CHUNK]
-            found = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
-            rows = ({"embedder": embedder.name, "key": text_key(t), "vector": v.tobytes()} for t, v in found)
+            pairs = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
+            rows = ({"embedder": embedder.name, "key": text_key(t), "vector": v.tobytes()} for t, v in pairs)
             at.insert(schema.vectors, *rows)
         delete_snapshot(at)
         columns = config_columns(config)
@@ -276,6 +294,6 @@ def _version_row(before: Context, after: Context, step: int, applied: Sequence[A
 
 
 def _largest(store: Store | Transaction, column: Column[int]) -> int:
-    """The largest number in a column; 0 if there is none."""
+    """Return the largest number in a column, or 0 if it is empty."""
     rows = store.rows(store.select(func.max(column)))
     return rows[0][0] or 0

@@ -1,8 +1,8 @@
-"""Asking a run: one query is answered with what was learned and, if wanted, learned from (`practicum run`).
+"""Queries to a run (`practicum run`): answer one with the run's context and, optionally, learn from it.
 
-Answering alone changes nothing and blocks nobody. Learning from a query is one more step of the run's method, with the
-query as its only task. Its calls are journaled under a place of their own, and its rows are written as a whole or not
-at all: after an interruption the same query continues and pays for nothing twice.
+Answering changes nothing and takes no lock. Learning from a query adds one step of the run's method, with the query as
+its only task. Its calls are journaled under their own place, and its rows are written in one transaction: after an
+interruption the same query continues, and no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.blocks.scaling import number_of
 from practicum.retrieval.search import Match
-from practicum.session.amend import next_step, require_ended, settle, task_id
+from practicum.session.amend import next_step, require_ended, restore_live_version, task_id
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
 from practicum.session.further import FurtherLearning, as_outcome
@@ -34,7 +34,7 @@ from practicum.store.database import Store
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned from a query: the step that it is in the run, the context after it, and the applied edits."""
+    """Lessons from a query: the number of the added step, the context after it, and the applied edits."""
 
     step: int
     context: Context
@@ -42,18 +42,18 @@ class Learned:
     refused: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         edits = [{**asdict(done.edit), "id": done.id} for done in self.applied]
         return {"step": self.step, "version": self.context.version, "applied": edits, "refused": self.refused}
 
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer and how it came about.
+    """Answer to a query, with its attempt and cost.
 
-    `context` is the one that it was given under, and `corrections` are the ids of the corrections and notes that were
-    shown as well. `hits` counts results from the journal of an interrupted try.
-    `trouble` says why a query that should have been learned from was not.
+    `context` is the context of the attempt; `corrections` are the ids of the corrections and notes that were shown
+    too. `hits` counts results from the journal of an interrupted attempt. `trouble` is the reason why learning from the
+    query failed, or "".
     """
 
     attempt: Attempt
@@ -70,7 +70,7 @@ class Answered:
         return f"<Answered {one_line(self.text)!r}: {'; '.join(f'{name} {value}' for name, value in facts)}>"
 
     def _repr_html_(self) -> str:
-        """The answer and the entries behind it, for notebooks."""
+        """Return the answer and its entries as HTML, for notebooks."""
         used = {entry.id for entry in self.used}
         near = {match.entry.id: f"{match.similarity:.2f}" for match in self.retrieved}
         entries = {entry.id: entry for entry in (*self.used, *(match.entry for match in self.retrieved))}
@@ -85,22 +85,22 @@ class Answered:
 
     @property
     def retrieved(self) -> list[Match]:
-        """Entries that were retrieved for the query, the most similar first."""
+        """Entries retrieved for the query, most similar first."""
         return [Match(entry, s) for id, s in self.attempt.retrieved if (entry := self._entry(id)) is not None]
 
     @property
     def used(self) -> list[Entry]:
-        """Entries that the answer cites."""
+        """Entries cited in the answer."""
         return [entry for id in self.attempt.trace.used if (entry := self._entry(id)) is not None]
 
     @property
     def attempts(self) -> list[Attempt]:
-        """All attempts in the order of their numbers; one of them is `attempt`."""
+        """All attempts, in the order of their numbers; `attempt` is one of them."""
         group = self.attempt.group
         return sorted(group, key=number_of) if self.attempt.choice else list(group)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         error = self.attempt.trace.error
         return {
             "answer": self.text,
@@ -121,16 +121,18 @@ class Answered:
         }
 
     def _entry(self, id: str) -> Entry | None:
-        """The entry with this id, which the step may have added before its attempt."""
-        known = self.context.get(id)
-        return known if known is not None or self.learned is None else self.learned.context.get(id)
+        """Return the entry with this id; the step may have added it before its attempt."""
+        entry = self.context.get(id)
+        return entry if entry is not None or self.learned is None else self.learned.context.get(id)
 
 
 async def answer_query(
     query: str, context: Context, setup: Setup, state: RunState, corrections: Sequence[str] = ()
 ) -> Answered:
-    """Run the method's `act` alone, as in evaluation; nothing is scored. `corrections` are the ids of those that are
-    shown as well."""
+    """Run only the method's `act`, as in evaluation; nothing is scored.
+
+    `corrections` are the ids of the corrections that are shown too.
+    """
     task = Task("query", query)
     at = Run(state, "query", (f"task:{task.id}",), teaches=False)
     try:
@@ -141,18 +143,20 @@ async def answer_query(
 
 
 async def learn_query(
-    query: str, store: Store, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any],
+    query: str, store: Store, target: str | None, parts: Parts, watch: Watch, overrides: Mapping[str, Any],
     shared: Shared | None = None, trust_run: bool = False, corrections: Sequence[str] = (),
     complete: Callable[[View], View] | None = None,
 ) -> Answered:  # fmt: skip
-    """Answer a query and learn from it: one more step of the run, which must have ended. `complete` adds the
-    `corrections` to what the agent sees."""
+    """Answer a query and learn from it, as one more step of the run, which must have ended.
+
+    `complete` adds the `corrections` to the agent's view.
+    """
     require_ended(store)
-    settle(store)
-    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True)
+    restore_live_version(store)
+    values = Origin.of(store, overrides, parts, trust_run).acting_values(learns=True)
     if values["method"] == "none":
         raise UsageError(
-            "method.unsuitable", "method none keeps nothing: choose another one with `method` to learn from a query"
+            "method.unsuitable", "method none stores no lessons: choose another `method` to learn from a query"
         )
     step = next_step(store)
     learning = FurtherLearning(store, values, parts, watch, shared, complete, at_once=not store.is_served)
@@ -175,7 +179,7 @@ async def learn_query(
 
 
 def _require_answer(attempt: Attempt) -> Attempt:
-    """The attempt. Raises ProviderError if it has no answer."""
+    """Return the attempt. Raises ProviderError if it has no answer."""
     if attempt.trace.lost:
         raise ProviderError("attempts.all_failed", f"the query could not be answered: {attempt.trace.error}")
     return attempt

@@ -1,4 +1,4 @@
-"""From the names in a configuration to objects; Python callers may pass the objects instead."""
+"""Construction of a run's objects from the names in its configuration; Python callers may pass objects instead."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from practicum.tasks.scoring import registry
 
 @dataclass(frozen=True)
 class Parts:
-    """Python objects in place of names.
+    """Python objects that replace names in the configuration.
 
     `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
     with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
     third parameter named `trace` receives the steps and the state. `clients` are models by role: "agent" serves every
-    role without one of its own, and "agent:NAME" is an agent of a network. `approve` decides on
-    calls that `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes so far and in all
-    while the local model is downloaded.
+    role without a client, and "agent:NAME" is an agent of a network. `approve` decides on calls that
+    `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes received and the total while
+    the local model is downloaded.
     """
 
     method: Method | None = None
@@ -50,7 +50,7 @@ class Parts:
     progress: Callable[[int, int], None] | None = None
 
     def names(self) -> dict[str, str]:
-        """The names that a configuration has for these objects, so that a resume without them can be refused."""
+        """Return the names of these objects in a configuration, so that a resume without them can be refused."""
         names = {}
         if self.method is not None:
             names["method"] = PYTHON + self.method.name
@@ -70,24 +70,24 @@ def _qualified_name(value: object) -> str:
 
 
 def make_settings(config: Config) -> GateSettings:
-    """The settings of the method that a configuration names."""
+    """Return the settings of the configured method."""
     values = methods.for_traces(config.method, config.settings) if config.from_traces else config.settings
     return methods.read_settings(config.method, values, config.profile or "full")
 
 
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
-    """The method that a configuration names, with a gate or reading stored traces where it is set so."""
+    """Return the configured method, with a validation gate or for stored traces if the configuration says so."""
     if parts.method is None and config.method.startswith(PYTHON):
         raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)
     if settings.gate:
         method = replace(method, accept=gate(method.accept, method.act, splits.val, settings.gate_alpha))
-    # Nothing is attempted in stored traces, so nothing is attempted again.
+    # Stored traces are not attempted, so no task is attempted again.
     return replace(method, attempt=stored()) if config.from_traces else method
 
 
 def make_scorer(config: Config, parts: Parts) -> Scorer:
-    """The scorer that a configuration names."""
+    """Return the configured scorer."""
     if parts.scorer is not None:
         return registry.function_scorer("function", parts.scorer)
     name = config.scorer or "exact"
@@ -102,12 +102,12 @@ def make_scorer(config: Config, parts: Parts) -> Scorer:
 
 
 def make_agent(config: Config, parts: Parts) -> Agent:
-    """The agent that a configuration names."""
+    """Return the configured agent."""
     name = config.agent
     if parts.agent is not None and parts.tools is not None:
         raise UsageError(
             "settings.conflict",
-            "Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools",
+            "Parts(agent=..., tools=...) names two agents: pass only one; your own agent brings its own tools",
         )
     if parts.agent is not None:
         return FunctionAgent(parts.agent, config.instructions)
@@ -135,13 +135,13 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if rest:
         return FunctionAgent(import_function(name), config.instructions)
     if isinstance(registered := AGENTS.load(name), AgentKind):
-        raise UsageError("agent.invalid", f"the agent {name} is named with an argument, as {name}:ARGUMENT")
+        raise UsageError("agent.invalid", f"the agent {name} needs an argument: write {name}:ARGUMENT")
     return FunctionAgent(registered, config.instructions)
 
 
-def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:
+def _missing_object(part: str, name: str, form: str, option: str = "") -> UsageError:
     return UsageError(
         "run.needs_objects",
-        f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
-        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}",
+        f"the {part} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
+        f"Parts({part}=...), or start a new run with --{option or f'{part} '}{form}",
     )

@@ -1,8 +1,8 @@
-"""Reports and notes, written with the corrections that follow from them: the same from a service and from a program.
+"""Writing of reports and notes with the corrections that follow from them, for the service and for programs.
 
-A question that an end user asked is the user's, and so is a report in a user's name. What tools returned, and documents
-that a client attached, were written by anybody. The trust of what is shown or learned is the least of all that it was
-made of; the operator says explicitly whom else to trust (`Trusted`).
+A question asked by an end user is the user's, and so is a report in a user's name. Tool results and documents attached
+by a client may have any author. A text that is shown or learned has the lowest trust of the texts that it comes from;
+the operator can trust more sources explicitly (`Trusted`).
 """
 
 from __future__ import annotations
@@ -55,19 +55,22 @@ STATES = (LIVE, WAITING, REPLACED, REJECTED)
 """The states of a correction or a note."""
 
 HELD_OUT = 0.2
-"""The share of outcomes with a right answer that teach nothing and are kept for the replay gate."""
+"""Share of outcomes with a right answer that are not learned from, but kept for the replay gate."""
 
 
 def effect(holds: bool) -> Effect:
-    """What becomes of a correction or a note."""
+    """Return the effect of a new correction or note; `holds`: it need not wait for review."""
     return "in effect" if holds else "waits for review"
 
 
 @dataclass(frozen=True)
 class Corrector:
-    """Writes what is reported to a space, whose `corrections` are known here. `reviewed`: what is not the operator's
-    own waits for review. `held_out` is the share of outcomes with a right answer that teach nothing and are kept for
-    the replay gate of a service."""
+    """Writer of reports, notes and decisions to a space; `corrections` are the space's corrections in effect, in
+    memory.
+
+    `reviewed`: corrections that are not the operator's own wait for review. `held_out` is the share of outcomes with a
+    right answer that are not learned from, but kept for the replay gate of a service.
+    """
 
     store: Store
     corrections: Corrections
@@ -76,45 +79,51 @@ class Corrector:
     held_out: float = 0.0
 
     async def report(
-        self, known: Interaction, question: str, report: Report, trust: Trust, *, screened: bool = False,
-        beside: Mapping[str, Any] | None = None,
+        self, interaction: Interaction, question: str, report: Report, trust: Trust, *, screened: bool = False,
+        extra: Mapping[str, Any] | None = None,
     ) -> Outcome:  # fmt: skip
         """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
-        A right answer or a comment makes a correction, in place of the reporter's earlier one; a score of 1 withdraws
-        that. `screened`: what the filter flags waits for review, whoever reports it. Raises Unknown for an interaction
-        that was forgotten."""
-        draft = Correction(
-            0, known.query, report.target or "", report.comment or "", least(trust, self.trusted.question(known.user)),
-            question=question, interaction=known.id,
-        )  # fmt: skip
-        foreign = screened or trust != "own" or known.user is not None or "screened" in known.data
-        holds = self._holds(draft, foreign)
-        answer = (report.answer or known.answer) if report.target or report.comment else ""
 
-        async def replaced() -> list[int]:
+        A right answer or a comment creates a correction that replaces the reporter's earlier correction; a score of 1
+        withdraws the earlier one. `screened`: a flagged correction waits for review, even if the operator reports it.
+        Raises Unknown for an interaction that was forgotten.
+        """
+        draft = Correction(
+            0, interaction.query, report.target or "", report.comment or "",
+            least(trust, self.trusted.question(interaction.user)),
+            question=question, interaction=interaction.id,
+        )  # fmt: skip
+        foreign = screened or trust != "own" or interaction.user is not None or "screened" in interaction.data
+        holds = self._holds(draft, foreign)
+        answer = (report.answer or interaction.answer) if report.target or report.comment else ""
+
+        async def find_replaced() -> list[int]:
             return await self.corrections.replaced_by(draft, answer) if holds else []
 
-        def write(at: Transaction, gone: Sequence[int]) -> tuple[Outcome, Version | None]:
+        def write(at: Transaction, replaced: Sequence[int]) -> tuple[Outcome, Version | None]:
             i = schema.interactions
-            if at.first(at.select(i.c.id).where(i.c.id == known.id)) is None:
-                # Forgotten, perhaps by another node, and the memory of this one does not know it yet.
-                raise Unknown("interaction.unknown", f"this space knows nothing of interaction {known.id!r} any more")
-            outcome = write_outcome(at, known, report, trust, beside, held_out=self.held_out)
-            right = outcome.score == 1.0 or not (outcome.target or outcome.comment) or not known.query.strip()
+            if at.first(at.select(i.c.id).where(i.c.id == interaction.id)) is None:
+                # It was forgotten, perhaps by another node, and this node's memory does not know it yet.
+                raise Unknown("interaction.unknown", f"interaction {interaction.id!r} was removed from this space")
+            outcome = write_outcome(at, interaction, report, trust, extra, held_out=self.held_out)
+            right = outcome.score == 1.0 or not (outcome.target or outcome.comment) or not interaction.query.strip()
             if outcome.status not in ("kept", "changed") or not (outcome.corrects or right):
                 return outcome, None
-            earlier = self._earlier(at, known.id, trust) if outcome.status == "changed" else []
+            earlier = self._earlier(at, interaction.id, trust) if outcome.status == "changed" else []
             if right:
                 return outcome, hold(at, self.corrections.version, None, earlier, WITHDRAWN) if earlier else None
             new = replace(draft, number=next_correction(at), target=outcome.target, comment=outcome.comment)
-            version = self._write(at, new, [*dict.fromkeys((*gone, *earlier))] if holds else [], holds)
+            version = self._write(at, new, [*dict.fromkeys((*replaced, *earlier))] if holds else [], holds)
             return replace(outcome, correction=effect(holds)), version
 
-        return await self.written(replaced, write)
+        return await self.written(find_replaced, write)
 
     def _earlier(self, at: Transaction, interaction: str, trust: Trust) -> list[int]:
-        """The numbers of the corrections that hold and that the same reporter, the operator or a user, made of an
-        interaction. One that waits for review is not decided about any more."""
+        """Return the numbers of the corrections in effect that the same reporter made of an interaction.
+
+        The reporter is the operator or a user. The reporter's corrections that wait for review are rejected as
+        withdrawn.
+        """
 
         def same(one: Correction) -> bool:
             return one.interaction == interaction and (one.trust == "user") == (trust == "user")
@@ -127,65 +136,75 @@ class Corrector:
     async def note(
         self, text: str, about: str, user: str | None, *, screened: bool = False
     ) -> tuple[Correction, Effect]:  # fmt: skip
-        """Write a note. Returns it, and what becomes of it: a `user`'s waits for review. `screened`: what the filter
-        flags waits, whoever says it."""
+        """Write a note. Return it with its effect: the note of a `user` waits for review.
+
+        `screened`: a flagged note waits too, even the operator's.
+        """
         draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
 
-        async def replaced() -> list[int]:
+        async def find_replaced() -> list[int]:
             return await self.corrections.replaced_by(draft) if holds else []
 
-        def write(at: Transaction, gone: Sequence[int]) -> tuple[Correction, Version | None]:
+        def write(at: Transaction, replaced: Sequence[int]) -> tuple[Correction, Version | None]:
             new = replace(draft, number=next_correction(at))
-            return new, self._write(at, new, gone, holds)
+            return new, self._write(at, new, replaced, holds)
 
-        return await self.written(replaced, write), effect(holds)
+        return await self.written(find_replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
-        """Let a correction or a note that waits for review hold, or reject one that waits or holds. Raises Unknown if
-        there is none of this number, and Conflict if it was decided before."""
-        known = self.corrections
+        """Approve a correction or a note that waits for review, or reject it; one in effect can be rejected too.
 
-        def found(at: Transaction | Store) -> Correction:
-            state, correction = find_correction(at, known, number)
+        Raises Unknown for an unknown number, and Conflict if it was decided before.
+        """
+        corrections = self.corrections
+
+        def find_open(at: Transaction | Store) -> Correction:
+            state, correction = find_correction(at, corrections, number)
             if state != WAITING and (approved or state != LIVE):
-                raise Conflict("review.decided", f"{correction.id} was decided before: it is {state}")
+                raise Conflict("review.decided", f"{correction.id} is already decided: it is {state}")
             return correction
 
-        async def replaced() -> Sequence[int]:
-            correction = await asyncio.to_thread(found, self.store)
+        async def find_removed() -> Sequence[int]:
+            correction = await asyncio.to_thread(find_open, self.store)
             if approved:
-                return await known.replaced_by(correction)
-            return [number] if number in known else []
+                return await corrections.replaced_by(correction)
+            return [number] if number in corrections else []
 
-        def write(at: Transaction, gone: Sequence[int]) -> tuple[None, Version | None]:
-            return None, decide(at, known.version, found(at), gone, approved, reason)
+        def write(at: Transaction, removed: Sequence[int]) -> tuple[None, Version | None]:
+            return None, decide(at, corrections.version, find_open(at), removed, approved, reason)
 
-        await self.written(replaced, write)
+        await self.written(find_removed, write)
 
     def _holds(self, draft: Correction, foreign: bool) -> bool:
-        """Whether a correction or a note need not wait for review: it is the operator's own, or nothing waits here, and
-        the filter flags none of its words, where some of them are `foreign`, or an agent's that speaks for itself."""
+        """Return whether a correction or a note takes effect without review.
+
+        It does if it is the operator's own, or if the space requires no review; and, if some of its text is `foreign`,
+        only if the filter does not flag it.
+        """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 
-    def _write(self, at: Transaction, new: Correction, gone: Sequence[int], holds: bool) -> Version | None:
-        """Let a new correction or note hold, or wait for review."""
+    def _write(self, at: Transaction, new: Correction, replaced: Sequence[int], holds: bool) -> Version | None:
+        """Put a new correction or note in effect, or store it for review."""
         if holds:
-            return hold(at, self.corrections.version, new, gone)
+            return hold(at, self.corrections.version, new, replaced)
         write_review(at, new, PENDING)
         return None
 
     async def written(
-        self, replaced: Callable[[], Awaitable[Sequence[int]]],
+        self, find_removed: Callable[[], Awaitable[Sequence[int]]],
         write: Callable[[Transaction, Sequence[int]], tuple[T, Version | None]],
     ) -> T:  # fmt: skip
-        """Write what changes the corrections that hold, and let it hold here. What is `replaced` is known from those
-        that are known here: if somebody else changed them meanwhile, they are read and looked at again."""
-        while True:
-            gone = await replaced()
+        """Write a change of the corrections in effect, and apply it in memory.
 
-            def change(at: Transaction, gone: Sequence[int] = gone) -> tuple[T, Version | None] | None:
-                return write(at, gone) if last_version(at) == self.corrections.version else None
+        `find_removed` computes the removed numbers from the corrections in memory. If another writer changed the stored
+        ones since, they are read again and the computation is repeated.
+        """
+        while True:
+            removed = await find_removed()
+
+            def change(at: Transaction, removed: Sequence[int] = removed) -> tuple[T, Version | None] | None:
+                return write(at, removed) if last_version(at) == self.corrections.version else None
 
             if (done := await asyncio.wrap_future(self.store.do(change))) is not None:
                 result, version = done
@@ -198,51 +217,55 @@ class Corrector:
 # States
 
 
-def find_correction(at: Transaction | Store, known: CorrectionsInEffect, number: int) -> tuple[str, Correction]:
-    """The state of a correction or a note, and what it says. Raises Unknown if there is none of this number."""
-    if found := with_numbers(at, known, [number]):
-        return found[0]
-    raise Unknown("correction.unknown", f"there is no correction or note c{number}")
+def find_correction(at: Transaction | Store, corrections: CorrectionsInEffect, number: int) -> tuple[str, Correction]:
+    """Return the state of a correction or a note, and the correction. Raises Unknown for an unknown number."""
+    if matches := with_numbers(at, corrections, [number]):
+        return matches[0]
+    raise Unknown("correction.unknown", f"no correction or note c{number} in this space")
 
 
 def with_numbers(
-    at: Transaction | Store, known: CorrectionsInEffect, numbers: Sequence[int]
+    at: Transaction | Store, corrections: CorrectionsInEffect, numbers: Sequence[int]
 ) -> list[tuple[str, Correction]]:
-    """Corrections and notes by their numbers, in this order, with their states; those that are gone for good are left
-    out. It may be called in any thread."""
-    live = {number: (LIVE, one) for number in numbers if (one := known.get(number)) is not None}
-    gone = [number for number in numbers if number not in live]
-    found = {one.number: (REPLACED, one) for one in added_in(at, [f"c{number}" for number in gone])}
-    for number in gone:
+    """Return corrections and notes by their numbers, in this order, with their states; deleted ones are left out.
+
+    Safe to call in any thread.
+    """
+    live = {number: (LIVE, one) for number in numbers if (one := corrections.get(number)) is not None}
+    others = [number for number in numbers if number not in live]
+    by_number = {one.number: (REPLACED, one) for one in added_in(at, [f"c{number}" for number in others])}
+    for number in others:
         for state, one in reviewed(at, number=number):
-            found[number] = ({PENDING: WAITING, REJECTED: REJECTED}.get(state, REPLACED), one)
-    found |= live
-    return [found[number] for number in numbers if number in found]
+            by_number[number] = ({PENDING: WAITING, REJECTED: REJECTED}.get(state, REPLACED), one)
+    by_number |= live
+    return [by_number[number] for number in numbers if number in by_number]
 
 
 def listed(
-    store: Store, known: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
+    store: Store, corrections: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
-    """Corrections and notes in a state beyond a number, in the order of their numbers or the `newest` first, and how
-    many there are in all. It may be called in any thread."""
+    """Return up to `limit` corrections and notes in a state, beyond a number, and their total count.
+
+    They are in the order of their numbers, or the `newest` first. Safe to call in any thread.
+    """
     if state in (WAITING, REJECTED):
         return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)
     if state == LIVE:
-        found = [*known]
+        matches = [*corrections]
     else:
         applied = [done for one in read_versions(store, schema.corrections) for done in one.applied]
-        gone = {
+        removed_ids = {
             done.id for done in applied if isinstance(done.edit, Delete) and not done.edit.reason.startswith(WITHDRAWN)
         }
-        found = [one for one in added(applied) if one.id in gone]
-    found.sort(key=lambda one: one.number, reverse=newest)
-    far = [one for one in found if beyond is None or (one.number < beyond if newest else one.number > beyond)]
-    return far[:limit], len(found)
+        matches = [one for one in added(applied) if one.id in removed_ids]
+    matches.sort(key=lambda one: one.number, reverse=newest)
+    far = [one for one in matches if beyond is None or (one.number < beyond if newest else one.number > beyond)]
+    return far[:limit], len(matches)
 
 
-def made_of(store: Store, known: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
-    """The corrections that were made of an interaction, with their states."""
+def made_of(store: Store, corrections: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
+    """Return the corrections that were made of an interaction, with their states."""
     source = f"{TASK}{interaction}"
     waiting = (one for _, one in reviewed(store, source=source))
     numbers = {one.number for one in (*waiting, *added_in(store, [source]))}
-    return with_numbers(store, known, sorted(numbers))
+    return with_numbers(store, corrections, sorted(numbers))

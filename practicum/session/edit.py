@@ -1,7 +1,7 @@
-"""Editing the playbook of a run as a markdown text (`practicum space edit`). The change becomes one more version.
+"""Editing of a run's playbook as markdown text (`practicum space edit`). An edit adds one version.
 
-The text is an export below a title that names the version it was made of. So a text that was kept can still be applied
-when the run has changed meanwhile, if what it changes has not.
+The text is an export below a title that names its version. An old text can therefore still be applied after the run
+changed, unless the entries that it edits changed too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
 HAND = ("hand",)
-"""The source of what was written by hand."""
+"""Source of text written by hand."""
 
 HELP = """\
-Change texts, remove items, move them to other sections, add new ones without an id
-("- If ..., then ..."); then save the file and close the editor. An id says which entry
-an item is. Counts (+helpful/-harmful) stay as they are, whatever is written here.
+Change texts, remove items, move them to other sections, or add new ones without an id
+("- If ..., then ..."); then save the file and close the editor. An id identifies the entry
+of an item. Changes of the counts (+helpful/-harmful) are ignored.
 """
 
 _TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
@@ -33,7 +33,7 @@ _TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
 _PLAYBOOK = "# Playbook\n"
 
 _OWN_TITLE = re.compile(r"\A# Playbook(?: of .*, version \d+)?$", re.MULTILINE)
-"""The title of an export: never a section, though it is the only heading of a run without entries."""
+"""Title of an export. It is not a section, although it is the only heading of a run without entries."""
 
 
 def as_text(run: Path, context: Context) -> str:
@@ -42,31 +42,33 @@ def as_text(run: Path, context: Context) -> str:
 
 
 def _exported(context: Context) -> str:
-    """The entries as they are edited: an editor, too, shows what hides. An entry that is not changed keeps it."""
+    """Return the entries as markdown with hidden characters made visible, as an editor shows them; an entry that is
+    not changed keeps them."""
     return visible(export(context, "markdown"))
 
 
 def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
-    """The last version of a run, and the edits of it that this text asks for.
+    """Return the last version of a run, and the edits that this text makes to it.
 
-    Without a title that names a version, the text counts as made of the last one. Raises ContextFileError with the line
-    that cannot be read, and UsageError for the text of another run, or if what it changes was changed in the run since.
+    A text without a title that names a version is compared with the last version. Raises ContextFileError with the line
+    that cannot be read, and UsageError for the text of another run, or if an edited entry was changed in the run since.
     """
     base = last = read_context(store)
-    if titled := _TITLE.match(text):
-        if titled[1] != (name := store.folder.resolve().name):
+    if title := _TITLE.match(text):
+        if title[1] != (name := store.folder.resolve().name):
             raise UsageError(
-                "edit.refused", f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line"
+                "edit.refused",
+                f"this is the playbook of {title[1]}, not of {name}: to apply it, delete its first line",
             )
-        base = read_context(store, int(titled[2]))
+        base = read_context(store, int(title[2]))
     delta = _delta(base, text, read_corrections(store))
     for edit in delta.edits:
         for id in changed_entries(edit):
             if _content(base.get(id)) != _content(last.get(id)):
                 raise UsageError(
                     "entry.changed",
-                    f"{id} was changed in {store.folder} since version {base.version}, of which this text was made: "
-                    f"see practicum space diff {store.folder} {base.version} {last.version}",
+                    f"{id} was changed in {store.folder} since version {base.version}, the version of this text: see "
+                    f"practicum space diff {store.folder} {base.version} {last.version}",
                     entry=id,
                 )
     return last, delta
@@ -77,10 +79,12 @@ def _content(entry: Entry | None) -> object:
 
 
 def _delta(base: Context, text: str, corrections: Context) -> Delta:
-    """What turns a context into what the text says: removals, changes, then new entries. An export also has the
-    corrections and notes, which are not edited."""
+    """Return the edits that turn a context into the text: removals, changes, then new entries.
+
+    An export also contains the corrections and notes, which cannot be edited.
+    """
     if not text.strip():
-        raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, leave the headings")
+        raise ContextFileError("playbook.empty", "the text is empty: to remove all entries, keep the headings")
     before = {item.id: item for item in read_items(_exported(base))[0]}
     seen: dict[str, int] = {}
     changed: list[Edit] = []
@@ -91,7 +95,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
             continue
         if (first := seen.setdefault(item.id, item.line)) != item.line:
             raise ContextFileError(
-                "playbook.duplicate_id", f"line {item.line}: {item.id} is the id of line {first} already: {_NEW}"
+                "playbook.duplicate_id", f"line {item.line}: {item.id} is already the id of line {first}: {_NEW_ITEM}"
             )
         if item.id.startswith(LETTER):
             _require_unchanged(item, corrections)
@@ -100,7 +104,7 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
         if entry is None or item.id not in before:
             raise ContextFileError(
                 "entry.unknown",
-                f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}",
+                f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW_ITEM}",
                 entry=item.id,
                 line=item.line,
             )
@@ -115,23 +119,23 @@ def _delta(base: Context, text: str, corrections: Context) -> Delta:
     return Delta((*removed, *changed, *added))
 
 
-_NEW = "leave out the id of a new item"
+_NEW_ITEM = "remove the id from a new item"
 
 
 def _require_unchanged(item: MarkdownEntry, corrections: Context) -> None:
-    """Raises ContextFileError for a correction or a note that was edited."""
+    """Raise ContextFileError for a correction or a note that was edited."""
     shown = {one.id: one for one in read_items(visible(export(Context(), "markdown", corrections)))[0]}
-    if (known := shown.get(item.id)) is None or known.text != item.text or item.id is None:
+    if (original := shown.get(item.id)) is None or original.text != item.text or item.id is None:
         raise ContextFileError(
             "edit.refused",
-            f"line {item.line}: {item.id} is a correction or a note, which is not edited here: withdraw it (practicum "
-            f"review RUN --reject {item.id} --reason TEXT) and report the right one",
+            f"line {item.line}: {item.id} is a correction or a note, which cannot be edited here: withdraw it "
+            f"(practicum review RUN --reject {item.id} --reason TEXT) and report a new one",
             line=item.line,
         )
 
 
 def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update | None:
-    """The edit that makes an entry what its item says now; None if that is the same."""
+    """Return the edit that changes an entry to its item's new text, or None if nothing changed."""
     if (before.section, before.text) == (visible(now.section), visible(now.text)):
         return None
     text, key, data = None, None, dict(entry.data)
@@ -142,11 +146,11 @@ def _update(entry: Entry, before: MarkdownEntry, now: MarkdownEntry) -> Update |
             if not arrow:
                 raise ContextFileError(
                     "playbook.invalid_entry",
-                    f"line {now.line}: the answer of {entry.id} is missing: write it behind '→ '",
+                    f"line {now.line}: the answer of {entry.id} is missing: write it after '→ '",
                 )
             text = clean(question)
             data["answer"] = data["answer"] if answer == visible(str(data["answer"])) else answer
-        # What a memory's text was made of says no longer what the text says.
+        # The key that was derived from a memory's fields does not match the new text.
         words = [data.pop(name, "") for name in ("title", "description", "content")]
         if entry.key == "{}. {} {}".format(*words):
             key = ""

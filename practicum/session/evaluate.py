@@ -1,4 +1,4 @@
-"""Scoring a context on tasks, outside a run: `practicum eval` and `practicum.evaluate`."""
+"""Scoring of a context on tasks, outside a run: `practicum eval` and `practicum.evaluate`."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ async def evaluate(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Evaluation:
-    """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
-    alone.
+    """Attempt each task `repeat` times with a context and return the scores; only the method's `act` runs.
 
-    Keywords are those of `learn`; those not given are the run's. The interval is over tasks, because repeats of one
-    task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
-    journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
-    it. `watch`, or each of several, observes it. A run that was made elsewhere is obeyed in what it would execute only
-    with `trust_run`. Raises ProviderError if nothing could be scored.
+    `context` is a run, a playbook file or a Context. Keywords are the same as for `learn`; their defaults are the run's
+    values. The confidence interval is over tasks, because repeats of one task are not independent. At temperature 0,
+    repeats differ only if the provider is not deterministic. The journal is stored in `out`, if set: the same call
+    continues an interrupted evaluation, and `usage` and `by_role` cover both calls. `watch` is one observer or several.
+    Without `trust_run`, the agent, models and programs named by a run from another machine are not used. Raises
+    ProviderError if no attempt could be scored.
     """
     require_known(evaluate, config)
-    given = {**config, **({"method": method} if method else {}), "settings": settings or {}}
-    values, parts = take_objects(given, parts or Parts())
+    overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}
+    values, parts = take_objects(overrides, parts or Parts())
     if not isinstance(context, Context):
         values = acting_values(context, values, parts, trust_run)
         context = load_context(context)
     setup = set_up(values, Splits(test=tuple(tasks)), parts)
     tasks = setup.splits.test
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         folder = (
             Path(out)
             if out
-            else Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
+            else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
         )
         open_store = Store.open if is_run(folder) else Store.create
-        store = opened.enter_context(open_store(folder))
+        store = stack.enter_context(open_store(folder))
         async with open_state(store, store.files, setup, act_only=True) as state:
             watch, evaluation, warnings = one_watch(watch), None, check_tasks(tasks, state)
             watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context, counts=state.counts))
@@ -85,14 +85,14 @@ async def evaluate(
             finally:
                 watch.ended(evaluation)
                 await watch.flush()
-            # A watch may have counted what it could not send.
+            # A watch may have counted data that it could not send.
             return replace(evaluation, counts=state.nonzero_counts)
 
 
 async def _evaluate(
     state: RunState, method: Method, tasks: Sequence[Task], context: Context, repeat: int
 ) -> Evaluation:
-    # Every attempt is kept as soon as it is made, so that a stop loses nothing that was paid for.
+    # Each attempt is recorded when it is complete, so that a stop loses nothing that was paid for.
     turns: list[dict[str, Attempt]] = [{} for _ in range(repeat)]
     stopped = None
     try:
@@ -101,7 +101,7 @@ async def _evaluate(
     except Stopped as stop:
         stopped = stop.reason
     attempts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
-    # A task that could be scored counts with the mean of its repeats.
+    # The score of a task is the mean over its scored repeats.
     by_task: dict[str, list[float]] = {}
     for attempt in attempts:
         if (score := attempt.first.score) is not None:
@@ -114,7 +114,9 @@ async def _evaluate(
         ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
         n=len(by_task),
         repeat=repeat,
-        errors=sum(r.trace.error is not None or r.score is None for r in (attempt.first for attempt in attempts)),
+        errors=sum(
+            first.trace.error is not None or first.score is None for first in (attempt.first for attempt in attempts)
+        ),
         usage=state.budget.spent,
         by_role=state.journal.by_role(),
         seconds=state.budget.elapsed,

@@ -1,7 +1,7 @@
-"""Runs that were made elsewhere: by another user or on another machine.
+"""Foreign runs: runs created by another user or on another machine.
 
-A run folder names an agent, a scorer, models and more. Where this installation did not write that, the run is data: it
-does only what the caller names, or what the caller says to trust. Reading it is free.
+A run folder names an agent, a scorer, models and more. If this installation did not write the folder, these names are
+data: they are used only if the caller passes or trusts them. Reading a run needs no trust.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from practicum.store.folder import is_run
 from practicum.tasks.scoring.registry import COMPARING, JUDGED
 
 HARMLESS_SCORERS = (*COMPARING, "coverage", *JUDGED)
-"""Scorers that run no program; what a judge's model is, is a matter of the models."""
+"""Scorers that run no program; the model of a judge is checked with the other models."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run says that it would execute, and what the caller names in place of that (fields of `Config`; None names
-    nothing). A `trusted` run is obeyed."""
+    """Origin of a run: its configuration, and the caller's overrides in `named` (fields of `Config`; None overrides
+    nothing). All settings of a `trusted` run are used."""
 
     folder: Path
     config: Config
@@ -51,69 +51,73 @@ class Origin:
         cls, store: Store, named: Mapping[str, Any], parts: Parts, trust_run: bool,
         nameable: Collection[str] = EXECUTING,
     ) -> Origin:  # fmt: skip
-        """The origin of a run. `nameable` are the fields that the caller could name. If the caller trusts a run that is
-        open for writing, it is this installation's from now on."""
+        """Return the origin of a run. `nameable` are the fields that the caller could override.
+
+        If the caller trusts a run that is open for writing, the run counts as this installation's from then on.
+        """
         config, _ = read_config(store)
         own = is_own(store, config)
         if trust_run and not own and not store.read_only:
             update_run(store, mark=config_columns(config)["mark"])
             store.trusted = True
         objects = {**parts.names(), **({} if parts.embedder is None else {"embedder": parts.embedder.name})}
-        given = {name: value for name, value in {**named, **objects}.items() if value is not None}
-        return cls(store.folder, config, given, parts, own or trust_run, nameable)
+        overrides = {name: value for name, value in {**named, **objects}.items() if value is not None}
+        return cls(store.folder, config, overrides, parts, own or trust_run, nameable)
 
     @property
     def method(self) -> str:
-        """The method that can be looked at without importing anything foreign; none in place of a package's."""
+        """Name of the method if it can be inspected without importing foreign code; "none" for a foreign method."""
         return self.config.method if self.trusted or methods.is_own(self.config.method) else "none"
 
     def values(self) -> dict[str, Any]:
-        """The configuration for acting, with what the caller names over it."""
+        """Return the configuration for acting, with the caller's overrides."""
         self.require(("method",))
         values = acting_config(self.config)
         if not self.trusted:
-            # Who made the run knows it.
+            # The author of the run knows the nonce.
             del values["nonce"]
         return override_config(values, self.named)
 
     def require_all(self) -> None:
-        """Raises UsageError if the run names anything to execute or to ask that the caller neither names nor trusts,
-        whether it is used or not."""
+        """Raise UsageError if the run names code to execute or a model to call that the caller neither overrides nor
+        trusts, whether it is used or not."""
         self.require(EXECUTING, every_role=True)
 
     def require_acting(self, learns: bool = False, without: Collection[str] = ()) -> None:
-        """The same for what attempts use, or also learning from them, but for these fields, which have no effect."""
+        """Raise the same error for the settings that attempts use, and with `learns` also for the settings of learning,
+        except the fields in `without`, which have no effect."""
         if self.trusted:
             return
-        # A cluster is taken over by a resume alone.
+        # Only a resume reuses a cluster.
         without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
-        # Whom a method asks is known once it is built, which it is only if that runs nothing foreign.
-        unbuilt = any(self._outside(("method", "settings")))
+        # The roles of a method are known once it is built, and it is built only if that runs no foreign code.
+        unbuilt = any(self._foreign_uses(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
     def acting_values(self, learns: bool = False, without: Collection[str] = ()) -> dict[str, Any]:
-        """`values`, where `require_acting` raises nothing."""
+        """Return `values`, after the check of `require_acting`."""
         self.require_acting(learns, without)
         return self.values()
 
     def require(self, fields: Iterable[str], roles: Iterable[str] = (), *, every_role: bool = False) -> None:
-        """The same for these fields and for the models of these roles."""
+        """Raise UsageError if an untrusted run names code or models in these fields or for these roles."""
         if self.trusted:
             return
-        found = [*self._outside(fields), *self._asked(tuple(roles), every_role)]
-        if found:
-            fields = list(dict.fromkeys(field for field, _ in found))
-            instead = f"Name your own ({', '.join(f'`{field}`' for field in fields)}), or say"
+        violations = [*self._foreign_uses(fields), *self._foreign_models(tuple(roles), every_role)]
+        if violations:
+            fields = list(dict.fromkeys(field for field, _ in violations))
+            instead = f"Pass your own ({', '.join(f'`{field}`' for field in fields)}), or"
             raise UsageError(
                 "run.untrusted",
-                f"{self.folder} was made elsewhere: it would "
-                f"{', '.join(dict.fromkeys(text for _, text in found))}. "
-                f"{instead if set(fields) <= {*self.nameable} else 'Say'} that you trust this run (`trust_run=True`)",
+                f"{self.folder} was created elsewhere: it would "
+                f"{', '.join(dict.fromkeys(text for _, text in violations))}. "
+                f"{instead if set(fields) <= {*self.nameable} else 'To continue,'} trust this run (`trust_run=True`)",
             )
 
-    def _outside(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """What these fields would execute, each with the field."""
+    def _foreign_uses(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield each of these fields that would run foreign code or send data, with a text that describes the
+        effect."""
         for field in fields:
             value = getattr(self.config, field)
             if field in self.named and field != "settings":
@@ -126,9 +130,9 @@ class Origin:
                 case "method" if not methods.is_own(value) and not value.startswith(PYTHON):
                     text = f"import the method {_shown(value)}"
                 case "settings" if methods.is_own(self.config.method) and "method" not in self.named:
-                    given = self.named.get("settings") or {}
-                    left = {name: setting for name, setting in value.items() if name not in given}
-                    yield from ((field, text) for text in methods.settings_of(self.config.method).outside(left))
+                    overridden = self.named.get("settings") or {}
+                    remaining = {name: setting for name, setting in value.items() if name not in overridden}
+                    yield from ((field, text) for text in methods.settings_of(self.config.method).outside(remaining))
                     continue
                 case "agent" if value != "chat" and not value.removeprefix(TOOLS).startswith(PYTHON):
                     text = f"run the agent {_shown(value)}"
@@ -139,7 +143,7 @@ class Origin:
                 case "api_key_env" if value is not None:
                     text = f"send the key in {_shown(value)}"
                 case "review" if value == "none":
-                    text = "let what it learns in without review"
+                    text = "apply its lessons without review"
                 case "method" | "settings" | "agent" | "scorer" | "embedder" | "review" | "guard_tools":
                     continue
                 case _ if value != Config.model_fields[field].get_default(call_default_factory=True):
@@ -149,7 +153,7 @@ class Origin:
             yield field, text
 
     def _roles(self, learns: bool, without: Collection[str]) -> Iterator[str]:
-        """The roles that attempts ask, or also learning from them."""
+        """Yield the roles that attempts call, and with `learns` also the roles of learning."""
         config = config_from({**self.values(), **self.parts.names()})
         method = make_method(config, make_settings(config), Splits(), self.parts)
         if config.asks and "agent" not in without:
@@ -160,34 +164,37 @@ class Origin:
         elif config.scorer in JUDGED and "scorer" not in without:
             yield "judge"
 
-    def _asked(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
-        """The models of these roles, or of every one, each with the field that names it."""
+    def _foreign_models(self, roles: Collection[str], every: bool) -> Iterator[tuple[str, str]]:
+        """Yield the field and a text for each model of these roles, or of every role."""
         config, named = self.config, self.named.get("roles") or {}
-        given = {*self.parts.clients, *(ROLES.get(role, role) for role in named)}
+        overridden = {*self.parts.clients, *(ROLES.get(role, role) for role in named)}
         by_model: dict[tuple[str, str], list[str]] = {}
         for name, model in config.roles.items():
             role = ROLES.get(name, name)
-            # For acting, another model replaces that of the agent, too.
+            # For acting, an override of the model also replaces the agent's.
             replaced = name == "agent" and "model" in self.named and not every
-            if (every or role in roles) and role not in given and not replaced:
+            if (every or role in roles) and role not in overridden and not replaced:
                 by_model.setdefault(("roles", model), []).append(role)
         own = {ROLES.get(name, name) for name in config.roles}
-        left = (
+        remaining = (
             ["other roles" if by_model else "all roles"]
             if every
-            else [role for role in dict.fromkeys(roles) if role not in own | given]
+            else [role for role in dict.fromkeys(roles) if role not in own | overridden]
         )
-        if left and config.model is not None and "model" not in self.named:
-            by_model["model", config.model] = left
-        for (field, model), asked in by_model.items():
-            yield field, f"send prompts to {_shown(model)} ({', '.join(asked)})"
+        if remaining and config.model is not None and "model" not in self.named:
+            by_model["model", config.model] = remaining
+        for (field, model), called in by_model.items():
+            yield field, f"send prompts to {_shown(model)} ({', '.join(called)})"
 
 
 def acting_values(
     path: Path | str, named: Mapping[str, Any], parts: Parts, trust_run: bool, *, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What a caller names for acting, over the configuration of a run; of a playbook file it is all there is. Raises
-    UsageError for a run that was made elsewhere and would execute more."""
+    """Return the values for acting: the configuration of a run with the caller's overrides, or the overrides only for a
+    playbook file.
+
+    Raises UsageError for a foreign run that would execute more.
+    """
     folder, _ = split_version(path)
     if not is_run(folder):
         return override_config({}, named)
@@ -196,7 +203,7 @@ def acting_values(
 
 
 def executes(folder: Path, config: Config) -> bool:
-    """Whether a run executes the same as this configuration."""
+    """Return whether a run and a configuration execute the same code and models."""
     with Store.read(folder) as store:
         return read_config(store)[0].executing == config.executing
 

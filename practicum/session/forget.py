@@ -1,13 +1,13 @@
-"""Selective unlearning: rebuild a run as if some of its sources had never been there (ACE, section 5).
+"""Selective unlearning: rebuild a run as if some of its sources had never existed (ACE, section 5).
 
 The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
-entry of mixed origin is removed too, unless it is to be kept; then it is as it would be without the forgotten edits.
-Rows (traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
+entry of mixed origin is removed too, unless the caller keeps it; then it is rebuilt without the forgotten edits. Rows
+(traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
 
-What is proven, by reading the run and the bytes of its files again: no row names a forgotten source, and no stored text
-quotes a forgotten task, lesson or entry word for word. What is looked for beside that: rare words of them
-(`core.shingles`) that a model may have copied into words of its own. They are reported, or removed as well. A
-paraphrase is not found.
+Afterwards the run and the bytes of its files are read again. This proves that no row names a forgotten source, and that
+no stored text quotes a forgotten task, lesson or entry word for word. The rest is also searched for their rare words
+(`core.shingles`), which a model may have copied into new sentences. Matches are reported, or removed as well.
+Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from practicum.store.versions import Version, read_versions, rebuild, version_ro
 from practicum.tasks.stored import StoredTasks
 
 MIN_CHARS = 12
-"""Texts shorter than this are not searched for word for word, because many unrelated texts contain them."""
+"""Minimum length of texts that are searched for word for word, because many unrelated texts contain shorter ones."""
 
 PIECE = 48
-"""Bytes of a text that are searched for at a time, since SQLite stores a long text in several places."""
+"""Length (bytes) of the pieces of a text that are searched for, since SQLite stores a long text in several places."""
 
 PART = 1_000
-"""Interactions that are read at a time."""
+"""Number of interactions that are read at a time."""
 
 SHOWN = 5
-"""Words of an entry that are reported."""
+"""Number of words of an entry that are reported."""
 
 WORDS = "rare words"
-"""The source of an edit that is removed for its words."""
+"""Source of an edit that is removed because of its words."""
 
 RECORDS = {
     table: table.c[key]
@@ -66,13 +66,16 @@ RECORDS = {
         (schema.reviews, "id"), (schema.names, "name"), (schema.interactions, "id"), (schema.outcomes, "id"),
     )
 }  # fmt: skip
-"""The tables whose rows are removed one by one, each with its key."""
+"""Tables whose rows are removed one by one, with their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class RareWordMatches:
-    """What has rare words of what was forgotten: entries, each with some of those words, and the number of rows by
-    table; those of `versions` are edits, for their reasons or for entries that are no more."""
+    """Entries and rows with rare words of the forgotten texts.
+
+    Each entry has some of the words. `rows` is the number of rows by table; rows of `versions` are edits, counted for
+    their reasons or for entries that no longer exist.
+    """
 
     entries: tuple[tuple[Entry, tuple[str, ...]], ...]
     rows: Mapping[str, int]
@@ -83,9 +86,12 @@ class RareWordMatches:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What was removed. `left` counts the rows and texts of it that the run still holds, which must be 0. `alike` is
-    what still has rare words of it: it may have been copied from there, or say the same by chance. `namesakes` are
-    sources that stay: an earlier run, whose context this run started with, gave them the same names."""
+    """Report of a removal.
+
+    `left` counts forgotten rows and texts that the run still holds; it must be 0. `alike` are entries and rows with
+    rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay: the run
+    started with the context of an earlier run, in which they had the same names.
+    """
 
     removed: tuple[Entry, ...]
     restored: tuple[Entry, ...]
@@ -97,7 +103,7 @@ class ForgetReport:
     namesakes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         entries = {"removed": self.removed, "restored": self.restored, "kept_mixed": self.kept_mixed}
         matches = [{**entry_json(e), "words": words} for e, words in self.alike.entries]
         return {
@@ -112,58 +118,62 @@ def forget(
     entries: Sequence[str] = (), keep_mixed: bool = False, alike: bool = False, copy_to: Path | None = None,
     stay: Collection[str] = (),
 ) -> ForgetReport:  # fmt: skip
-    """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
+    """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed and the log of its model emptied. With `alike`, all else that has rare words of them is removed
-    as well. The run as it was is first copied to the new folder `copy_to`, if that is given. An interaction that
-    something was learned from is removed with it, unless it is to `stay`.
+    the file is scrubbed and the logs of its models are emptied. With `alike`, everything else with rare words of them
+    is removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that was learned
+    from is removed with its lessons, unless it is in `stay`.
 
-    What is interrupted after the transaction is finished by the next one who opens the run for writing; the same call
-    then reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another
-    process reads the file, or if it cannot be written.
+    After an interruption, the next process that opens the run for writing finishes the removal; the same call then
+    reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another process
+    reads the file, or if the file cannot be written.
     """
     if not (tasks or sources or tags or entries):
-        raise UsageError("settings.missing", "nothing is named to be forgotten: give tasks, sources, tags or entries")
+        raise UsageError("settings.missing", "nothing to forget: pass tasks, sources, tags or entries")
     run = _Rows(store)
-    old, corrections = read_versions(store), read_versions(store, schema.corrections)
+    old, old_corrections = read_versions(store), read_versions(store, schema.corrections)
     names = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
     try:
-        wanted = _sources(run, [*old, *corrections], names, frozenset(f"task:{id}" for id in stay))
-        missing = [id for id in entries if not any(a.id == id for v in (*old, *corrections) for a in v.applied)]
-        if missing:
+        forgotten = _sources(run, [*old, *old_corrections], names, frozenset(f"task:{id}" for id in stay))
+        unknown_ids = [id for id in entries if not any(a.id == id for v in (*old, *old_corrections) for a in v.applied)]
+        if unknown_ids:
             raise UsageError(
                 "entry.unknown",
-                f"there has never been an entry {missing[0]!r}: practicum show {store.folder} lists those it has",
-                entry=missing[0],
+                f"no entry {unknown_ids[0]!r} in any version: practicum show {store.folder} lists the current entries",
+                entry=unknown_ids[0],
             )
     except UsageError:
         if not store.has_forgotten:
             raise
         return ForgetReport((), (), (), 0, 0, 0, RareWordMatches((), {}))
     ids = frozenset(entries)
-    new = filtered(old, wanted, ids, keep_mixed)
-    words = _rare_words(run, old, new, wanted, ids)
+    new = filtered(old, forgotten, ids, keep_mixed)
+    words = _rare_words(run, old, new, forgotten, ids)
     if alike:
-        named = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
-        new = filtered(named, wanted | {WORDS}, ids, keep_mixed)
-        new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
-    kept = filtered(corrections, wanted, ids, keep_mixed)
-    texts = _ForgottenTexts(run, old, new, wanted, {*_logged_texts(corrections)}.difference(_logged_texts(kept)))
+        marked = _with_edits(
+            old, lambda edit: replace(edit, sources=(WORDS,)) if _words_in(words, edit_texts(edit)) else edit
+        )
+        new = filtered(marked, forgotten | {WORDS}, ids, keep_mixed)
+        new = _with_edits(new, lambda edit: replace(edit, reason="") if _words_in(words, [edit.reason]) else edit)
+    new_corrections = filtered(old_corrections, forgotten, ids, keep_mixed)
+    texts = _ForgottenTexts(
+        run, old, new, forgotten, {*_logged_texts(old_corrections)}.difference(_logged_texts(new_corrections))
+    )
     rare = words if alike else frozenset[str]()
-    quoting = _quoting(kept, texts, rare)
-    kept = filtered(kept, frozenset(), quoting, keep_mixed)
+    quoting = _quoting(new_corrections, texts, rare)
+    new_corrections = filtered(new_corrections, frozenset(), quoting, keep_mixed)
     before, after = (
         {e.id: e for e in chain(rebuild(of), rebuild(of_corrections, letter=LETTER))}
-        for of, of_corrections in ((old, corrections), (new, kept))
+        for of, of_corrections in ((old, old_corrections), (new, new_corrections))
     )
     if copy_to is not None:
-        # A kill leaves a half at one place, where the next call removes it.
-        half = copy_to.with_name(f".{copy_to.name}")
-        shutil.rmtree(half, ignore_errors=True)
-        copy_run(store, half)
-        half.rename(copy_to)
-    removed = _remove(run, new, kept, wanted, ids | quoting, texts, rare)
+        # After a kill, the partial copy has a fixed name, and the next call removes it.
+        partial_copy = copy_to.with_name(f".{copy_to.name}")
+        shutil.rmtree(partial_copy, ignore_errors=True)
+        copy_run(store, partial_copy)
+        partial_copy.rename(copy_to)
+    removed = _remove(run, new, new_corrections, forgotten, ids | quoting, texts, rare)
     try:
         store.finish_forgetting()
     except StoreError as error:
@@ -171,49 +181,52 @@ def forget(
             raise
         raise StoreError(
             "forget.incomplete",
-            f"the records are removed, but their bytes may be left in the files: {error}. The next command that writes "
-            "to the space removes them",
+            f"the records are removed, but their bytes may remain in the files: {error}. The next command that writes "
+            "to the space removes the bytes",
         ) from error
-    matches = _alike(run, new, kept, words)
-    left = _count_left(run, wanted, ids, texts)
+    matches = _rare_word_matches(run, new, new_corrections, words)
+    left = _count_left(run, forgotten, ids, texts)
     if alike:
-        # The database holds what its rows hold, since it was written anew. Other files may be logs.
+        # The database file was rewritten, so it holds only its rows. Other files may be logs.
         files = (path for path in store.all_files() if not path.name.startswith(DATABASE_FILE))
         logs = (path.read_bytes().decode(errors="ignore") for path in files)
-        left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
+        left += len(matches.entries) + sum(matches.rows.values()) + sum(bool(_words_in(words, [log])) for log in logs)
     pairs = [(before.get(entry.id), entry) for entry in after.values()]
     return ForgetReport(
         removed=tuple(e for e in before.values() if e.id not in after),
         restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
-        kept_mixed=tuple(e for was, e in pairs if was is not None and wanted & set(was.sources)),
-        edits=sum(len(v.applied) for v in (*old, *corrections)) - sum(len(v.applied) for v in (*new, *kept)),
+        kept_mixed=tuple(e for was, e in pairs if was is not None and forgotten & set(was.sources)),
+        edits=sum(len(v.applied) for v in (*old, *old_corrections))
+        - sum(len(v.applied) for v in (*new, *new_corrections)),
         rows=removed,
         left=left,
         alike=matches,
-        namesakes=namesakes(names, _named(run, [*new, *kept])),
+        namesakes=namesakes(names, _named_sources(run, [*new, *new_corrections])),
     )
 
 
 def filtered(
     versions: Sequence[Version], sources: frozenset[str], ids: frozenset[str], keep_mixed: bool
 ) -> list[Version]:
-    """The same versions without what came from `sources` and without the entries `ids`; numbers stay the same.
+    """Return the versions without edits from `sources` and without the entries `ids`; version numbers stay the same.
 
-    An edit takes effect in the versions that descend from its own: if a rollback restored an entry to what it was
-    before a forgotten edit, the entry is not of mixed origin.
+    An edit takes effect in the versions that descend from its own: if a rollback restored an entry to its state before
+    a forgotten edit, the entry is not of mixed origin.
     """
-    gone = ids if keep_mixed else ids | _mixed(versions, sources)
-    after: dict[int | None, _Lost] = {None: _Lost(gone)}
+    removed = ids if keep_mixed else ids | _mixed(versions, sources)
+    after: dict[int | None, _Losses] = {None: _Losses(removed)}
     result = []
     for version in versions:
         lost = after[version.version] = replace(after[version.parent])
-        applied = [left for done in version.applied if (left := _kept(done, sources, lost, keep_mixed)) is not None]
+        applied = [
+            left for done in version.applied if (left := _remaining_edit(done, sources, lost, keep_mixed)) is not None
+        ]
         result.append(replace(version, applied=tuple(applied)))
     return result
 
 
 def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[str]:
-    """Entries of the last version to whose text or sources a forgotten source contributed."""
+    """Return the entries of the last version whose text or sources a forgotten source contributed to."""
     after: dict[int | None, set[str]] = {None: set()}
     for version in versions:
         mixed = after[version.version] = set(after[version.parent])
@@ -227,19 +240,20 @@ def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[st
 
 
 @dataclass
-class _Lost:
-    """The losses of the log up to one version: removed entries, and entries whose later texts depend on lost ones."""
+class _Losses:
+    """Losses of the log up to one version: removed entries, and entries whose later texts depend on lost texts."""
 
-    gone: frozenset[str]
+    removed: frozenset[str]
     reworded: frozenset[str] = frozenset()
 
 
-def _kept(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool) -> Applied | None:
-    """The edit as it stays in the log, or None; `lost` is updated with what its loss removes."""
+def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_mixed: bool) -> Applied | None:
+    """Return the edit as it stays in the log, or None if it is dropped; then `lost` gets the entries that depend on
+    it."""
     edit = done.edit
     if isinstance(edit, Merge):
-        return _kept_merge(done, edit, sources, lost)
-    if done.id in lost.gone or (isinstance(edit, Update) and done.id in lost.reworded):
+        return _remaining_merge(done, edit, sources, lost)
+    if done.id in lost.removed or (isinstance(edit, Update) and done.id in lost.reworded):
         return None
     if not sources & set(edit.sources):
         return done
@@ -250,14 +264,16 @@ def _kept(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool)
     if isinstance(edit, Update):
         lost.reworded |= {done.id}
     else:
-        lost.gone |= {done.id}
+        lost.removed |= {done.id}
     return None
 
 
-def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost) -> Applied | None:
-    """The merge of the entries that are left. A merge whose text depends on lost texts is dropped, which leaves its
-    entries separate as they were."""
-    left = tuple(id for id in edit.ids if id not in lost.gone)
+def _remaining_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Losses) -> Applied | None:
+    """Return the merge of the remaining entries.
+
+    A merge whose text depends on lost texts is dropped, so that its entries stay separate.
+    """
+    left = tuple(id for id in edit.ids if id not in lost.removed)
     if edit.text is None:
         if sources & set(edit.sources) and not _has_other_origin(edit.sources, sources):
             return None
@@ -268,17 +284,19 @@ def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost
     return None
 
 
-def _has_other_origin(found: Sequence[str], sources: frozenset[str]) -> bool:
-    """Whether one of these sources is not forgotten. Tags, conversations, marks of trust, and a task beside its
-    own attempts only describe the attempts and are no origin of their own."""
-    left = [s for s in found if s not in sources and not s.startswith(("tag:", CONVERSATION, MARK))]
-    if any(s.startswith("attempt:") for s in found):
-        left = [s for s in left if not s.startswith("task:")]
-    return bool(left)
+def _has_other_origin(edit_sources: Sequence[str], sources: frozenset[str]) -> bool:
+    """Return whether one of these sources is not forgotten and is an independent origin.
+
+    Tags, conversations and trust marks only describe the attempts, and so does a task that is listed with its attempts.
+    """
+    others = [s for s in edit_sources if s not in sources and not s.startswith(("tag:", CONVERSATION, MARK))]
+    if any(s.startswith("attempt:") for s in edit_sources):
+        others = [s for s in others if not s.startswith("task:")]
+    return bool(others)
 
 
 def _without(edit: Edit, sources: frozenset[str]) -> Any:
-    """The edit without forgotten sources, and without the ids of its lessons, which may be forgotten too."""
+    """Return the edit without forgotten sources, and without the ids of its lessons, which may be forgotten too."""
     if not sources & set(edit.sources):
         return edit
     return replace(edit, sources=tuple(s for s in edit.sources if s not in sources), lessons=())
@@ -292,29 +310,31 @@ class _Rows:
         return self.store.rows(self.store.select(table))
 
     def records(self) -> Iterator[tuple[Table, str, Any]]:
-        """The rows that are removed one by one, each with its table and its key."""
+        """Yield the rows that are removed one by one, each with its table and its key."""
         for table, key in RECORDS.items():
             for row in self.asked() if table is schema.interactions else self.of(table):
                 yield table, getattr(row, key.name), row
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The id and the fields of each task, read anew each time: there may be more than fit in memory. An
-        interaction counts as a task."""
+        """Yield the id and the fields of each task, interactions included.
+
+        They are read again on each call, because there may be more than fit in memory.
+        """
         for row in self.asked():
             yield row.id, {"meta": {}, **json.loads(row.data)}
         for data in map(json.loads, self.stored()):
             yield data["id"], data
 
     def stored(self) -> Iterator[str]:
-        """Each task of the run as JSON."""
+        """Yield each task of the run as JSON."""
         return chain.from_iterable(StoredTasks(self.store, split).data() for split in ("train", "val", "test"))
 
     def ids(self) -> Iterator[str]:
-        """The id of each task of the run."""
+        """Yield the id of each task of the run."""
         return chain.from_iterable(StoredTasks(self.store, split).ids() for split in ("train", "val", "test"))
 
     def asked(self) -> Iterator[Any]:
-        """The interactions, a part at a time, since there may be more than fit in memory."""
+        """Yield the interactions, read in parts, since there may be more than fit in memory."""
         i, last = schema.interactions, -1
         while rows := self.store.rows(self.store.select(i).where(i.c.number > last).order_by(i.c.number).limit(PART)):
             yield from rows
@@ -322,7 +342,7 @@ class _Rows:
 
 
 def _row_sources(table: Table, row: Any) -> set[str]:
-    """What a row says it is about."""
+    """Return the sources that a row names."""
     if table is schema.reviews:
         return {source for edit in json.loads(row.data)["edits"] for source in edit["sources"]}
     if table in (schema.interactions, schema.outcomes):
@@ -331,168 +351,168 @@ def _row_sources(table: Table, row: Any) -> set[str]:
 
 
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay: frozenset[str]) -> frozenset[str]:
-    """All sources that these names stand for: a tag or a mark of trust for the tasks that have it, a task for its
-    attempts and its traces.
+    """Return all sources that these names include: for a tag or a trust mark its tasks, for a task its attempts and
+    traces.
 
-    Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
+    Raises UsageError for an unknown name, so that a misspelled name is not silently ignored.
     """
-    given, of_tasks, wanted = set(names), set[str](), set(names)
+    requested, of_tasks, forgotten = set(names), set[str](), set(names)
     for id, data in run.tasks():
-        if found := given & {f"task:{id}", *_aliases(data)}:
-            of_tasks |= found
-            # A task that was learned from an interaction is a revision of its outcome: that goes with all of it.
-            wanted |= {f"task:{id}", *(own for own in _own(data) if own not in stay)}
+        if matches := requested & {f"task:{id}", *_aliases(data)}:
+            of_tasks |= matches
+            # A task that was learned from an interaction is a revision of its outcome; all revisions are removed.
+            forgotten |= {f"task:{id}", *(own for own in _shared_name(data) if own not in stay)}
     for id, data in run.tasks():
-        wanted |= {f"task:{id}"} if wanted & {*_own(data)} else set()
-    known = of_tasks | _named(run, versions)
-    if unknown := [name for name in names if name not in known]:
-        before = " or ".join(map(repr, namesakes(unknown[:1], known)))
-        hint = f"; an earlier run gave this name to {before}: name that as the source" if before else ""
+        forgotten |= {f"task:{id}"} if forgotten & {*_shared_name(data)} else set()
+    existing = of_tasks | _named_sources(run, versions)
+    if unknown := [name for name in names if name not in existing]:
+        before = " or ".join(map(repr, namesakes(unknown[:1], existing)))
+        hint = f"; an earlier run used this name for {before}: pass that as the source" if before else ""
         raise UsageError("source.unknown", f"nothing in this run was learned from {unknown[0]!r}{hint}")
     for row in run.of(schema.attempts):
         of_attempt = json.loads(row.sources)
-        if wanted & set(of_attempt):
-            wanted |= {source for source in of_attempt if source.startswith("attempt:")}
-    return frozenset(wanted)
+        if forgotten & set(of_attempt):
+            forgotten |= {source for source in of_attempt if source.startswith("attempt:")}
+    return frozenset(forgotten)
 
 
-def _named(run: _Rows, versions: Sequence[Version]) -> set[str]:
-    """All sources that rows and edits name."""
+def _named_sources(run: _Rows, versions: Sequence[Version]) -> set[str]:
+    """Return all sources that rows and edits name."""
     recorded = (_row_sources(table, row) for table, _, row in run.records())
     return set[str]().union(*recorded, *(done.edit.sources for version in versions for done in version.applied))
 
 
 def _aliases(data: dict[str, Any]) -> set[str]:
-    """Other names of a task: its tags, its mark of trust and, if several traces belong to one task, that task's id."""
+    """Return other names of a task: its tags, its trust mark and, if several traces share one task, that task's id."""
     tags = data["meta"].get("tags", ())
     names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
-    return names | {*markers(data.get("trust", "own")), *_own(data)}
+    return names | {*markers(data.get("trust", "own")), *_shared_name(data)}
 
 
-def _own(data: dict[str, Any]) -> list[str]:
-    """The name that several attempts at one task share."""
+def _shared_name(data: dict[str, Any]) -> list[str]:
+    """Return the name that several attempts at one task share, as a list of at most one."""
     own = data["meta"].get("own_id")
     return [] if own is None else [f"task:{own}"]
 
 
 def _rare_words(
-    run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str], ids: frozenset[str]
+    run: _Rows, old: Sequence[Version], new: Sequence[Version], forgotten: frozenset[str], ids: frozenset[str]
 ) -> frozenset[str]:
-    """What the forgotten texts are recognized by: rare pieces of the tasks, and of what was learned from them alone.
+    """Return rare pieces of the forgotten texts: of the tasks, and of lessons from these tasks only.
 
-    A piece that the operator's own texts have, or another task, does not come from there. A piece of a lesson that many
-    other lessons and entries have may come from anywhere.
+    A piece that also occurs in the operator's own texts or in another task is not specific to them. Neither is a piece
+    of a lesson that many other lessons and entries contain.
     """
-    known = [text for row in run.of(schema.spaces) for text in _texts([row.config or ""])]
-    known += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
+    own_texts = [text for row in run.of(schema.spaces) for text in _nested_texts([row.config or ""])]
+    own_texts += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
     raw, learned, others = set[str](), set[str](), set[str]()
-    asked = {row.id for row in run.asked()}
+    interaction_ids = {row.id for row in run.asked()}
 
-    def texts_of_tasks(forgotten: bool) -> Iterator[str]:
+    def texts_of_tasks(of_forgotten: bool) -> Iterator[str]:
         for id, data in run.tasks():
-            if (f"task:{id}" in wanted) == forgotten:
-                # What is known of a query beside its input may come from an answer, and so from what was learned.
-                yield from strings(data["query"] if id in asked else data)
+            if (f"task:{id}" in forgotten) == of_forgotten:
+                # The other fields of an interaction may come from an answer, and therefore from lessons.
+                yield from strings(data["query"] if id in interaction_ids else data)
 
-    raw.update(texts_of_tasks(forgotten=True))
+    raw.update(texts_of_tasks(of_forgotten=True))
     for row in run.of(schema.lessons):
         data, sources = json.loads(row.data), json.loads(row.sources)
-        # A single word in the data of a lesson is one of our own, such as an attribution; so is the name of a trace.
+        # A single word in the data of a lesson is written by practicum, such as an attribution; so is a trace's name.
         texts = [data["text"], *(text for text in strings({**data["data"], "trace": ""}) if " " in text)]
-        if not wanted & {*sources}:
+        if not forgotten & {*sources}:
             others.update(texts)
-        elif not _has_other_origin(sources, wanted):
+        elif not _has_other_origin(sources, forgotten):
             learned.update(texts)
     for done in (done for version in old for done in version.applied):
         edit, texts = done.edit, edit_texts(done.edit)[:1]
-        if done.id in ids or (wanted & {*edit.sources} and not _has_other_origin(edit.sources, wanted)):
+        if done.id in ids or (forgotten & {*edit.sources} and not _has_other_origin(edit.sources, forgotten)):
             learned.update(texts)
         elif not any(source.startswith(("task:", "attempt:")) for source in edit.sources):
-            known += texts
-        elif not wanted & {*edit.sources}:
+            own_texts += texts
+        elif not forgotten & {*edit.sources}:
             others.update(texts)
-    found = {piece for text in learned for piece in pieces(text)}
-    found = {*Rarity(others).rare(found)}.union(*map(pieces, raw))
-    for text in chain(dict.fromkeys(known), texts_of_tasks(forgotten=False) if found else ()):
-        found -= grams(text)
-    return frozenset(found)
+    words = {piece for text in learned for piece in pieces(text)}
+    words = {*Rarity(others).rare(words)}.union(*map(pieces, raw))
+    for text in chain(dict.fromkeys(own_texts), texts_of_tasks(of_forgotten=False) if words else ()):
+        words -= grams(text)
+    return frozenset(words)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a JSON value, also where it is a text itself."""
+def _nested_texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value, also in JSON inside a text."""
     for text in strings(value):
         if text.startswith(("{", "[")):
             try:
-                yield from _texts(json.loads(text))
+                yield from _nested_texts(json.loads(text))
                 continue
             except (ValueError, RecursionError):
                 pass  # not JSON, but text like any other
         yield text
 
 
-def _has(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
-    """Those of the words that are in these texts."""
+def _words_in(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
+    """Return the words that occur in these texts."""
     return frozenset(chain.from_iterable(words & grams(text) for text in texts)) if words else frozenset()
 
 
 def _row_texts(table: Table, row: Any) -> Iterator[str]:
-    return _texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
+    return _nested_texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
 
 
-def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
+def _with_edits(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
     return [replace(v, applied=tuple(replace(done, edit=change(done.edit)) for done in v.applied)) for v in versions]
 
 
-def _alike(
+def _rare_word_matches(
     run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], words: frozenset[str]
 ) -> RareWordMatches:  # fmt: skip
-    """What has some of these words, in every text that is stored and does not come from the operator."""
+    """Return the entries and rows with some of these words, in every stored text that is not the operator's."""
     held = chain(rebuild(versions), rebuild(corrections, letter=LETTER))
-    found = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in held]
-    entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in found if has}
+    matches = [(e, _words_in(words, [e.section, e.text, e.key, *_nested_texts(e.data)])) for e in held]
+    entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in matches if has}
     rows: Counter[str] = Counter()
     for done in (done for version in (*versions, *corrections) for done in version.applied):
         texts = [] if done.id in entries else edit_texts(done.edit)
-        rows["versions"] += bool(_has(words, [done.edit.reason, *texts]))
+        rows["versions"] += bool(_words_in(words, [done.edit.reason, *texts]))
     stored = chain(run.records(), ((schema.steps, "", row) for row in run.of(schema.steps)))
     for table, _, row in stored if words else ():
-        rows[table.name] += bool(_has(words, _row_texts(table, row)))
+        rows[table.name] += bool(_words_in(words, _row_texts(table, row)))
     for row in run.of(schema.texts) if words else ():
-        rows["prompts"] += bool(_has(words, [row.text]))
+        rows["prompts"] += bool(_words_in(words, [row.text]))
     return RareWordMatches(tuple(entries.values()), dict(+rows))
 
 
 class _ForgottenTexts:
-    """The forgotten texts that can be searched for: those that are not part of a text that stays."""
+    """Forgotten texts to search for, without texts that are part of a remaining text."""
 
     def __init__(
-        self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str], corrected: set[str]
+        self, run: _Rows, old: Sequence[Version], new: Sequence[Version], forgotten: frozenset[str], corrected: set[str]
     ) -> None:  # fmt: skip
-        """`corrected` are the texts of corrections that are forgotten."""
+        """Collect the texts; `corrected` are the texts of forgotten corrections."""
         lost, stays = {*_logged_texts(old), *corrected}, set(_logged_texts(new))
         for id, data in run.tasks():
-            # Its id, and that of its interaction, are names and no texts.
-            lost.update({*strings(data)} - {id, data["meta"].get("own_id")} if f"task:{id}" in wanted else ())
+            # The id of a task, and the id of its interaction, are names and not texts.
+            lost.update({*strings(data)} - {id, data["meta"].get("own_id")} if f"task:{id}" in forgotten else ())
         for row in run.of(schema.lessons):
-            if wanted & set(json.loads(row.sources)):
+            if forgotten & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
         stays.update(row.config or "" for row in run.of(schema.spaces))
-        # Most of the old log is in the new one word for word; only the rest is searched for.
-        texts = sorted(_outside((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
-        others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in wanted)
-        texts = _outside(texts, map("\0".join, others))
+        # Most of the old log is in the new one unchanged; only the rest is searched for.
+        texts = sorted(_not_contained((text for text in lost - stays if len(text) >= MIN_CHARS), ["\0".join(stays)]))
+        others = (strings(data) for id, data in run.tasks() if f"task:{id}" not in forgotten)
+        texts = _not_contained(texts, map("\0".join, others))
         self._forms: list[str] = []
         for text in texts:
-            # In a row a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
+            # In a row, a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
             once = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)}
             self._forms += {text} | once | {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
 
     def quoted_in(self, text: str) -> bool:
-        """Whether one of them is part of this text, plain or inside JSON."""
+        """Return whether one of the forgotten texts is part of this text, plain or inside JSON."""
         return any(form in text for form in self._forms)
 
     def pieces(self) -> set[bytes]:
-        """The texts as bytes, in pieces that are short enough to be on one page of the file."""
+        """Return the texts as bytes, in pieces that are short enough to be on one page of the file."""
         pieces = set()
         for raw in (form.encode(errors="replace") for form in self._forms):
             pieces |= {raw[start : start + PIECE] for start in range(0, max(len(raw) - PIECE, 0) + 1, PIECE // 2)}
@@ -500,39 +520,43 @@ class _ForgottenTexts:
 
 
 def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
-    """Every text in the log."""
+    """Yield every text in the log."""
     for version in versions:
         for done in version.applied:
             yield from strings([getattr(done.edit, name, None) for name in ("text", "key", "data")])
 
 
 def _remove(
-    run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], wanted: frozenset[str],
+    run: _Rows, versions: Sequence[Version], corrections: Sequence[Version], forgotten: frozenset[str],
     ids: frozenset[str], texts: _ForgottenTexts, words: frozenset[str],
 ) -> int:  # fmt: skip
-    """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
+    """Delete the rows and replace the log in one transaction. Return the number of deleted rows."""
     statements: list[Any] = []
     notes: list[Any] = []
     update, delete = run.store.update, run.store.delete
-    gone: set[str] = set()
+    removed_keys: set[str] = set()
     for table, key, row in run.records():
         if table is schema.journal and is_note(key):
-            # It stays, so that no leg gets the number of an earlier one, and with it the places of that one.
+            # The note of a leg stays, because a leg must not reuse the number of an earlier leg, or its places.
             note = json.loads(row.answer)
-            note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in wanted]
+            note["tasks"] = [id for id in note["tasks"] if f"task:{id}" not in forgotten]
             notes.append(update(table).where(RECORDS[table] == key).values(answer=json.dumps(note)))
-        elif _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)) or _is_of(table, key, ids):
+        elif (
+            _holds(table, key, row, forgotten, texts)
+            or _words_in(words, _row_texts(table, row))
+            or _is_review_of(table, key, ids)
+        ):
             statements.append(delete(table).where(RECORDS[table] == key))
-            gone.add(key)
-    for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in wanted}):
+            removed_keys.add(key)
+    for id in sorted({id for id, _ in run.tasks() if f"task:{id}" in forgotten}):
         statements.append(delete(schema.tasks).where(schema.tasks.c.task_id == id))
     deleted = len(statements)
     statements += notes
     for row in run.of(schema.steps):
         data = json.loads(row.data)
-        data["tasks"] = [id for id in data["tasks"] if f"task:{id}" not in wanted]
-        # The sampler's notes on sizes stay. Its notes on tasks, the reasons of resolutions and the refused edits may
-        # quote what is forgotten; the number of refused edits stays in `data`.
+        data["tasks"] = [id for id in data["tasks"] if f"task:{id}" not in forgotten]
+        # The sampler's data on sizes stay. Its data on tasks, the reasons of resolutions and the refused edits may
+        # quote forgotten texts; the number of refused edits stays in `data`.
         data["sampled"] = {k: v for k, v in data["sampled"].items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
         changed = update(schema.steps).values(data=json.dumps(data), refused="[]")
@@ -541,13 +565,13 @@ def _remove(
         for version in log:
             number = table.c.version == version.version
             statements.append(update(table).where(number).values(version_row(version)))
-    statements += _without_prompts(run, wanted, gone, texts, words)
+    statements += _without_prompts(run, forgotten, removed_keys, texts, words)
     run.store.remove_index()
 
     def change(at: Transaction) -> None:
         for statement in statements:
             at.run(statement)
-        # The caches of a run that cannot be resumed are deleted, whatever they hold.
+        # The caches of a run that cannot be resumed are deleted completely.
         at.run(at.delete(schema.vectors))
         delete_snapshot(at)
         change_run(at, learning=schema.FORGETTING, result=None)
@@ -557,85 +581,89 @@ def _remove(
 
 
 def _without_prompts(
-    run: _Rows, wanted: frozenset[str], gone: set[str], texts: _ForgottenTexts, words: frozenset[str]
+    run: _Rows, forgotten: frozenset[str], removed_keys: set[str], texts: _ForgottenTexts, words: frozenset[str]
 ) -> Iterator[Any]:
-    """The statements that delete the prompts of what is forgotten, the texts that only these had, and every text that
-    holds some of what is forgotten. A prompt that stays names such a text no longer: else the text would stay for its
-    sake when somebody says it again, and is forgotten, too."""
+    """Yield the statements that delete the prompts of forgotten rows, the texts that only these prompts used, and every
+    text that contains a forgotten one.
 
-    prompts, kept_texts, store = schema.prompts, schema.texts, run.store
+    Remaining prompts no longer refer to such a text: otherwise the text would stay if it is stored again later.
+    """
+
+    prompts, text_table, store = schema.prompts, schema.texts, run.store
     stays, lost = dict[str, set[str]](), set[str]()
     for row in run.of(prompts):
-        if row.place in gone or _is_about(row.place, set(), wanted):
+        if row.place in removed_keys or _is_about(row.place, set(), forgotten):
             yield store.delete(prompts).where(prompts.c.place == row.place)
         else:
             stays[row.place] = {*strings(json.loads(row.parts))}
     named = set[str]().union(*stays.values())
-    for row in run.of(kept_texts):
-        if row.key.hex() not in named or texts.quoted_in(row.text) or _has(words, [row.text]):
+    for row in run.of(text_table):
+        if row.key.hex() not in named or texts.quoted_in(row.text) or _words_in(words, [row.text]):
             lost.add(row.key.hex())
-            yield store.delete(kept_texts).where(kept_texts.c.key == row.key)
+            yield store.delete(text_table).where(text_table.c.key == row.key)
     for row in run.of(prompts):
-        if found := lost & stays.get(row.place, set()):
-            parts = re.sub("|".join(found), "", row.parts)
+        if dropped := lost & stays.get(row.place, set()):
+            parts = re.sub("|".join(dropped), "", row.parts)
             yield store.update(prompts).where(prompts.c.place == row.place).values(parts=parts)
 
 
 def _quoting(corrections: Sequence[Version], texts: _ForgottenTexts, words: frozenset[str]) -> frozenset[str]:
-    """The ids of corrections that quote what is forgotten, since their questions are what others asked."""
+    """Return the ids of corrections that quote forgotten texts, since other users' questions may repeat them."""
     edits = [done for version in corrections for done in version.applied]
-    said = ((done.id, edit_texts(done.edit)) for done in edits)
-    return frozenset(id for id, own in said if texts.quoted_in("\0".join(own)) or _has(words, own))
+    texts_by_edit = ((done.id, edit_texts(done.edit)) for done in edits)
+    return frozenset(id for id, own in texts_by_edit if texts.quoted_in("\0".join(own)) or _words_in(words, own))
 
 
-def _is_of(table: Table, key: Any, ids: frozenset[str]) -> bool:
-    """Whether a row is the review of one of these corrections or notes."""
+def _is_review_of(table: Table, key: Any, ids: frozenset[str]) -> bool:
+    """Return whether a row is the review of one of these corrections or notes."""
     return table is schema.reviews and key in ids
 
 
-def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
-    """Whether a row is about something forgotten or quotes a forgotten text."""
+def _holds(table: Table, key: str, row: Any, forgotten: frozenset[str], texts: _ForgottenTexts) -> bool:
+    """Return whether a row is about a forgotten source or quotes a forgotten text."""
     raw = "\0".join(value for column in table.c if isinstance(value := getattr(row, column.name), str))
-    return _is_about(str(key), _row_sources(table, row), wanted) or texts.quoted_in(raw)
+    return _is_about(str(key), _row_sources(table, row), forgotten) or texts.quoted_in(raw)
 
 
-def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
-    """Whether a row names a forgotten source, or its place is below a forgotten attempt or a job on a forgotten task
-    ("2.t1"), which may not name its sources."""
-    if wanted & sources:
+def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
+    """Return whether a row names a forgotten source, or its place is below a forgotten attempt or a job on a forgotten
+    task ("2.t1"), which may not name its sources."""
+    if forgotten & sources:
         return True
     above = place.split("/")
     jobs = (job for number, _, job in (name.partition(".") for name in above) if number.isdigit())
-    if any(f"task:{job.replace('%2F', '/').replace('%25', '%')}" in wanted for job in jobs):
+    if any(f"task:{job.replace('%2F', '/').replace('%25', '%')}" in forgotten for job in jobs):
         return True
-    return any(f"attempt:{'/'.join(above[:n])}" in wanted for n in range(1, len(above) + 1))
+    return any(f"attempt:{'/'.join(above[:n])}" in forgotten for n in range(1, len(above) + 1))
 
 
-def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
-    """Count what is left: edits and rows that name or quote what is forgotten, and its texts in the files' bytes."""
+def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
+    """Count the edits and rows that still name or quote forgotten sources or texts, and their texts in the files."""
     versions = [*read_versions(run.store), *read_versions(run.store, schema.corrections)]
     edits = [done for version in versions for done in version.applied]
-    left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
-    left += sum(f"task:{id}" in wanted for id, _ in run.tasks())
+    left = sum(1 for a in edits if forgotten & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
+    left += sum(f"task:{id}" in forgotten for id, _ in run.tasks())
     left += len(run.store.rows(run.store.select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
-    left += sum(_holds(table, key, row, wanted, texts) or _is_of(table, key, ids) for table, key, row in run.records())
+    left += sum(
+        _holds(table, key, row, forgotten, texts) or _is_review_of(table, key, ids) for table, key, row in run.records()
+    )
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
-    # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
-    # A removal that is under way names what it removes, and looks for that in the end.
+    # A piece that is also part of a remaining text proves nothing; these texts were checked one by one.
+    # The row of a removal in progress names the removed sources, and is checked at the end.
     tables = (schema.versions, schema.corrections, schema.spaces, schema.steps, schema.erasures, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
-    known = ["\0".join([*shown, *stays]).encode(errors="replace")]
+    remaining = ["\0".join([*shown, *stays]).encode(errors="replace")]
     tasks = (f"{data}\0{id}".encode(errors="replace") for data, id in zip(run.stored(), run.ids(), strict=True))
-    pieces = _outside(texts.pieces(), chain(known, tasks))
-    found = pieces_in(run.store.all_files(), pieces)
-    # Other spaces of the database may have the same texts of their own.
-    return left + len([*filterfalse(run.store.said_elsewhere(found).__contains__, found)])
+    pieces = _not_contained(texts.pieces(), chain(remaining, tasks))
+    matches = pieces_in(run.store.all_files(), pieces)
+    # Other spaces of the database may contain the same texts independently.
+    return left + len([*filterfalse(run.store.said_elsewhere(matches).__contains__, matches)])
 
 
-def _outside(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
-    """Those of the texts that are part of none of the others."""
+def _not_contained(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:
+    """Return the texts that are part of none of the others."""
     left = list(texts)
     for other in others:
         if not left:

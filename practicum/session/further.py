@@ -1,8 +1,8 @@
 """Further steps of a run that has ended: from reported outcomes, from tasks, or from one query.
 
-Outcomes are taken in the order of asking, a batch of the method at a time. Each batch is written as a whole, with its
-version, or not at all. Its calls are journaled and its members noted, so that after an interruption the same batch
-continues and pays for nothing twice, whatever was reported since.
+Outcomes are processed in the order of their interactions, one batch of the method at a time. Each batch is written with
+its version in one transaction. Its calls are journaled and its members recorded, so that after an interruption the same
+batch continues, with no call paid for twice, independent of later reports.
 """
 
 from __future__ import annotations
@@ -27,16 +27,23 @@ from practicum.engine.run import Run
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
-from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, settle, show_at_once
+from practicum.session.amend import (
+    add_steps,
+    next_step,
+    require_ended,
+    restore_live_version,
+    save_snapshot,
+    show_at_once,
+)
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_tasks, open_state, run_embedder
-from practicum.session.outcomes import Question, Trusted, WaitingOutcome, asked, close_outcomes, outcomes_in
+from practicum.session.outcomes import Question, Trusted, WaitingOutcome, close_outcomes, outcomes_in, stored_question
 from practicum.session.records import read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
-from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, build_setup, set_up
+from practicum.session.setup import REPEATED_ATTEMPTS, SINGLE_ATTEMPT, Setup, build_setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow
 from practicum.store.scope import Transaction
@@ -44,30 +51,31 @@ from practicum.tasks.stored import TASK
 
 TRUSTED = Trusted()
 
-KEPT = "; what was learned before is kept, and the rest is learned from next time"
+KEPT = "; earlier lessons are kept, and the rest is learned from next time"
 
 
 async def learn_further(
-    store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
-    trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = asked,
+    store: Store, parts: Parts, watch: Watch, overrides: Mapping[str, Any], shared: Shared | None = None,
+    trust_run: bool = False, trusted: Trusted = TRUSTED, question: Question = stored_question,
     most: int | None = None, tasks: Sequence[Task] | None = None, served: bool = False,
 ) -> Result:  # fmt: skip
-    """Learn from `tasks`, as further steps of the run, until a budget is spent. None: from outcomes that were reported
-    and not learned from, the oldest `most` of them (None: all). `trusted` says whose words are the operator's own
-    beside the operator's, `question` what an interaction asks.
+    """Learn from tasks or outcomes, as further steps of the run, until a budget is spent.
 
-    A task with a recorded attempt is learned from as it was answered, another one is attempted by the run's agent. The
-    feedback on an answer is its score; without one, that of the run's scorer if there is a right answer, and otherwise
-    a judge's verdict. `served`: the service of the space learns, and tries what was learned. Raises UsageError before
-    anything is paid for if something does not fit, Conflict while a version is being tried, and
-    ProviderError if a batch was lost; what was learned before is kept.
+    `tasks` None: learn from the outcomes that were not learned from yet, the oldest `most` of them (None: all).
+    `trusted` names sources trusted as the operator's own; `question` returns the question of an interaction.
+
+    A task with a recorded attempt is not attempted again; other tasks are attempted by the run's agent. The feedback on
+    an answer is its score; without one, the run's scorer computes it if there is a right answer, and otherwise a judge
+    gives a verdict. `served`: the service of the space learns, and tests the new version. Raises UsageError before the
+    first model call for invalid arguments, Conflict while a version is in a canary, and ProviderError if a batch was
+    lost; earlier lessons are kept.
     """
     require_ended(store)
     if not served:
-        settle(store)
+        restore_live_version(store)
     attempting = any(task.recorded is None for task in tasks or ())
     without = () if attempting else ("agent",)
-    values = Origin.of(store, given, parts, trust_run).acting_values(learns=True, without=without)
+    values = Origin.of(store, overrides, parts, trust_run).acting_values(learns=True, without=without)
     values["trust_tools"] = True if trusted.tools else values["trust_tools"]
     if tasks is None:
         waiting = outcomes_in(store, replace(trusted, tools=values["trust_tools"]), question, most)
@@ -80,17 +88,22 @@ async def learn_further(
 
 
 def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
-    """A task that was given, as an outcome to learn from. An interrupted batch goes on with the very same tasks, and
-    with what else was `shown` to the agent."""
+    """Return a task as an outcome to learn from.
+
+    Its revision is a digest of the task and of the corrections `shown` to the agent, so that an interrupted batch only
+    continues with equal ones.
+    """
     same = int.from_bytes(blake2b(b"\0".join([TASK.dump_json(task), *map(str.encode, shown)]), digest_size=6).digest())
     return WaitingOutcome(task.id, same, task, task.recorded is not None and task.recorded.score is not None)
 
 
 @dataclass
 class FurtherLearning:
-    """Learns from outcomes, batch by batch, and counts what it does. `complete` adds to every view what the agent sees
-    besides the context. `at_once`: in a space that was served, agents see what was learned at once. `last` are the
-    steps of the last batch, also if that was lost, and `last_error` says why."""
+    """Learning from outcomes, batch by batch, with its counts.
+
+    `complete` adds corrections to every view. `at_once`: in a space that was served, new versions are live at once.
+    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is the reason.
+    """
 
     store: Store
     values: Mapping[str, Any]
@@ -116,7 +129,7 @@ class FurtherLearning:
         self.progress = Progress(context, context)
 
     def result(self) -> Result:
-        """What was done."""
+        """Return the result."""
         return Result(
             run=self.store.folder,
             context=self.progress.context,
@@ -136,7 +149,7 @@ class FurtherLearning:
     async def learn(self, waiting: Sequence[WaitingOutcome]) -> None:
         """Learn from these outcomes."""
         setup = self._set_up(waiting)
-        # The run's limits were set for learning its tasks.
+        # A new budget, because the run's limits were set for learning its tasks.
         self.budget = Budget(setup.config.limits)
         vectors = Vectors(run_embedder(setup.config, self.parts), self.store)
         retriever = Retriever(vectors, retrieval=setup.method.retrieval)
@@ -166,16 +179,18 @@ class FurtherLearning:
             except ProviderError as error:
                 if batch is not interrupted or not waiting:
                     raise ProviderError("attempts.all_failed", f"{error}{KEPT}") from error
-                # It was lost before. The others do not wait for it any longer.
+                # The interrupted batch was lost again, so the other outcomes stop waiting for it.
                 self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
 
     def _interrupted(self, waiting: Sequence[WaitingOutcome]) -> list[WaitingOutcome]:
-        """The batch that was being learned from when learning was interrupted; empty if there is none, or if something
-        was reported anew about one of it."""
-        noted = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
-        known = {(outcome.id, outcome.revision): outcome for outcome in waiting}
-        members = [] if noted is None else [known.get((id, number)) for id, number in json.loads(noted.answer)]
+        """Return the batch whose learning was interrupted; [] if none was, or if an outcome in it has a newer
+        report."""
+        note_row = Journal(self.store).find(_note(next_step(self.store)), NOTE_ROLE)
+        by_revision = {(outcome.id, outcome.revision): outcome for outcome in waiting}
+        members = (
+            [] if note_row is None else [by_revision.get((id, number)) for id, number in json.loads(note_row.answer)]
+        )
         return [] if None in members else [outcome for outcome in members if outcome is not None]
 
     async def _learn_batch(self, batch: Sequence[WaitingOutcome], retriever: Retriever) -> None:
@@ -198,10 +213,10 @@ class FurtherLearning:
                     reports.append(replace(report, step=step + len(reports)))
                 if not reports:
                     raise UsageError(
-                        "method.unsuitable", f"method {method.name} makes no step of {quantity(len(tasks), 'task')}"
+                        "method.unsuitable", f"method {method.name} takes no step on {quantity(len(tasks), 'task')}"
                     )
                 if any(not row.ok for row in state.lost.values()):
-                    # The last thing that was asked is lost, and with it what these outcomes teach.
+                    # The last call is lost, and with it the lesson of these outcomes.
                     raise ProviderError("attempts.all_failed", state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
@@ -229,15 +244,19 @@ class FurtherLearning:
             self.watch.stepped(report, self.progress)
 
     def _set_up(self, outcomes: Sequence[WaitingOutcome]) -> Setup:
-        """A run whose tasks are these outcomes. Where nothing is attempted, the agent's settings do not matter."""
+        """Return the setup of a run on these outcomes. If nothing is attempted, the agent's settings are ignored."""
         name = self.values["method"]
         splits = Splits(tuple(outcome.task for outcome in outcomes))
         if not all(task.recorded for task in splits.train):
             return set_up(self._attempting(splits), splits, self.parts)
-        known = methods.settings_of(name, self.values["profile"] or "full").model_fields
-        once = {setting: value for setting, value in NOT_AGAIN.items() if setting in known}
-        given = methods.for_one_task(name, self.values["settings"])
-        given = {setting: value for setting, value in given.items() if setting not in (*AGAIN, "online")}
+        setting_names = methods.settings_of(name, self.values["profile"] or "full").model_fields
+        once = {setting: value for setting, value in SINGLE_ATTEMPT.items() if setting in setting_names}
+        method_settings = methods.for_one_task(name, self.values["settings"])
+        method_settings = {
+            setting: value
+            for setting, value in method_settings.items()
+            if setting not in (*REPEATED_ATTEMPTS, "online")
+        }
         agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
         turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         scored = all(outcome.scored for outcome in outcomes)
@@ -246,23 +265,23 @@ class FurtherLearning:
             "judged": any(not outcome.scored and outcome.task.target is None for outcome in outcomes),
             "scorer": "exact" if scored else self.values["scorer"],
         }
-        settings = methods.override_settings(name, given, once)
+        settings = methods.override_settings(name, method_settings, once)
         values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
         parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
         return set_up(values, splits, parts)
 
     def _attempting(self, splits: Splits) -> dict[str, Any]:
-        """The settings with which tasks are attempted. The feedback is a score if the scorer can give one, and
+        """Return the settings for attempting tasks. The feedback is a score if the scorer can compute one, and
         otherwise a judge's verdict."""
         name = self.values["method"]
         methods.read_settings(name, self.values["settings"], self.values["profile"])
-        given = methods.for_one_task(name, self.values["settings"])
-        values = {**self.values, "settings": given, "from_traces": False}
+        settings = methods.for_one_task(name, self.values["settings"])
+        values = {**self.values, "settings": settings, "from_traces": False}
         try:
             setup = build_setup(config_from(values), splits, self.parts)
         except UsageError as error:
             raise UsageError(
-                "method.unsuitable", f"method {name} cannot learn in a run that has ended, choose another one with "
+                "method.unsuitable", f"method {name} cannot learn in a run that has ended; choose another method with "
                 f"`method`: {error}"
             ) from error  # fmt: skip
         labels = any(task.target is not None for task in splits.train) or not setup.scorer.needs_target
@@ -270,5 +289,5 @@ class FurtherLearning:
 
 
 def _note(step: int) -> str:
-    """The place that holds which outcomes a step learns from."""
+    """Return the place in the journal that holds the ids of the outcomes of a step."""
     return f"learn {step}/outcomes"

@@ -1,10 +1,10 @@
-"""Identities of what is named by its place in a run, for contexts that become the start of another run.
+"""Identities of names that are unique within one run, for contexts that seed another run.
 
-Within a run, an attempt is named by its place, a lesson by where it was made, and a task without an id of its own by
-its line in the file. These names are short, and equal in equal runs. But the next run gives the same names again. So a
-seed keeps them below an identity, a digest of what it brings: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2". Names
-that have an identity keep it, so a trace has the same one in all runs that follow. A task with an id that its user gave
-has this id everywhere.
+Within a run, an attempt is named by its place, a lesson by the place where it was made, and a task without an id by its
+line in the file. These names are short, and equal in equal runs. But the next run uses the same names again. A seed
+stores them with an identity, a digest of its contents: "attempt:seed 3f9a1c2b/step 1/attempt/0.line-2".
+A name with an identity keeps it, so a trace has the same name in all later runs. A task id set by the user stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from practicum.tasks.load import BY_POSITION
 
 
 def identified(adds: Sequence[Add]) -> list[Add]:
-    """The entries of a seed, with an identity for each name that is unique within one run only.
+    """Return the entries of a seed, with an identity added to each name that is unique within one run only.
 
-    An attempt has the identity of its trace if the seed holds the trace, so that the attempts of joined contexts stay
-    apart. All else has the identity of the seed.
+    An attempt has the identity of its trace if the seed holds the trace, so that attempts of merged contexts stay
+    distinct. All other names have the identity of the seed.
     """
     adds = with_trace_ids(adds)
     traces: dict[str, dict[str, None]] = defaultdict(dict)
@@ -38,9 +38,9 @@ def identified(adds: Sequence[Add]) -> list[Add]:
             return (source,)
         kind, _, id = source.partition(":")
         identity, place = _split(own)
-        # Beside its own attempt, an entry may rest on others.
-        found = (seed,) if kind == "task" else (identity,) if place == id else traces.get(id, (seed,))
-        return (f"{kind}:{before}{id}" for before in found)
+        # An entry may depend on attempts other than its own.
+        prefixes = (seed,) if kind == "task" else (identity,) if place == id else traces.get(id, (seed,))
+        return (f"{kind}:{before}{id}" for before in prefixes)
 
     def below(add: Add) -> Add:
         lesson = {"lesson": f"{seed}{add.data['lesson']}"} if _has_local_lesson(add) else {}
@@ -50,28 +50,30 @@ def identified(adds: Sequence[Add]) -> list[Add]:
     return [below(add) if _is_local(add) else add for add in adds]
 
 
-def namesakes(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Those of the known sources that had one of these names in an earlier run."""
-    wanted = {*names}
-    parts = ((source, *source.partition(":")) for source in known)
+def namesakes(names: Iterable[str], sources: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that had one of these names in an earlier run."""
+    requested = {*names}
+    parts = ((source, *source.partition(":")) for source in sources)
     return tuple(
-        sorted(source for source, kind, _, id in parts if IDENTIFIED.match(id) and f"{kind}:{_split(id)[1]}" in wanted)
+        sorted(
+            source for source, kind, _, id in parts if IDENTIFIED.match(id) and f"{kind}:{_split(id)[1]}" in requested
+        )
     )
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The identity of a name, empty if it has none, and what it was in its own run."""
-    found = IDENTIFIED.match(name)
-    return (found[0], name[found.end() :]) if found else ("", name)
+    """Return the identity of a name ("" if it has none), and the name in its own run."""
+    match = IDENTIFIED.match(name)
+    return (match[0], name[match.end() :]) if match else ("", name)
 
 
 def _trace(add: Add) -> str:
-    """The id of the trace that an experience belongs to; empty for other entries."""
+    """Return the id of the trace that an experience belongs to; "" for other entries."""
     return str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
 
 
 def _is_local(add: Add) -> bool:
-    """Whether an entry has a name that is unique within one run only."""
+    """Return whether an entry has a name that is unique within one run only."""
     return _has_local_lesson(add) or any(map(_is_local_source, add.sources))
 
 
@@ -83,5 +85,5 @@ def _is_local_source(source: str) -> bool:
 
 
 def _has_local_lesson(add: Add) -> bool:
-    """Whether the data of an entry names a lesson that has no identity."""
+    """Return whether the data of an entry names a lesson without an identity."""
     return "lesson" in add.data and not IDENTIFIED.match(str(add.data["lesson"]))

@@ -1,6 +1,6 @@
-"""A run from start to end: open the folder, learn, evaluate, report.
+"""Learning runs from start to end: open the folder, learn, evaluate, report.
 
-`learn` and `resume` are what the command line calls, and what five lines of Python call.
+The command line and Python programs call `learn` and `resume`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.models.local import pinned
 from practicum.models.registry import is_local
-from practicum.session.amend import save_snapshot, settle, show_at_once
+from practicum.session.amend import restore_live_version, save_snapshot, show_at_once
 from practicum.session.components import Parts
 from practicum.session.config import RESUMABLE, Splits, require_known
 from practicum.session.foreign import Origin
@@ -56,8 +56,8 @@ from practicum.session.records import (
     discard_unbegun,
     is_begun,
     new_folder,
-    read_kept,
     read_run,
+    read_stored_results,
     step_rows,
     store_tasks,
     update_run,
@@ -78,15 +78,14 @@ from practicum.tasks.load import choices_from
 from practicum.tasks.stored import levels
 from practicum.tasks.traces import TraceStream
 
-KEPT, NOTHING_KEPT, NOTHING_SAID = "What was done is kept", "Nothing was paid for yet", "Nothing else was done"
-"""Begins what an error says about how to go on."""
+COMPLETED, NOTHING_PAID, NOTHING_ELSE = "Completed work is kept", "Nothing was paid for yet", "Nothing else was done"
+"""Start of the advice on how to continue, in an error message."""
 
 SAVE_TIME_EVERY = 5.0
-"""Seconds of work that may be missing from the count of minutes after a kill."""
+"""Maximum work time (s) that may be missing from the count of minutes after a kill."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
-"""Settings that are numbers of training tasks, and the counters of those that were given and exceed the tasks there
-are."""
+"""Settings that are limited by the number of training tasks, with the counters of larger values."""
 
 
 async def learn(
@@ -104,39 +103,40 @@ async def learn(
     store: str | Elsewhere | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
-    """Learn from `tasks` and keep everything in the folder `out` (by default a new one under ./runs).
+    """Learn from `tasks` and store everything in the folder `out` (None: a new one under ./runs).
 
-    `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that keeps the run under the name of
-    its folder, which then holds no more than that address, logs and caches.
+    `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that stores the run under the name
+    of its folder; the folder then holds only that address, logs and caches.
 
-    `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
-    `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
-    tasks to score it with; a list of them must not be empty. `parts` holds Python objects in place of names: an agent,
-    a scorer, model clients, an embedder. `watch`, or each of several, observes the run. `shared` is what the run has in
-    common with runs beside it. `RunOptions` describes the other keywords.
+    `method` is the name of a method or your own Method. `settings` are the method's, by name or as its `Settings`
+    (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test` tasks to score
+    it with; a list must not be empty. `parts` holds Python objects that replace names: an agent, a scorer, model
+    clients, an embedder. `watch` is one observer of the run or several. `shared` holds models that concurrent runs
+    share. `RunOptions` describes the other keywords.
 
-    Tasks that are no sequence, such as a `TraceStream`, are written to the folder as they are read, and then read from
-    there where they are needed, so there may be more than fit in memory. A TraceStream sets `from_traces` and
-    `trace_faults`. With `choices="auto"` the choices are the right answers of the tasks to learn from.
+    Tasks that are not a sequence, such as a `TraceStream`, are written to the folder as they arrive and read from there
+    on use, so there may be more than fit in memory. A TraceStream sets `from_traces` and `trace_faults`. With
+    `choices="auto"`, the choices are the right answers of the training tasks.
 
-    A folder whose run was stopped before anything was paid for or made is used again, so that a corrected call works.
+    If `out` holds a run that was stopped before it paid for or created anything, the folder is used again, so that a
+    corrected call works.
 
-    Raises UsageError before anything is paid for if something does not fit, and other PracticumErrors if the run cannot
-    continue; what was done is kept.
+    Raises UsageError before the first paid call for invalid arguments, and other PracticumErrors if the run cannot
+    continue; completed work is kept.
     """
     require_known(learn, config)
-    for name, given in (("val", val), ("test", test)):
-        if not given and given != ():
+    for name, split in (("val", val), ("test", test)):
+        if not split and split != ():
             raise UsageError(
                 "tasks.missing",
-                f"`{name}` has no tasks: give some (such as the last fifth of a list), or leave it out",
+                f"`{name}` has no tasks: pass some (such as the last fifth of a list), or leave it out",
                 tasks=name,
             )
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):
         values["from_traces"] = True
     arriving = None if isinstance(tasks, Sequence) else iter(tasks)
-    # Of tasks that arrive, the first tells what is wrong with the settings before the others are read.
+    # If tasks arrive from a stream, the first one is enough to check the settings before the others are read.
     first = await asyncio.to_thread(list, islice(arriving, 1)) if arriving is not None else []
     splits = Splits(tuple(tasks if arriving is None else first), tuple(val), tuple(test))
     auto = values.get("choices") == "auto"
@@ -146,32 +146,32 @@ async def learn(
         values["choices"] = choices_from([*splits.train, *splits.val])
     setup = set_up(values, splits, parts)
     folder = Path(out) if out is not None else new_folder(setup.method.name)
-    fresh, seen = not folder.exists(), one_watch(watch)
+    fresh, observer = not folder.exists(), one_watch(watch)
     try:
         if arriving is not None:
             await _check_models(setup, folder, shared)
         with create(folder, store) as opened:
             again = is_begun(opened)
             if arriving is not None:
-                stored = await store_tasks(opened, chain(first, arriving), setup.redactor, seen.reading)
+                stored = await store_tasks(opened, chain(first, arriving), setup.redactor, observer.reading)
                 if auto:
                     values["choices"] = choices_from(chain(stored, splits.val))
                 if isinstance(tasks, TraceStream):
                     values["trace_faults"] = tasks.summary.faults
                 setup = set_up(values, replace(splits, train=stored), parts)
             seed = as_seed(seed_context or Context(), setup.redactor)
-            # They are stored, so that a resume has the same; so are the commits of models from a hub.
+            # Sections and model commits are stored, so that a resume uses the same.
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
-            async with open_session(opened, folder, setup, leg, seen, shared) as session:
+            async with open_session(opened, folder, setup, leg, observer, shared) as session:
                 session.reserve.check()
                 begin(opened, setup.config, setup.splits, seed)
                 if again:
-                    session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
+                    session.watch.warned(f"{folder} held a run that had not created anything yet: it starts again")
                 return await session.run()
     except (PracticumError, asyncio.CancelledError):
-        # A run that did not begin leaves no folder, so that the corrected command can use the same name.
+        # Remove the folder of a run that did not begin, so that the corrected command can use the same name.
         if fresh:
             discard_unbegun(folder)
         raise
@@ -188,32 +188,34 @@ async def resume(
 ) -> Result:
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
 
-    `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords:
-    settings that were wrong, and limits, which may be raised, lowered and added. A run that was made elsewhere is
-    obeyed in what it would execute only with `trust_run`; from then on it counts as made here.
+    `parts` holds the Python objects that the run was started with. `ResumeOptions` describes the other keywords: they
+    correct settings, and raise, lower or add limits. Without `trust_run`, the agent, models and programs named by a run
+    from another machine are not used; with it, the run counts as this installation's from then on.
 
-    Raises UsageError for a change of something that a kept result depends on, for a limit that is spent, and for a run
-    that was made elsewhere.
+    Raises UsageError for a change of a setting that a stored result depends on, for a spent limit, and for a run from
+    another machine that is not trusted.
     """
     folder = Path(folder)
     with Store.open(folder) as store:
         Origin.of(store, changes, parts or Parts(), trust_run, RESUMABLE).require_all()
-        settle(store)
+        restore_live_version(store)
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
-        kept = read_kept(store, leg.number if leg is not None else None)
-        setup = resumed(config, changes, splits, parts or Parts(), kept)
-        if kept.nothing:
+        stored_results = read_stored_results(store, leg.number if leg is not None else None)
+        setup = resumed(config, changes, splits, parts or Parts(), stored_results)
+        if stored_results.is_empty:
             discard_journal(store)
         leg = leg or begin_leg(store, splits.train)
-        async with open_session(store, folder, setup, leg, watch, shared, kept.seconds) as session:
+        async with open_session(store, folder, setup, leg, watch, shared, stored_results.seconds) as session:
             update_run(store, learning="running", **config_columns(setup.config))
             return await session.run()
 
 
 async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> None:
-    """Raises UsageError if a model, a key or a price is missing, before many tasks are read. Models of this machine,
-    which take long to load, are not tried."""
+    """Raise UsageError if a model, a key or a price is missing, before many tasks are read.
+
+    Models on this machine are not tested, because they take long to load.
+    """
     named = (setup.config.model_of(role) for role in setup.roles if setup.client(role) is None)
     if not any(map(is_local, named)):
         async with open_state(None, folder, setup, shared=shared):
@@ -221,7 +223,7 @@ async def _check_models(setup: Setup, folder: Path, shared: Shared | None) -> No
 
 
 def _pinned(setup: Setup) -> dict[str, Any]:
-    """The names of the run's models, each with its commit if it comes from a hub."""
+    """Return the names of the run's models, with the commit of each model from a hub."""
     config = setup.config
     opened = {config.model_of(role) for role in setup.roles if setup.client(role) is None}
     names = {name: pinned(name) for name in sorted(opened)}
@@ -230,14 +232,14 @@ def _pinned(setup: Setup) -> dict[str, Any]:
 
 
 def without_advice(message: str) -> str:
-    """The message of an error that ended a run, without what it says about how to go on."""
-    for advice in (KEPT, NOTHING_KEPT, NOTHING_SAID):
+    """Return the message of an error that ended a run, without its advice on how to continue."""
+    for advice in (COMPLETED, NOTHING_PAID, NOTHING_ELSE):
         message = message.partition(f" {advice}")[0]
     return message.removesuffix(".")
 
 
 def begun(folder: Path) -> bool:
-    """Whether the folder holds a run, which can be resumed."""
+    """Return whether the folder holds a run, which can be resumed."""
     try:
         with Store.open(folder) as store:
             read_run(store)
@@ -256,23 +258,23 @@ async def open_session(
     shared: Shared | None = None,
     seconds: float = 0.0,
 ) -> AsyncIterator[LearningSession]:
-    """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
+    """Open a session with its models; nothing is written yet. `seconds` is the time that the run took before."""
     async with open_state(store, store.files, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_tasks(chain(() if config.from_traces else leg.tasks, splits.val, splits.test), state)
         if splits.test and (same := setup.survey.shared(task.input for task in splits.test)):
             warnings.append(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
-                "not say how well the context serves new tasks"
+                "not measure how well the context generalizes to new tasks"
             )
-        if config.review == "foreign" and (whose := strangers(setup.config, levels(splits.train))):
-            warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
+        if config.review == "foreign" and (authors := strangers(setup.config, levels(splits.train))):
+            warnings.append(f"lessons from {authors} wait for review: look at them with practicum review {folder}")
         yield LearningSession(folder, setup, state, store, leg, one_watch(watch), warnings)
 
 
 @dataclass
 class LearningSession:
-    """An open run: what it is made of, and how far it is."""
+    """Run that is open for learning: its setup, state and progress."""
 
     folder: Path
     setup: Setup
@@ -292,7 +294,8 @@ class LearningSession:
         self._time_saved = self.state.budget.elapsed
 
     async def run(self) -> Result:
-        """Run to the end. However it ends, the time it took is kept; an error of a model says how to continue."""
+        """Run to the end and return the result. The time is stored even after an error; a model's error gets advice on
+        how to continue."""
         result = None
         try:
             result = await self._run()
@@ -300,15 +303,15 @@ class LearningSession:
             with suppress(StoreError):
                 await self.store.flush()
                 update_run(self.store, learning="stopped", seconds=self.state.budget.elapsed)
-            # An error of the agent that no attempt holds is one of the scorer.
+            # An AgentError that no attempt recorded comes from the scorer.
             if isinstance(error, ProviderError | ModelError | BrokenAgentError | AgentError):
                 text = str(error).rstrip(".")
-                error.args = (f"{text}{'' if text.endswith('?') else '.'} {self._way_on(error)}",)
+                error.args = (f"{text}{'' if text.endswith('?') else '.'} {self._resume_advice(error)}",)
             raise
         finally:
             self.watch.ended(result)
             await self.watch.flush()
-        # A watch may have counted what it could not send.
+        # A watch may have counted data that it could not send.
         result = replace(result, errors=self.state.nonzero_counts)
         state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
         ended, served = result, self.store.is_served
@@ -321,39 +324,39 @@ class LearningSession:
         self.store.change(end)
         return result
 
-    def _way_on(self, error: PracticumError) -> str:
-        """How to go on after an error that ended the run."""
-        go_on, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
-        if (now := read_kept(self.store)).nothing:
-            said = NOTHING_SAID if now.spent.calls else NOTHING_KEPT
-            again = f"{said}: correct it and give the same command again, or: {go_on}"
+    def _resume_advice(self, error: PracticumError) -> str:
+        """Return the advice on how to continue after an error that ended the run."""
+        command, other = f"practicum space resume {self.folder}", isinstance(error, ModelError)
+        if (stored_results := read_stored_results(self.store)).is_empty:
+            state = NOTHING_ELSE if stored_results.spent.calls else NOTHING_PAID
+            again = f"{state}: correct it and repeat the command, or: {command}"
             return f"{again} --model NAME" if other else again
-        kept = f"{KEPT}; continue with: {go_on}"
-        return f"{kept}, or with another model: {go_on} --model NAME" if other else kept
+        advice = f"{COMPLETED}; continue with: {command}"
+        return f"{advice}, or with another model: {command} --model NAME" if other else advice
 
     async def _run(self) -> Result:
-        """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
+        """Learn, evaluate, report. A spent budget or a stop ends the run early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
         budget, counts = self.state.budget, self.state.counts
         self.watch.began(RunInfo(self.folder, config, splits, budget, method.calls, steps, self.leg.start, counts))
         for warning in self.warnings:
             self.watch.warned(warning)
-        self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
+        self.state.observer, self.state.keep_evaluated = self.watch, self._store_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():
             size = getattr(self.setup.settings, name, None)
             if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
-        # New versions may replace those with which the run ended before it was resumed.
+        # New versions may replace the final versions of the run before it was resumed.
 
         def change(at: Transaction) -> None:
             invalidate_snapshot(at)
             self._delete_lost_steps(at, root)
 
         self.store.change(change)
-        # What was decided about a step since it was made stays decided when the step is read from the journal.
+        # Reviews that were decided since a step keep their state when the step is read from the journal.
         self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
         try:
@@ -361,7 +364,7 @@ class LearningSession:
         except Stopped as stop:
             stopped = stop.reason
         best = await self._restore_best()
-        # Where the evaluation before learning was cut off, this one would open its places again; a resume finishes it.
+        # If the evaluation before learning was cut off, this one would open its places again; a resume finishes it.
         cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
@@ -392,15 +395,19 @@ class LearningSession:
         return result
 
     def _delete_lost_steps(self, at: Transaction, root: Run) -> None:
-        """Delete the steps from the first one on that an outage ended: they are made anew, perhaps with other tasks."""
+        """Delete the first step that an outage ended and all later ones: they are repeated, perhaps with other
+        tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
         for table in (schema.steps, schema.attempts, schema.lessons, schema.reviews) if lost else ():
             at.run(at.delete(table).where(table.c.step >= self.leg.step + min(lost)))
 
     async def _settle(self) -> str | None:
-        """What was lost to the provider and nothing rests on is tried again by a resume, which is the reason to stop
-        that this returns. What is lost there once more stays lost."""
+        """Settle the calls that the provider failed and that no result depends on.
+
+        Returns the reason to stop, so that a resume retries them, or None. A call that fails again after a resume stays
+        failed.
+        """
         lost, journal = self.state.lost, self.state.journal
         failed = [row.place for row in lost.values() if not row.ok]
         if not failed or journal.lost_last.issuperset(failed):
@@ -412,8 +419,8 @@ class LearningSession:
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start
-        self.state.longer_attempt = self._hold
-        self._hold()
+        self.state.longer_attempt = self._update_reserve
+        self._update_reserve()
         if config.before and self.leg.number == 1:
             await self._evaluate(root, "before", start)
         validation = Validation(splits.val, config.validate_every) if splits.val else None
@@ -421,17 +428,17 @@ class LearningSession:
             self.progress.validated(start, await validation.score(method, start, root))
         last = None
         async for last in method.schedule(method, self.leg.tasks, start, root, validation):
-            self._keep(replace(last, step=self.leg.step + last.step))
+            self._store_step(replace(last, step=self.leg.step + last.step))
         if validation is not None and last is not None and last.val is None:
-            # The last context is validated even if the number of steps is no multiple of `validate_every`.
+            # The last context is validated even if the number of steps is not a multiple of `validate_every`.
             self.progress.validated(last.context, await validation.score(method, last.context, root))
 
-    def _hold(self) -> None:
-        """Hold back what the final evaluation may need by what is known now."""
+    def _update_reserve(self) -> None:
+        """Update the budget's reserve for the final evaluation."""
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
 
-    def _keep(self, report: StepReport) -> None:
-        """Write a step and count it. A resume repeats the steps from the journal, so nothing waits for the disk."""
+    def _store_step(self, report: StepReport) -> None:
+        """Write a step and count it. A resume repeats steps from the journal, so this does not wait for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
@@ -442,33 +449,35 @@ class LearningSession:
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
             self.store.post(schema.versions, [version_row(version)])
-        self._hold()
+        self._update_reserve()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(report, self.progress)
 
-    def _keep_evaluated(self, attempts: Sequence[Attempt]) -> None:
+    def _store_evaluated(self, attempts: Sequence[Attempt]) -> None:
         self.store.post(schema.attempts, [attempt_row(attempt, 0) for attempt in attempts])
 
     async def _restore_best(self) -> Context:
-        """Make the best context the last version. Without validation the last context counts as the best."""
+        """Make the best context the last version. Without validation, the last context is the best."""
         last = self.progress.context
         best = self.progress.best if self.setup.splits.val else last
         if best.version != last.version:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
             await self.store.write(schema.versions, [version_row(version)])
             best = replace(best, version=version.version, next_number=last.next_number)
-        # Before a resume the run may have ended with another best context, written as its last version.
+        # Before a resume, the run may have ended with another best context, written as its last version.
         self.store.change(lambda at: at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version)))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:
-        """Score the test tasks; equal contexts are evaluated once. Raises ProviderError if the provider failed for all
-        tasks, since a resume asks again what was lost last."""
+        """Score the test tasks; equal contexts are evaluated once.
+
+        Raises ProviderError if the provider failed for all tasks; a resume repeats the failed calls.
+        """
         test = self.setup.splits.test
         self.watch.evaluating(name, len(test))
-        # Learning does not rest on it, so what was lost here can be tried again.
+        # Learning does not depend on it, so failed calls can be retried.
         aside = replace(root, chain=Chain(root.chain.seconds))
         attempts = await aside.evaluate(self.setup.method.act, "test", test, context)
         root.chain.seconds = aside.chain.seconds

@@ -1,8 +1,8 @@
-"""Legs: a run goes on from a version that does not follow from its journal.
+"""Legs: parts of a run that start from a version that does not follow from its journal.
 
-A resume repeats the steps of a run from its journal. This ends where a version was made otherwise: by a rollback, an
-edit by hand, a query, or the removal of experience. From there the run goes on with a new leg: the same method, on the
-tasks that the version has not learned from, in places of their own. What was undone stays in the run's history.
+A resume repeats the steps of a run from its journal. It cannot do so after a rollback, an edit by hand, a query, or the
+removal of experience. The run then continues with a new leg: the same method, on the tasks that the version has not
+learned from, under new places. Undone versions stay in the run's history.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from practicum.tasks.stored import ids, picked
 
 @dataclass(frozen=True)
 class Leg:
-    """A part of a run: its number, from 1; the context that it starts from; the last step before it; and the tasks that
-    it learns from."""
+    """Part of a run: its number, from 1; the context that it starts from; the last step before it; and its training
+    tasks."""
 
     number: int
     start: Context
@@ -38,7 +38,7 @@ class Leg:
     tasks: Sequence[Task]
 
     def root(self, state: RunState) -> Run:
-        """The place of everything that the leg does."""
+        """Return the place of all effects of the leg."""
         return Run(state) if self.number == 1 else Run(state).at(f"leg {self.number}")
 
 
@@ -52,13 +52,12 @@ def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 
 
 def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
-    """Begin a leg at the last version, on those of the tasks that it has not learned from. Raises UsageError if there
-    are none."""
+    """Begin a leg at the last version, on the tasks that it has not learned from. Raises UsageError if none is left."""
     left, step = tasks_left(store, tasks)
     if not left:
         raise UsageError(
             "run.finished",
-            f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
+            f"{store.folder} has learned from all its tasks: learn from more tasks with practicum learn TASKS "
             f"--seed-playbook {store.folder}",
         )
     leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store)), step, left)
@@ -75,31 +74,31 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 
 
 def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[Sequence[Task], int]:
-    """Those of the tasks that the last version has not learned from, and the last step; 0 if there is none."""
+    """Return the tasks that the last version has not learned from, and the last step (0: none)."""
     versions, table = read_versions(store), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
-    made = {v.step: v.version for v in reversed(versions) if v.applied}
+    version_of_step = {v.step: v.version for v in reversed(versions) if v.applied}
     steps = store.rows(store.select(table.c.step, table.c.data).order_by(table.c.step))
     learned: set[str] = set()
     undone: set[str] = set()
     for row in steps:
-        kept = row.step not in made or made[row.step] in line
-        (learned if kept else undone).update(json.loads(row.data)["tasks"])
+        is_current = row.step not in version_of_step or version_of_step[row.step] in line
+        (learned if is_current else undone).update(json.loads(row.data)["tasks"])
     left = _with_ids(tasks, lambda id: id in undone or id not in learned)
     return left, steps[-1].step if steps else 0
 
 
-def _with_ids(tasks: Sequence[Task], wanted: Callable[[str], bool]) -> Sequence[Task]:
-    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if wanted(id)])
+def _with_ids(tasks: Sequence[Task], matches: Callable[[str], bool]) -> Sequence[Task]:
+    return picked(tasks, [at for at, id in enumerate(ids(tasks)) if matches(id)])
 
 
 def is_note(place: str) -> bool:
-    """Whether a row of the journal is the note about a leg."""
+    """Return whether a row of the journal is the note of a leg."""
     return place.startswith("leg ") and "/" not in place
 
 
 def _begun(store: Store) -> list[dict[str, Any]]:
-    """What was noted about each leg but the first."""
+    """Return the notes of all legs except the first."""
     table = schema.journal
     legs = store.select(table.c.answer).where(table.c.place.like("leg %"), table.c.place.not_like("%/%"))
     return [json.loads(row.answer) for row in store.rows(legs.order_by(ROW))]

@@ -1,6 +1,6 @@
-"""A run as it goes, in words: what a terminal's bar, plain lines and the display of a notebook have in common.
+"""Live view of a run as text: common parts of a terminal's bar, plain lines and a notebook's display.
 
-`Live` keeps what it is told and puts it into `say` (a line that stays) and `status` (what changes all the time).
+`Live` collects events and passes them to `say` (lines that stay) and `status` (values that change).
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from practicum.engine.state import ModelCall
 from practicum.models.client import Wait
 from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watch
 
-OFTEN = 5.0
-"""Seconds between two lines about waits or about why steps are made as they are."""
+LINE_INTERVAL = 5.0
+"""Minimum interval (s) between two lines about waits or about the reasons of a step."""
 
-SHARE = 0.95
-"""The share of a step that counts as done at most, before it is done."""
+MAX_STEP_SHARE = 0.95
+"""Maximum share of a step that counts as done before the step ends."""
 
-JOURNAL_READ = 2.0
-"""Seconds within which attempts that the journal holds have been read."""
+JOURNAL_SECONDS = 2.0
+"""Time (s) within which attempts in the journal have been read."""
 
 NODES_SHOWN = 4
-"""Nodes whose attempts are shown one by one."""
+"""Maximum number of nodes whose attempts are shown separately."""
 
 LONGEST_ERROR = 300
-"""Characters of an agent's error that are shown."""
+"""Maximum length of an agent's error that is shown."""
 
 PHASES = {"before": "before learning", "test": "final test", "eval": "evaluation"}
-"""Evaluations in words."""
+"""Names of evaluations as text."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How far a phase is. `done` is its `n/N`, `share` that in [0, 1], None if the end is not known. `left` is the time
-    left in seconds, None if nothing is known yet. `inner` says how far the current step is, `wait` what is waited for.
+    """Progress of a phase.
+
+    `done` is its `n/N`; `share` is the same in [0, 1], or None if the total is unknown. `left` is the remaining time
+    (s), or None if unknown. `inner` is the progress of the current step, `wait` the current wait.
     """
 
     phase: str
@@ -59,7 +61,7 @@ class Status:
     nodes: str = ""
 
     def parts(self, shorter: int = 0) -> list[str]:
-        """What stands behind n/N. The higher the level from 0 to 8, the more is left out of what matters least."""
+        """Return the texts after n/N. A higher level, from 0 to 8, leaves out more of the less important ones."""
         best_title, title = METRICS["score.best_of_k"].title, METRICS["score.mean"].title
         best = "" if self.best is None or shorter > 5 else f", {best_title} {self.best:.0%}"
         scores = "" if self.score is None else f"{title + ' ' if shorter < 3 else ''}{self.score:.0%}{best}"
@@ -77,7 +79,7 @@ class Status:
         return [part for part in parts if part]
 
     def fitted(self, width: int, bar: int) -> str:
-        """All that fits behind the phase and a bar of this width, in a line of `width` characters."""
+        """Return the texts that fit after the phase and a bar of width `bar`, in a line of `width` characters."""
         room = width - len(self.phase) - bar - 2
         for shorter in range(8):
             line = " · ".join(filter(None, (self.done, *self.parts(shorter))))
@@ -88,7 +90,7 @@ class Status:
 
 @dataclass(eq=False)
 class _Counted:
-    """What ended since a phase or a step began: calls, attempts, the tasks tried and the first score of each."""
+    """Counts since a phase or a step began: calls, attempts, attempted tasks, and the first score of each task."""
 
     calls: int = 0
     attempts: int = 0
@@ -101,10 +103,11 @@ class _Counted:
 
 
 class Live(Watch):
-    """Follows a run. Subclasses show it: `say` gets lines that stay, and after `changed` the `status` is another."""
+    """Observer that turns events into text. Subclasses show it: `say` receives lines that stay, and `changed` is called
+    when `status` has changed."""
 
     tick_seconds: float | None = None
-    """Seconds between two calls of `tick`, for what has no clock of its own."""
+    """Interval (s) between two calls of `tick`, for displays without a clock. None: no ticks."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
@@ -121,7 +124,7 @@ class Live(Watch):
         self._worked = self._failed = False
         self._validation: set[int] = set()
         self._waits: list[tuple[float, Wait]] = []
-        self._said_why = 0.0
+        self._explained_at = 0.0
         self._why: object = None
         self._primitives: object = None
         self._nodes: Mapping[str, int] = {}
@@ -131,15 +134,15 @@ class Live(Watch):
         raise NotImplementedError
 
     def changed(self) -> None:
-        """The status is another."""
+        """Handle a change of the status."""
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Update the display after `tick_seconds`."""
 
-    # ---- what it is told
+    # ---- events
 
     def download(self, done: int, total: int) -> None:
-        """The model's file is being downloaded: bytes so far, bytes in all."""
+        """Handle progress of the model's download: bytes received, bytes in total."""
         self._download = (done, total)
         self.changed()
 
@@ -181,8 +184,8 @@ class Live(Watch):
         if name != "eval":
             tasks = quantity(total, "task")
             of = tasks if scored == total else f"the {scored:,} of {tasks} that could be scored"
-            what = f"none of {tasks} could be scored" if score is None else f"score {score:.1%} on {of}"
-            self.say(f"{PHASES.get(name, name)}: {what}")
+            outcome = f"none of {tasks} could be scored" if score is None else f"score {score:.1%} on {of}"
+            self.say(f"{PHASES.get(name, name)}: {outcome}")
         if name == "before":
             self._begin("learning", self._run.steps if self._run else None)
 
@@ -200,7 +203,7 @@ class Live(Watch):
 
     def called(self, call: ModelCall) -> None:
         if not self._worked:
-            # What came before this was in the journal, and says nothing about the pace.
+            # Events before the first call came from the journal and say nothing about the pace.
             self._worked, self._anchor = True, (time.monotonic() - call.seconds, self._share() or 0.0)
         self._counted.calls += 1
         self.changed()
@@ -242,10 +245,10 @@ class Live(Watch):
         self.tick()
         self._tick_on()
 
-    # ---- what it says
+    # ---- texts
 
     def status(self) -> Status:
-        """How far the run is now."""
+        """Return the current progress of the run."""
         done, total = self._download
         if total:
             return Status("downloading the model", f"{done // 10**6:,}/{total // 10**6:,} MB", done / total)
@@ -272,7 +275,7 @@ class Live(Watch):
         )
 
     def _done(self) -> str:
-        """n/N: steps, or tasks where the number of steps is not known; attempts in an evaluation."""
+        """Return n/N: steps, or tasks if the number of steps is unknown; attempts in an evaluation."""
         if self._phase == "starting":
             return ""
         if self._phase != "learning":
@@ -283,20 +286,21 @@ class Live(Watch):
         return f"{tasks:,}/{train:,} tasks" if not self._steps_done else f"step {self._steps_done:,}"
 
     def _inner(self) -> str:
-        """How far the current step is."""
+        """Return the progress of the current step."""
         if self._validated.tasks and self._run:
             return f"{len(self._validated.tasks):,}/{len(self._run.splits.val):,} to validate"
         tried = len(self._counted.tasks)
-        # What is done within a step matters until there are steps that are done.
+        # Progress within a step is shown until the first step is done.
         return f"{tried:,}/{self._batch:,} tasks" if self._batch and (tried or not self._steps_done) else ""
 
     def _evaluated(self) -> int:
-        """The attempts of an evaluation that are done; several attempts may be made to choose one from."""
+        """Return the number of finished tasks of an evaluation, or of finished attempts if there are several per
+        task."""
         return len(self._counted.tasks) if self._is_single else min(self._counted.attempts, self._total or 0)
 
     @property
     def _is_single(self) -> bool:
-        """Whether an evaluation makes one attempt at each task."""
+        """Whether an evaluation makes one attempt per task."""
         return self._run is not None and self._total == len(self._run.splits.test)
 
     def _share(self) -> float | None:
@@ -308,20 +312,20 @@ class Live(Watch):
         announced = self._run.calls if self._run else None
         recent: list[float] = [*self._units[-5:]] or ([sum(announced) / 2] if announced else [2 * self._batch])
         usual = sum(recent) / len(recent)
-        return (self._steps_done + (min(units / usual, SHARE) if usual else 0.0)) / self._total
+        return (self._steps_done + (min(units / usual, MAX_STEP_SHARE) if usual else 0.0)) / self._total
 
     def _left(self, share: float | None) -> float | None:
-        """Seconds left in this phase at its pace so far; what the journal held took no time."""
+        """Return the seconds left in this phase at its pace so far; results from the journal took no time."""
         began, before = self._anchor
         seconds = time.monotonic() - began
-        # A resume reads from its journal first, in which nothing says that it does.
-        known = self._worked or (self._phase != "learning" and seconds > JOURNAL_READ)
-        if not known or share is None or not before < share < 1:
+        # A resume reads from its journal first, and no event reports that.
+        has_pace = self._worked or (self._phase != "learning" and seconds > JOURNAL_SECONDS)
+        if not has_pace or share is None or not before < share < 1:
             return None
         return seconds * (1 - share) / (share - before)
 
     def _wait(self) -> str:
-        """What is waited for, with the longest time."""
+        """Return the text of the longest current wait."""
         now = time.monotonic()
         self._waits = [(until, wait) for until, wait in self._waits if until > now]
         if not self._waits:
@@ -330,12 +334,12 @@ class Live(Watch):
         return wait_text(wait, ceil(until - now), len(self._waits))
 
     def _explain(self, report: StepReport) -> None:
-        """Say why the step is made as it is: every change of its primitives, other reasons now and then."""
+        """Show the reason of a step: every change of its primitives, other reasons at intervals."""
         why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
         switched, self._primitives = primitives != self._primitives, primitives
-        due = why != self._why and time.monotonic() - self._said_why >= OFTEN
+        due = why != self._why and time.monotonic() - self._explained_at >= LINE_INTERVAL
         if why is not None and (switched or due):
-            self._why, self._said_why = why, time.monotonic()
+            self._why, self._explained_at = why, time.monotonic()
             self.say(f"step {report.step}: {quantity(len(report.batch.tasks), 'task')}; {why}")
 
     def _begin(self, phase: str, total: int | None) -> None:
@@ -345,7 +349,7 @@ class Live(Watch):
 
 
 def nodes_text(nodes: Mapping[str, int]) -> str:
-    """How many attempts are in flight on how many nodes: `3 nodes: 16+16+4`; of many nodes, the fewest and the most."""
+    """Return the number of attempts in flight per node, `3 nodes: 16+16+4`; for many nodes, the range."""
     if not nodes:
         return ""
     counts = [*nodes.values()]
@@ -354,19 +358,19 @@ def nodes_text(nodes: Mapping[str, int]) -> str:
 
 
 def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
-    """What is waited for: `rate limited: waiting 20 s (try 2 of 6)`."""
+    """Return a wait as text: `rate limited: waiting 20 s (try 2 of 6)`."""
     why = "rate limited" if wait.limited else "no answer"
-    who = "waiting" if calls == 1 else f"{calls:,} calls wait up to"
-    return f"{why}: {who} {seconds} s (try {wait.tries + 1} of {wait.most})"
+    waiting = "waiting" if calls == 1 else f"{calls:,} calls wait up to"
+    return f"{why}: {waiting} {seconds} s (try {wait.tries + 1} of {wait.most})"
 
 
 def moved_text(wait: Wait) -> str:
-    """What is said once of a server that failed, while the model has others."""
+    """Return the message about a server that failed while the model has others."""
     return f"{wait.model} failed, so its calls go to the other servers: {one_line(wait.reason, LONGEST_ERROR)}"
 
 
 def cost_text(usage: Usage) -> str:
-    """US dollars where they are known, else tokens."""
+    """Return US dollars if known, else tokens."""
     if usage.usd:
         return f"${usage.usd:.4f}" if usage.usd < 0.1 else f"${usage.usd:,.2f}"
     if usage.tokens < 1000:
@@ -376,14 +380,14 @@ def cost_text(usage: Usage) -> str:
 
 
 def context_text(context: Any) -> str:
-    """A context in a few words."""
+    """Return a context as short text."""
     if not context.version and not len(context):
         return "an empty context"
     return f"context: version {context.version}, {quantity(len(context), 'entry')}"
 
 
 def clock(seconds: float) -> str:
-    """A time as 0:40 or 1:02:33."""
+    """Return a time as 0:40 or 1:02:33."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

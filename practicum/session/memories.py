@@ -1,6 +1,4 @@
-"""Searching, adding and removing the memories of a run by hand (`practicum space memory`). It works for the entries of
-every section.
-"""
+"""Search, addition and removal of a run's memories by hand (`practicum space memory`), in every section."""
 
 from __future__ import annotations
 
@@ -39,14 +37,14 @@ from practicum.store.snapshot import with_texts
 from practicum.store.versions import entry_history, read_versions
 
 LONGEST = 2_000
-"""The most characters of an entry that is written by hand as one text."""
+"""Maximum length of an entry that is written by hand as one text."""
 
 _Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 Tags = tuple[_Name, ...]
 
 
 class _Memory(Memory):
-    """A line with a memory, which may be as long as a model's."""
+    """Line with a memory, which may be as long as a model's."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,7 +60,7 @@ class _Memory(Memory):
 
 
 class _Line(BaseModel):
-    """A line with an entry as one text."""
+    """Line with an entry as one text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -77,14 +75,14 @@ class _Line(BaseModel):
 
 
 class _Text(_Line):
-    """A line with any other entry, such as a rule, or an episode with its answer in `data`."""
+    """Line with any other entry, such as a rule, or an episode with its answer in `data`."""
 
     data: dict[str, Any] = Field(default_factory=dict)
 
 
 class _ExperienceData(BaseModel):
-    """What an experience is retrieved by, beside its state. `said` is the agent's output, as an object or its JSON, if
-    it is more than the text."""
+    """Fields that an experience is retrieved by, in addition to its state. `said` is the agent's output, as an object
+    or its JSON, if it is more than the text."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -96,7 +94,7 @@ class _ExperienceData(BaseModel):
 
     @model_validator(mode="after")
     def _parse_output(self) -> Self:
-        """The output must have the form of the agent's step, because agents are shown it as an example."""
+        """Check that the output has the form of the agent's step, because agents are shown it as an example."""
         form = FORMS[self.kind]
         if self.said is None and form is PartSolution:
             return self
@@ -114,7 +112,7 @@ class _ExperienceData(BaseModel):
 
 
 class _Experience(_Line):
-    """A line with what an agent of a network did (`text`) for its input (`key`)."""
+    """Line with the output (`text`) of an agent of a network for its input (`key`)."""
 
     key: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
     data: _ExperienceData
@@ -122,8 +120,8 @@ class _Experience(_Line):
 
 @dataclass(frozen=True)
 class Added:
-    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text, if both have
-    one key, too."""
+    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text and the same
+    key, if any."""
 
     context: Context
     entries: tuple[Entry, ...]
@@ -134,10 +132,10 @@ async def search(
     run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None, *,
     trust_run: bool = False,
 ) -> list[Match]:  # fmt: skip
-    """The k entries of a run's last version that are most similar to a text, as its agent would retrieve them.
+    """Return the k entries of a run's last version that are most similar to a text, as its agent would retrieve them.
 
-    Raises StoreError if the run's vectors are another embedder's, and UsageError for a run that was made elsewhere and
-    names its embedder, without `trust_run`.
+    Raises StoreError if the run's vectors come from another embedder, and UsageError for a run from another machine
+    that names an embedder, unless `trust_run`.
     """
     with Store.read(Path(run)) as store:
         retriever = Retriever(
@@ -152,22 +150,21 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
     "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool with the fields
-    of an experience. Lines of a conversation are its turns, in the order of the file. Raises
-    ContextFileError that names the first wrong line, and StoreError if the run's vectors are another embedder's;
-    nothing is added then.
+    of an experience. The lines of a conversation are its turns, in the order of the file. Raises ContextFileError that
+    names the first invalid line, and StoreError if the run's vectors come from another embedder; nothing is added then.
     """
     if not section.strip() or len(lines(section)) > 1:
-        raise UsageError("section.invalid", f"{section!r} cannot name a section: it needs one line of text")
-    made = read(file, section)
+        raise UsageError("section.invalid", f"{section!r} cannot be the name of a section: write one line of text")
+    adds = read(file, section)
     same: dict[str, str] = {}
 
     def edits(context: Context) -> Delta:
-        alike = [e for e in with_texts(context, {new.key or new.text for new in made}) if e.section == section]
-        known = {entry.text: entry.id for entry in sorted(alike, key=lambda entry: -entry.number)}
-        for number, new in enumerate(made, context.next_number):
-            if (older := known.setdefault(new.text, f"e{number}")) != f"e{number}":
+        alike = [e for e in with_texts(context, {new.key or new.text for new in adds}) if e.section == section]
+        by_text = {entry.text: entry.id for entry in sorted(alike, key=lambda entry: -entry.number)}
+        for number, new in enumerate(adds, context.next_number):
+            if (older := by_text.setdefault(new.text, f"e{number}")) != f"e{number}":
                 same[f"e{number}"] = older
-        return Delta(tuple(made))
+        return Delta(tuple(adds))
 
     with Store.open(Path(run)) as store:
         retriever = Retriever(Vectors(_embedder(store, None, trust_run), store))
@@ -184,9 +181,11 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
 
 
 def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
-    """Remove an entry from a run, as a new version, which `rollback` can undo. Returns the new context and the removed
-    entry. Raises UsageError if there is no such entry."""
-    found: list[Entry] = []
+    """Remove an entry from a run, as a new version, which `rollback` can undo.
+
+    Returns the new context and the removed entry. Raises UsageError for an unknown entry.
+    """
+    removed_entries: list[Entry] = []
 
     with Store.open(Path(run)) as store:
 
@@ -198,48 +197,48 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
                     where = store.folder
                     raise UsageError(
                         "entry.unknown",
-                        f"{where} has never had an entry {id!r}: practicum show {where} lists those it has",
+                        f"{where} has never had an entry {id!r}: practicum show {where} lists the current entries",
                         entry=id,
                     )
-                removed = f"it was removed in version {events[-1].version}"
+                version = events[-1].version
                 raise UsageError(
-                    "entry.deleted", f"there is no entry {id!r} in {store.folder} any more: {removed}", entry=id
+                    "entry.deleted", f"entry {id!r} was removed in version {version} of {store.folder}", entry=id
                 )
-            found.append(entry)
+            removed_entries.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
-        return apply_edits(store, edits).context, found[0]
+        return apply_edits(store, edits).context, removed_entries[0]
 
 
 async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
-    """Embed a run's entries again, with its own embedder or another one that it keeps. Returns the number of texts."""
+    """Embed a run's entries again, with its embedder or a new one, which it keeps. Return the number of texts."""
     with Store.open(Path(run)) as store:
         return await replace_embedder(store, _embedder(store, embedder, trust_run))
 
 
 def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
-    """The embedder of this name, or that of the run. Raises UsageError if the run was made elsewhere and names another
-    one than the default."""
+    """Open the embedder of this name, or the run's. Raises UsageError if the run is from another machine and names an
+    embedder other than the default."""
     origin = Origin.of(store, {"embedder": name}, Parts(), trust_run)
     origin.require(("embedder",))
     return open_embedder(name or origin.config.embedder)
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
-    """The memories of a file, or the entries of a playbook, as edits that add them; each trace has an identity. Raises
-    ContextFileError that names the first wrong line."""
+    """Return edits that add the memories of a file, or the entries of a playbook; each trace gets an identity.
+
+    Raises ContextFileError that names the first invalid line.
+    """
     source = f"file:{file.name}"
-    made = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
-    if not made:
+    adds = with_trace_ids([_entry(item, f"{file} {where}", section, source) for where, item in _items(file)])
+    if not adds:
         raise ContextFileError("memories.malformed", f"{file} has no memories: write one on each line, {EXAMPLE}")
-    return made
+    return adds
 
 
 EXAMPLE = '{"title": "...", "description": "...", "content": "...", "outcome": "success"}'
 
-EXPERIENCE = (
-    '{"text": "what was done", "key": "what was given", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
-)
+EXPERIENCE = '{"text": "the output", "key": "the input", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
 
 
 def _items(file: Path) -> Iterator[tuple[str, Any]]:
@@ -261,7 +260,7 @@ def _items(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _is_playbook(text: str) -> bool:
-    """Whether a text is a playbook: markdown, or a JSON object with `entries`."""
+    """Return whether a text is a playbook: markdown, or a JSON object with `entries`."""
     if not text.lstrip().startswith(("{", "[")):
         return re.search(r"^\s*[-*+] ", text, re.MULTILINE) is not None
     try:
@@ -276,19 +275,19 @@ def _json(text: str, where: str) -> Any:
         return from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError(
-            "memories.malformed", f"{where}: this is not JSON ({error}): write one memory on each line, {EXAMPLE}"
+            "memories.malformed", f"{where} is not JSON ({error}): write one memory on each line, {EXAMPLE}"
         ) from error
 
 
 def _entry(item: Any, where: str, section: str, source: str) -> Add:
     if not isinstance(item, dict):
-        raise ContextFileError("memories.malformed", f"{where}: a memory is an object: {EXAMPLE}")
+        raise ContextFileError("memories.malformed", f"{where}: a memory must be an object such as {EXAMPLE}")
     form = _Experience if section.startswith(POOL) else _Text if "text" in item else _Memory
     try:
         return form.model_validate(item).as_edit(section, source)
     except ValidationError as error:
-        needed = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
-        raise ContextFileError("memories.malformed", f"{where}: {fault(error)}{needed}") from error
+        example = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
+        raise ContextFileError("memories.malformed", f"{where}: {fault(error)}{example}") from error
 
 
 def _sources(source: str, line: _Memory | _Line) -> tuple[str, ...]:

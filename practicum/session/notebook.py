@@ -1,4 +1,4 @@
-"""The live view in a notebook: lines that stay, and below them a bar with how far the run is."""
+"""Live view in a notebook: lines that stay, and below them a progress bar."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from practicum.core.words import quantity
 from practicum.session.live import Live, clock, cost_text
 from practicum.session.result import Evaluation, Result
 
-DRAWN_EVERY = 0.3
-"""Seconds between two drawings."""
+REDRAW_INTERVAL = 0.3
+"""Minimum interval (s) between two updates."""
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
 
 
 class Notebook(Live):
-    """Draws in the output of the cell that runs."""
+    """Live view that is drawn in the output of the running cell."""
 
     tick_seconds = 1.0
 
@@ -41,7 +41,7 @@ class Notebook(Live):
         self._draw()
 
     def changed(self) -> None:
-        if time.monotonic() - self._drawn >= DRAWN_EVERY:
+        if time.monotonic() - self._drawn >= REDRAW_INTERVAL:
             self._draw()
 
     def tick(self) -> None:
@@ -50,7 +50,7 @@ class Notebook(Live):
     def ended(self, result: Result | Evaluation | None) -> None:
         super().ended(result)
         if result is None:
-            self._end = "ended by an error"
+            self._end = "ended with an error"
         else:
             how = f"stopped early: {result.stopped}" if result.stopped else "done"
             paid = f"{quantity(result.usage.calls, 'call')}, {cost_text(result.usage)}"
@@ -64,7 +64,7 @@ class Notebook(Live):
         bar = "" if status.share is None else f' value="{status.share:.3f}"'
         drawn = "" if self._end else f'{escape(status.phase)} <progress max="1"{bar} style="width:12em"></progress> '
         lines = "".join(f"<div>{escape(line)}</div>" for line in self._lines)
-        # A comparison has lines alone.
+        # A comparison has only lines.
         last = f"<div>{drawn}{escape(text)}</div>" if self._run is not None else ""
         page = f'<div style="font-family:monospace;white-space:pre-wrap">{lines}{last}</div>'
         plain = "\n".join((*self._lines, text if self._end else f"{status.phase} {text}"))

@@ -1,4 +1,4 @@
-"""What a program has open of a run: a reader for each thread, models, and a connection that writes."""
+"""Resources that a program holds open for a run: a reader for each thread, models, and a connection that writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Opened:
-    """A run, a playbook file or a context that is open. It may be used by many tasks and threads at once."""
+    """Run, playbook file or context that is open for use. Many tasks and threads may use it at the same time."""
 
     def __init__(
         self,
@@ -41,21 +41,21 @@ class Opened:
         trust_run: bool,
     ) -> None:
         if not isinstance(source, Context):
-            path, named = split_version(source)
-            if named is not None and version is not None:
+            path, path_version = split_version(source)
+            if path_version is not None and version is not None:
                 raise UsageError(
-                    "settings.conflict", f"{source} names a version, and version={version!r} another: give one of them"
+                    "settings.conflict", f"{source} and version={version!r} both name a version: pass only one"
                 )
-            source, version = path, named if named is not None else version
-        self._given, self._parts, self._trust_run = config, parts, trust_run
+            source, version = path, path_version if path_version is not None else version
+        self._overrides, self._parts, self._trust_run = config, parts, trust_run
         self._source, self._version, self._wait = source, version, wait
         run = not isinstance(source, Context) and is_run(source)
         self.folder: Path | None = source if run and isinstance(source, Path) else None
-        """The folder of the run; None for a playbook."""
+        """Folder of the run; None for a playbook."""
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, Reader]] = []
-        self._kept: Store | None = None
-        """The run, open for what is shown and reported."""
+        self._writer: Store | None = None
+        """The run, open for writing shown contexts and reports."""
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -67,22 +67,22 @@ class Opened:
         return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
 
     def _repr_html_(self) -> str:
-        """The method, the scores, the version, its size and the first entries, for notebooks."""
+        """Return the method, the scores, the version, its size and the first entries as HTML, for notebooks."""
         if self._closed:
             return card(repr(self), {})
-        nothing: dict[str, str] = {}
-        return card(repr(self), self._stored(_facts, nothing), self._reader().context()._repr_html_())
+        empty: dict[str, str] = {}
+        return card(repr(self), self._stored(_facts, empty), self._reader().context()._repr_html_())
 
     async def close(self) -> None:
-        """Write what is left to be written, and close models and files."""
+        """Write pending rows, and close models and files."""
         if self._closed:
             return
         self._closed = True
         for _, reader in self._readers:
             await reader.close()
         try:
-            if self._kept is not None:
-                await asyncio.to_thread(self._kept.close)
+            if self._writer is not None:
+                await asyncio.to_thread(self._writer.close)
         finally:
             if self._logs is not None:
                 self._logs.cleanup()
@@ -96,71 +96,71 @@ class Opened:
         await self.close()
 
     def _reader(self) -> Reader:
-        """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
+        """Return the reader of this thread; connections, vectors and rendered pages are not shared between threads."""
         if self._closed:
             raise UsageError("space.closed", f"{self!r} is closed: open it again with practicum.open")
         reader: Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = Reader(
-                self._source, self.folder, self._version, self._given, self._parts, self._trust_run
+                self._source, self.folder, self._version, self._overrides, self._parts, self._trust_run
             )
             with self._lock:
-                ended = [(thread, left) for thread, left in self._readers if not thread.is_alive()]
+                ended = [(thread, reader_left) for thread, reader_left in self._readers if not thread.is_alive()]
                 self._readers = [one for one in self._readers if one not in ended]
                 self._readers.append((threading.current_thread(), reader))
-            for _, left in ended:
-                left.close_files()
+            for _, reader_left in ended:
+                reader_left.close_files()
         return reader
 
     async def _shared(self) -> Shared:
         return await self._reader().models(self._log_folder())
 
     def _log_folder(self) -> Path:
-        """Where the logs of models in this process go, which are no part of the run."""
+        """Return the folder for logs of models in this process, which do not belong to the run."""
         with self._lock:
             if self._logs is None:
                 self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
         return Path(self._logs.name)
 
-    def _stored(self, read: Callable[[Store], T], nothing: T) -> T:
-        """What is read of the run as it is stored now; `nothing` where this is no run."""
+    def _stored(self, read: Callable[[Store], T], default: T) -> T:
+        """Return a value read from the stored run; `default` if this is not a run."""
         self._reader()
         if self.folder is None:
-            return nothing
+            return default
         with Store.read(self.folder) as store:
             return read(store)
 
     @property
-    def _is_kept(self) -> bool:
-        """Whether what is shown and reported can be kept."""
+    def _is_writable(self) -> bool:
+        """Whether shown contexts and reports can be written."""
         return self.folder is not None and os.access(located(self.folder)[0], os.W_OK)
 
-    def _written(self, what: str) -> Store:
+    def _writable_store(self, data: str) -> Store:
         self._reader()
-        if self.folder is not None and self._is_kept:
+        if self.folder is not None and self._is_writable:
             with self._lock:
-                if self._kept is None:
-                    self._kept = Store.beside(self.folder)
-                return self._kept
-        why = f"{self._source} cannot be written to" if self.folder else "this is no run"
+                if self._writer is None:
+                    self._writer = Store.beside(self.folder)
+                return self._writer
+        reason = f"{self._source} cannot be written to" if self.folder else "this is not a run"
         raise UsageError(
-            "run.needed", f"{what} is kept in a run, and {why}: open a run (practicum space import FILE --out RUN)"
+            "run.needed", f"{data} is stored in a run, and {reason}: open a run (practicum space import FILE --out RUN)"
         )
 
     def _run_to_learn(self) -> Path:
         self._reader()
         if self.folder is None:
-            where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is no run"
+            where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is not a run"
             raise UsageError(
                 "run.needed",
-                f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
+                f"lessons are stored in a run, not in {where}: create a run from a playbook file first "
                 "(practicum space import FILE --out RUN)",
             )
         return self.folder
 
 
 def _facts(store: Store) -> dict[str, str]:
-    """The method of a run, its scores, its named versions, and the number of edits that wait."""
+    """Return the method of a run, its scores, its named versions, and the number of edits that wait for review."""
     held = count_pending(store)
     return {
         "method": read_config(store)[0].method,

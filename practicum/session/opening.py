@@ -1,4 +1,4 @@
-"""Opening a run: every model that it asks, its journal, and its budget with what the final evaluation needs of it."""
+"""Opening of a run: its models, its journal, and its budget with a reserve for the final evaluation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from practicum.retrieval.search import DEFAULT, Retrieval, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.components import Parts, make_settings
 from practicum.session.config import PYTHON, Config
-from practicum.session.setup import Setup, given_client
+from practicum.session.setup import Setup, passed_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
 from practicum.store.journal import Journal
@@ -39,13 +39,15 @@ from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
 
 WARNED_TASKS = 5
-"""Tasks that are named at most because they are very large."""
+"""Maximum number of very large tasks that are named in warnings."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What concurrent runs of one process share: every model is opened once, and calls in flight are counted together
-    for each endpoint. The owner of `models` closes them. The `workers` make the attempts, if there are any."""
+    """Resources that concurrent runs of one process share: open models, and the count of calls in flight per endpoint.
+
+    The owner of `models` closes them. The `workers` run the attempts, if present.
+    """
 
     models: Models
     slots: Slots = field(default_factory=dict)
@@ -65,12 +67,12 @@ async def open_state(
     retriever: Retriever | None = None,
     shared: Shared | None = None,
 ) -> AsyncIterator[RunState]:
-    """The state of a run with every model open that it asks; closes them in the end.
+    """Open the state of a run with all its models, and close the models at the end.
 
-    `act_only` opens the models of attempts alone, as in evaluation. `seconds` is the time that the run took before.
-    What was reviewed counts up to the step `last_step` (None: all), so that a resume finds the same as before. `budget`
-    replaces the run's own. Without a `store` nothing is journaled. `retriever`, with its vectors, replaces one of the
-    store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
+    `act_only` opens only the models of attempts, as in evaluation. `seconds` is the time that the run took before.
+    Reviews count up to the step `last_step` (None: all), so that a resume uses the same as before. `budget` replaces
+    the run's own. Without a `store`, nothing is journaled. `retriever`, with its vectors, replaces one of the store.
+    Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
     _check_redact_map(config, folder)
@@ -84,8 +86,8 @@ async def open_state(
                 role, name = unpriced[0]
                 raise UsageError(
                     "price.unknown",
-                    f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
-                    "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
+                    f"the price of {name} ({role}) is unknown, so the budget of {config.max_usd:g} USD cannot be "
+                    "enforced: pass `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
                     "tokens instead (`max_tokens`)",
                     model=name,
                     role=role,
@@ -133,21 +135,21 @@ async def open_state(
 
 
 def open_models(config: Config, folder: Path, parts: Parts, workers: Workers | None) -> Models:
-    """The models of a run, not open yet: the workers load the local ones, if there are workers."""
+    """Return the models of a run, not open yet; workers, if present, load the local ones."""
     settings = client_settings(config, folder, parts)
     return Models(settings if workers is None else replace(settings, host=workers.host))
 
 
 def join_workers(config: Config) -> AbstractAsyncContextManager[Workers | None]:
-    """The workers that make the attempts of a run; None for this process. Raises UsageError if they cannot be
-    joined."""
+    """Return the workers that run the attempts, or None for this process. Raises UsageError if they cannot be
+    reached."""
     if config.engine == LOCAL:
         return nullcontext()
     return ENGINES.load(config.engine).join(config.ray_address, config.resources)
 
 
 def parts_name(parts: Parts, config: Config, part: Literal["agent", "scorer"]) -> str:
-    """What an object of a run is called in messages."""
+    """Return the name that messages use for the run's agent or scorer."""
     return f"Parts.{part}" if getattr(parts, part) is not None else str(getattr(config, part))
 
 
@@ -155,17 +157,21 @@ def _check_redact_map(config: Config, folder: Path) -> None:
     if config.redact_map and Path(config.redact_map).resolve().is_relative_to(folder.resolve()):
         raise UsageError(
             "settings.invalid",
-            f"`redact_map={config.redact_map}` is in the run's folder, which must not hold those values",
+            f"`redact_map={config.redact_map}` is in the run's folder, which must not hold the redacted values: name a "
+            "file outside it",
         )
 
 
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
-    return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
+    return {role: passed_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
 
 
 def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
-    """Warnings of tasks that are very large, where the window of the agent's model is not known, and of code that runs
-    without fences. Raises UsageError for a task that is larger than a known window."""
+    """Return warnings about very large tasks, if the window of the agent's model is unknown, and about code that runs
+    outside the sandbox.
+
+    Raises UsageError for a task that is larger than a known window.
+    """
     client = state.seats["agent"].client if "agent" in state.seats else None
     window = client.window if client is not None else None
     runs_code = state.scorer is not None and state.scorer.name in RUNS_CODE
@@ -187,18 +193,18 @@ def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
             )
         usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
-        warnings.append(f"{size}{cost}: is it meant to be that large?")
+        warnings.append(f"{size}{cost}: check that it is intended")
     more = len(warnings) - WARNED_TASKS
-    return [*unfenced, *warnings[:WARNED_TASKS], *([f"{more} more tasks are as large"] if more > 0 else [])]
+    return [*unfenced, *warnings[:WARNED_TASKS], *([f"{more} more tasks are very large"] if more > 0 else [])]
 
 
 def call_options(config: Config) -> CallOptions:
-    """The options that a run calls its models with."""
+    """Return the options of the run's model calls."""
     return CallOptions(config.temperature, config.output_tokens, config.timeout)
 
 
 def run_embedder(config: Config, parts: Parts) -> Embedder:
-    """The embedder of a run. Raises UsageError if there is none of the name."""
+    """Return the embedder of a run. Raises UsageError for an unknown name."""
     try:
         return parts.embedder or open_embedder(config.embedder)
     except ModelError as error:
@@ -206,7 +212,7 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
 
 
 def run_retrieval(config: Config, parts: Parts) -> Retrieval:
-    """The measure of similarity that a run was learned with. A run does not store the one of a Method object."""
+    """Return the similarity measure of a run. A run does not store the measure of a Method object."""
     if parts.method is not None:
         return parts.method.retrieval
     if config.method.startswith(PYTHON):
@@ -216,7 +222,7 @@ def run_retrieval(config: Config, parts: Parts) -> Retrieval:
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
-    """How a run opens its models; their logs go to its folder."""
+    """Return the settings for opening a run's models; their logs are written to its folder."""
     return ClientSettings(
         config.concurrency, config.structure, config.retries + 1, config.window, folder, config.prices, parts.progress,
         config.api_key_env, config.max_reply_mb, config.model_options, config.output_tokens,
@@ -225,14 +231,14 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
 
 @dataclass(frozen=True)
 class Reserve:
-    """Estimates the final evaluation from the most calls of an attempt and the largest prompt so far."""
+    """Estimate of the final evaluation, from the most calls of an attempt and the largest prompt so far."""
 
     setup: Setup
     state: RunState
     seed: Context
 
     def need(self) -> Need:
-        """What the final evaluation may need. Outputs count as a quarter of their limit, except one."""
+        """Return the estimated need of the final evaluation. Outputs count as a quarter of their limit, except one."""
         config = self.setup.config
         # Before its first attempt, an agent with tools is assumed to need half of its turns.
         per_attempt = self.state.most_calls or (self.state.agent.max_turns + 1) // 2
@@ -240,7 +246,7 @@ class Reserve:
         return self._of(self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test))
 
     def step(self) -> Need:
-        """What a step needs at least in which something is learned: a call for each attempt and each learning role."""
+        """Return the minimum need of a step that learns: a call for each attempt and for each learning role."""
         config, method, train = self.setup.config, self.setup.method, self.setup.splits.train
         if not train or not method.roles:
             return Need()
@@ -249,11 +255,11 @@ class Reserve:
         batch = getattr(self.setup.settings, "batch", 1)
         attempts = min(batch if isinstance(batch, int) else 1, len(train)) if config.asks else 0
         need = self._of((0 if config.from_traces else attempts) + len(method.roles))
-        # Calls cost much less than the most that they can cost, but one must fit.
+        # Calls usually cost much less than their maximum, but one at its maximum must fit.
         return replace(need, usd=self._of(1).usd)
 
     def _of(self, calls: int) -> Need:
-        """The most that so many calls should cost."""
+        """Return the maximum estimated need of this number of calls."""
         config = self.setup.config
         if not calls:
             return Need()
@@ -268,11 +274,11 @@ class Reserve:
 
     @cached_property
     def _longest(self) -> int:
-        """The tokens of the largest task."""
+        """Tokens of the largest task."""
         return max(self.setup.survey.longest, *(count_tokens(task.input) for task in self.setup.splits.test), 0)
 
     def seconds(self) -> float:
-        """How long the final evaluation may take at the pace so far: at most half of the budget."""
+        """Return the estimated seconds of the final evaluation at the pace so far, at most half of the budget."""
         count, seconds = self.state.pace
         config = self.setup.config
         if not count or config.max_minutes is None:
@@ -281,16 +287,16 @@ class Reserve:
         return min(1.5 * rounds * seconds / count, config.max_minutes * 30)
 
     def check(self) -> None:
-        """Raises UsageError if the budget does not even cover the final evaluation and one step."""
+        """Raise UsageError if the budget does not cover the final evaluation and one step."""
         final, step = self.need(), self.step()
-        both = "one step and the final evaluation" if final.calls else "one step alone"
-        for need, what in ((final, "the final evaluation alone"), (final + step, both)):
-            if (over := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
+        both = "one step and the final evaluation" if final.calls else "one step"
+        for need, subject in ((final, "the final evaluation"), (final + step, both)):
+            if (exceeded := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
                 out = ", or leave out `test`" if final.calls else ""
                 raise UsageError(
                     "budget.too_small",
-                    f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
-                    f"and {quantity(need.tokens, 'token')}. Raise it{out}",
+                    f"{exceeded.removesuffix(' is spent')} is too small: {subject} may need "
+                    f"{quantity(need.calls, 'call')} and {quantity(need.tokens, 'token')}. Raise the limit{out}",
                     calls=need.calls,
                     tokens=need.tokens,
                 )

@@ -1,4 +1,4 @@
-"""The outcomes of a space as tasks, to learn another run from them, or to measure with them."""
+"""Outcomes of a space as tasks, for learning in another run or for evaluation."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from practicum.store.database import Store
 
 
 def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool = False) -> list[Task]:
-    """The outcomes of a space as tasks, in the order of asking: those that the space learns from, whether it did so
-    already or not. With `held_out` those that a service keeps for its replay gate, and never learns from.
+    """Return the outcomes of a space as tasks, in the order of the interactions.
 
-    `path` is the folder of a run or of a store, or STORE/spaces/NAME. It may be served meanwhile. The `input` of a task
-    is the question, `target` the right answer if one was reported, and `recorded` what was answered, with its score.
-    `trust` is that with which the space learns from the outcome; `trust_tools` says that what tools return is one's
-    own. All outcomes of a space that was made on another machine are foreign.
+    These are the outcomes that the space learns from, whether it already did or not; with `held_out`, the outcomes that
+    a service keeps for its replay gate and never learns from.
 
-    Raises StoreError if there is no such space, and UsageError with the code run.no_data if it has no such outcome.
+    `path` is the folder of a run or of a store, or STORE/spaces/NAME. The space may be served at the same time. The
+    `input` of a task is the question, `target` the right answer if one was reported, and `recorded` the answer with its
+    score. `trust` is the level at which the space learns from the outcome; `trust_tools` trusts tool results as the
+    operator's own. All outcomes of a space from another machine are foreign.
+
+    Raises StoreError if the space does not exist, and UsageError with the code run.no_data if it has no such outcome.
     """
     with Store.read(Path(path)) as store:
         level: Trust = "own" if is_own(store, read_config(store)[0]) else "foreign"
@@ -32,19 +34,20 @@ def load_outcomes(path: Path | str, *, held_out: bool = False, trust_tools: bool
         others = 0 if tasks or held_out else len(outcomes_in(store, Trusted(), states=(HELD,)))
     if not tasks and held_out:
         raise UsageError(
-            "run.no_data", f"no outcome of {path} is held out from learning, as a service does with some: give a file"
+            "run.no_data",
+            f"no outcome of {path} is held out from learning (only a service holds some out): pass a file",
         )
     if not tasks:
-        held = in_number(others, f", besides {others:,} that [is|are] held out") if others else ""
+        held = in_number(others, f" ({others:,} [is|are] held out)") if others else ""
         raise UsageError(
             "run.no_data",
-            f"{path} has no outcome that teaches anything{held}: report some (practicum space report, "
+            f"{path} has no outcome to learn from{held}: report some (practicum space report, "
             "POST /v1/feedback, or Space.report)",
         )
     return [replace(_elsewhere(task), trust=least(task.trust, level)) for task in tasks]
 
 
 def _elsewhere(task: Task) -> Task:
-    """The task without what is known of the space's own entries, which another run does not have."""
+    """Return the task without data about the space's own entries, which another run does not have."""
     recorded = task.recorded
     return task if recorded is None else replace(task, recorded=Recorded(recorded.trace, recorded.score))

@@ -1,9 +1,9 @@
-"""Outcomes: what was reported about an interaction, and the rules for reports that come late or again.
+"""Outcomes: reports about an interaction, and the rules for late and repeated reports.
 
-An interaction is a query with what was shown for it and what was answered. It has one outcome. A report adds to it and
-replaces what it says anew. The same report again changes nothing and is no error. What an end user says does not
-replace what the operator said. A report that changes an outcome which was learned from makes a new revision, which is
-learned from again.
+An interaction is a query with the context shown for it and the answer. It has one outcome. A report adds to the outcome
+and replaces the fields that it repeats. Sending the same report again changes nothing and is not an error. A report of
+an end user does not replace the operator's. A report that changes an outcome which was learned from creates a new
+revision, which is learned from again.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ GOOD = frozenset({"good", "up", "thumbs_up", "thumbs-up", "+1", "like", "positiv
 BAD = frozenset(
     {"bad", "down", "thumbs_down", "thumbs-down", "-1", "dislike", "negative", "no", "incorrect", "wrong", "👎"}
 )
-"""Labels that are scores: 1 and 0. Any other label is kept as it is."""
+"""Labels that are scores: 1 and 0. Any other label is stored unchanged."""
 
 REPORTS = 20
-"""Reports on one interaction that are kept: the last ones."""
+"""Number of reports on one interaction that are stored; older ones are dropped."""
 
 WAITING, HELD, LEARNED, NOTHING = "waiting", "held out", "learned", "nothing"
-"""The states of an outcome: to be learned from; kept for the replay gate; learned from; with nothing to learn."""
+"""States of an outcome: waiting to be learned from; held out for the replay gate; learned from; nothing to learn."""
 
 TEACHING = frozenset({"score", "target", "comment"})
-"""What an outcome needs one of to be learned from."""
+"""Fields that outcomes are learned from; an outcome needs at least one."""
 
 Effect = Literal["in effect", "waits for review"]
-"""What becomes of a correction or a note that was just made."""
+"""Effect of a new correction or note."""
 
 REPORTED = ("score", "target", "comment", "label", "answer")
 
@@ -69,29 +69,25 @@ _Text = Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(no
 
 
 class Report(Form):
-    """The outcome of an interaction, or of a session."""
+    """Outcome of an interaction, or of a session."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     INVALID: ClassVar[str] = "outcome.invalid"
-    WRONG: ClassVar[str] = "the report is wrong"
+    WRONG: ClassVar[str] = "invalid report"
 
-    interaction: _Id | None = Field(
-        None, description="The id of the interaction or of the provider's response; or last."
-    )
+    interaction: _Id | None = Field(None, description="Id of the interaction or of the provider's response; or last.")
     session: _Id | None = Field(
-        None, description="Instead of an id: a session. The report is about its last interaction, the score about all."
+        None, description="Session, instead of an id. The report is about its last interaction, the score about all."
     )
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
         None, description="From 0 (wrong) to 1 (right), or true or false."
     )
-    target: _Text | None = Field(None, description="The right answer, or what should have been done.")
-    comment: _Text | None = Field(None, description="What was wrong, in words.")
+    target: _Text | None = Field(None, description="The right answer or action.")
+    comment: _Text | None = Field(None, description="Description of the error, as text.")
     label: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None = Field(
-        None, description="A word such as thumbs_up or thumbs_down."
+        None, description="A label such as thumbs_up or thumbs_down."
     )
-    answer: _Text | None = Field(
-        None, description="What was answered or done, in short, where practicum has not seen it."
-    )
+    answer: _Text | None = Field(None, description="Short form of the answer or action, if practicum has not seen it.")
 
     @field_validator("answer")
     @classmethod
@@ -101,24 +97,24 @@ class Report(Form):
     @model_validator(mode="after")
     def _is_about_something(self) -> Report:
         if (self.interaction is None) == (self.session is None):
-            raise ValueError("give either `interaction` or `session`: what the report is about")
+            raise ValueError("pass either `interaction` or `session`, as the subject of the report")
         if all(getattr(self, name) is None for name in REPORTED):
-            raise ValueError(f"it is empty: give one of {', '.join(REPORTED)}")
+            raise ValueError(f"the report is empty: pass one of {', '.join(REPORTED)}")
         return self
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What is reported, by name."""
-        found = {name: value for name in REPORTED if (value := getattr(self, name)) is not None}
-        if "score" in found:
-            found["score"] = float(found["score"])
+    def reported(self) -> dict[str, Any]:
+        """Reported values by field name; a label that is a score sets the score."""
+        values = {name: value for name in REPORTED if (value := getattr(self, name)) is not None}
+        if "score" in values:
+            values["score"] = float(values["score"])
         elif (label := (self.label or "").strip().lower()) in GOOD | BAD:
-            found["score"] = float(label in GOOD)
-        return found
+            values["score"] = float(label in GOOD)
+        return values
 
 
-class _Anything:
-    """Holds every id: which entries there are is known when the report is learned from."""
+class _AnyId:
+    """Container that contains every id, because the existing ids are known only when the report is learned from."""
 
     def __contains__(self, id: object) -> bool:
         return True
@@ -128,50 +124,52 @@ def report_of(
     interaction: str, answer: Any = None, score: Any = None, target: str | None = None, comment: str | None = None,
     label: str | None = None,
 ) -> tuple[Report, dict[str, Any]]:  # fmt: skip
-    """A report of a program, and what it tells beside: the attempt as a trace, and all that a Score holds. Raises
-    UsageError that names what is wrong."""
-    beside: dict[str, Any] = {}
+    """Return the report of a program, and its extra data: the attempt as a trace, and the whole Score.
+
+    Raises UsageError that names the invalid value.
+    """
+    extra: dict[str, Any] = {}
     values: dict[str, Any] = {"target": target, "comment": comment, "label": label}
     try:
         if answer is not None:
-            trace = read_answer(answer, "the report", View(ids=_Anything()))
+            trace = read_answer(answer, "the report", View(ids=_AnyId()))
             text, thoughts = split_thoughts(trace.answer)
             trace = replace(trace, answer=text, reasoning=trace.reasoning or thoughts)
             values["answer"] = trace.answer or None
-            beside["trace"] = TRACE.dump_python(trace, mode="json")
+            extra["trace"] = TRACE.dump_python(trace, mode="json")
         if score is not None:
-            made = as_score(score)
-            values["score"] = made.value
-            beside["scored"] = asdict(made)
+            converted = as_score(score)
+            values["score"] = converted.value
+            extra["scored"] = asdict(converted)
     except AgentError as error:
         raise UsageError("outcome.invalid", f"answer={answer!r:.60}: {error}") from error
     except (TypeError, ValueError) as error:
         raise UsageError(
             "outcome.invalid", f"score={score!r:.60} is not a number from 0 to 1, True, False or a Score"
         ) from error
-    given = {name: value for name, value in values.items() if value is not None}
-    if not given and beside:
-        # An attempt whose answer is empty, which may have steps.
-        return Report.model_construct(interaction=interaction), beside
+    fields = {name: value for name, value in values.items() if value is not None}
+    if not fields and extra:
+        # The attempt has an empty answer, but may have steps.
+        return Report.model_construct(interaction=interaction), extra
     try:
-        return Report.model_validate({"interaction": interaction, **given}), beside
+        return Report.model_validate({"interaction": interaction, **fields}), extra
     except ValidationError as error:
         raise form_error(Report, error) from error
 
 
 def new_id() -> str:
-    """An id that nobody else gives. It begins with the time, which finds a row quickly and decides no order."""
+    """Return a new unique id. It begins with the time, so that lookups are fast; it does not define an order."""
     return f"i{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
 
 
 # Interactions
 
 MESSAGES = 200
-"""Stored interactions whose texts are read when a space is opened, to know what its requests have in common."""
+"""Number of stored interactions whose texts are read when a space is opened, to find the text that requests share."""
 
 
 def recent_messages(store: Store) -> list[str]:
-    """The texts of the newest stored interactions, oldest first: what they have in common is no question."""
+    """Return the texts of the newest stored interactions, oldest first; text that they share is not a question."""
     i = schema.interactions
     newest = store.select(i.c.data).order_by(i.c.number.desc()).limit(MESSAGES)
     return [json.loads(row.data)["query"] for row in store.rows(newest)][::-1]
@@ -185,7 +183,7 @@ def shown_row(
     corrections: Sequence[int],
     user: str | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The row of an interaction in which an agent of one's own was shown something, and the data in it."""
+    """Return the row of an interaction in which a context was shown to the caller's agent, and the data in the row."""
     data = {
         "query": query, "question": query, "steps": [], "answer": "", "calls": [], "entries": [*retrieved],
         "corrections": [*corrections], "pin": id, "session_from": "opening", "status": 200, "seconds": 0.0, "model": "",
@@ -209,7 +207,7 @@ class Interaction:
 
     @classmethod
     def stored(cls, row: Any) -> Interaction:
-        """One from its row."""
+        """Return the interaction of a row."""
         return cls(row.id, row.session, row.user, row.version, row.rollout, row.kind, json.loads(row.data))
 
     @property
@@ -222,38 +220,38 @@ class Interaction:
 
     @property
     def silent(self) -> bool:
-        """Whether the model said nothing: its answer was empty, refused, filtered, or cut before it began."""
+        """Whether the model gave no answer: it was empty, refused, filtered, or cut before it began."""
         return "silence" in self.data
 
     @property
     def is_shown_alone(self) -> bool:
-        """Whether it is what an agent of one's own was shown: what that answered is known from a report alone."""
+        """Whether only a context was shown to the caller's agent, so that the answer comes from a report."""
         return self.data.get("purpose") == "context"
 
 
 class Unknown(UsageError):
-    """A report on something that this space does not know."""
+    """Error of a report or request about an interaction, correction or user that the space does not have."""
 
 
 class Conflict(UsageError):
-    """A change of what somebody else, or the learner, has changed meanwhile."""
+    """Error of a change that conflicts with a change by another writer or by the learner."""
 
 
 def find_interaction(at: Transaction, report: Report) -> Interaction:
-    """The interaction that a report is about. Raises Unknown if this space has none."""
+    """Return the interaction that a report is about. Raises Unknown if this space does not have it."""
     t = schema.interactions
     if report.session is not None:
-        wanted = [t.c.session == report.session]
-        what = f"session {report.session!r}: give the session that its requests were sent with"
+        conditions = [t.c.session == report.session]
+        subject = f"session {report.session!r}: pass the session that its requests were sent with"
     else:
-        # One after the other: asked for either at once, SQLite would read all rows of the space.
-        wanted = [t.c.id == report.interaction, t.c.response == report.interaction]
-        what = f"interaction {report.interaction!r}: give the id that came with the answer"
-    queries = (at.select(t).where(each).order_by(t.c.number.desc()).limit(1) for each in wanted)
-    found = next((row for query in queries if (row := at.first(query)) is not None), None)
-    if found is None:
-        raise Unknown("interaction.unknown", f"this space knows nothing of {what:.300}")
-    return Interaction.stored(found)
+        # One query after the other: with both conditions in one query, SQLite would read all rows of the space.
+        conditions = [t.c.id == report.interaction, t.c.response == report.interaction]
+        subject = f"interaction {report.interaction!r}: pass the id that came with the answer"
+    queries = (at.select(t).where(each).order_by(t.c.number.desc()).limit(1) for each in conditions)
+    latest = next((row for query in queries if (row := at.first(query)) is not None), None)
+    if latest is None:
+        raise Unknown("interaction.unknown", f"this space has no {subject:.300}")
+    return Interaction.stored(latest)
 
 
 # Reports
@@ -261,10 +259,13 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of an interaction after a report: `before` is its score until then. `status` is kept (the first
-    report), changed, repeated (nothing new) or outranked (the operator said otherwise). `target` and `comment` are all
-    that its reporter said was right and wrong; `corrects`: the report says one of them, or that the answer is not right
-    after all. `correction` is what the report made: a correction that is in effect, or one that waits for review."""
+    """Outcome of an interaction after a report.
+
+    `before` is the score before the report. `status` is kept (the first report), changed, repeated (the same values
+    again) or outranked (the operator's values differ). `target` and `comment` are the reporter's, over all reports;
+    `corrects`: this report has one of them, or lowers a score of 1. `correction` is the effect of the correction that
+    the report created, if any.
+    """
 
     interaction: Interaction
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -279,38 +280,42 @@ class Outcome:
 
 
 def write_outcome(
-    at: Transaction, interaction: Interaction, report: Report, trust: Trust, beside: Mapping[str, Any] | None = None,
+    at: Transaction, interaction: Interaction, report: Report, trust: Trust, extra: Mapping[str, Any] | None = None,
     held_out: float = 0.0,
 ) -> Outcome:  # fmt: skip
-    """Add a report to the outcome of an interaction. `beside` is what a program told with it (see `report_of`). Of the
-    outcomes with a right answer, the share `held_out` teaches nothing and is kept for the replay gate.
+    """Add a report to the outcome of an interaction.
 
-    Scores are counted in the order of their numbers: a later score has a larger one, whatever clocks say.
+    `extra` is the data of a program's report (see `report_of`). The share `held_out` of the outcomes with a right
+    answer is not learned from, but kept for the replay gate.
+
+    Scores are counted in the order of their numbers: a later score has a larger number, independent of clocks.
     """
     t, now = schema.outcomes, at.now()
     row = at.first(at.select(t).where(t.c.id == interaction.id))
     data = {"reports": [], "own": {}, "user": {}} if row is None else json.loads(row.data)
-    own, whose, before = data["own"], data["own" if trust == "own" else "user"], None if row is None else row.score
-    said = {name: value for name, value in {**report.said, **(beside or {})}.items() if whose.get(name) != value}
-    if row is not None and not said:
+    own, previous = data["own"], data["own" if trust == "own" else "user"]
+    before = None if row is None else row.score
+    reported = {**report.reported, **(extra or {})}
+    changes = {name: value for name, value in reported.items() if previous.get(name) != value}
+    if row is not None and not changes:
         return Outcome(interaction, "repeated", trust, before, before)
-    if whose is not own:
-        said = {name: value for name, value in said.items() if name not in own}
-        if not said:
+    if previous is not own:
+        changes = {name: value for name, value in changes.items() if name not in own}
+        if not changes:
             return Outcome(interaction, "outranked", trust, before, before)
-    data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **said}]
-    if "score" not in said and "target" in said and whose.get("score") == 1.0:
-        # Who corrects an answer does not call it right any more.
-        whose.pop("score")
-        whose.pop("scored", None)
-    whose.update(said)
+    data["reports"] = [*data["reports"][1 - REPORTS :], {"at": now, "trust": trust, **changes}]
+    if "score" not in changes and "target" in changes and previous.get("score") == 1.0:
+        # A correction of an answer withdraws the reporter's earlier score of 1.
+        previous.pop("score")
+        previous.pop("scored", None)
+    previous.update(changes)
     if report.session is not None:
         data["session"] = report.session
-    fields, least_ = taught(data)
+    fields, lowest_trust = learnable_fields(data)
     unknown = interaction.silent or interaction.is_shown_alone
     answer = fields.get("answer") or (None if unknown else interaction.answer)
     score = scored(fields, answer, interaction.silent)
-    # What may have been learned from already is not held out any more.
+    # An outcome that may have been learned from already is not held out.
     fresh = row is None or row.state in (NOTHING, HELD)
     aside = fresh and "target" in own and drawn(interaction.id, held_out)
     teaches = {"target", "comment", "trace"} & fields.keys() or ("score" in fields and answer is not None)
@@ -322,7 +327,7 @@ def write_outcome(
         first, number = row.at, row.number
     values = {
         "id": interaction.id, "at": first, "number": number, "revision": 1 if row is None else row.revision + 1,
-        "score": score, "trust": least_, "state": state, "data": json.dumps(data, ensure_ascii=False),
+        "score": score, "trust": lowest_trust, "state": state, "data": json.dumps(data, ensure_ascii=False),
     }  # fmt: skip
     at.put(t, values)
     about = {"at": first, "version": interaction.version, "model": interaction.data["counted"]}
@@ -331,17 +336,19 @@ def write_outcome(
     if score is not None and score != before:
         _credit(at, shown_items(at, interaction, "session" in data), score, before)
         at.count({**about, "scored": int(before is None), "total": score - (before or 0.0)})
-    corrects = bool({"target", "comment"} & said.keys()) or (before == 1.0 and score != 1.0)
+    corrects = bool({"target", "comment"} & changes.keys()) or (before == 1.0 and score != 1.0)
     newly_waiting = state == WAITING and (row is None or row.state != WAITING)
     return Outcome(
-        interaction, "kept" if row is None else "changed", trust, score, before, str(whose.get("target", "")),
-        str(whose.get("comment", "")), corrects, newly_waiting,
+        interaction, "kept" if row is None else "changed", trust, score, before, str(previous.get("target", "")),
+        str(previous.get("comment", "")), corrects, newly_waiting,
     )  # fmt: skip
 
 
-def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
-    """What an outcome teaches, and whose word that is: the operator's alone if it teaches anything, and otherwise also
-    what end users said."""
+def learnable_fields(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
+    """Return the fields to learn from, and their trust.
+
+    These are the operator's fields, if they are enough to learn from; otherwise also the end users'.
+    """
     own, user = data["own"], data["user"]
     if not user or TEACHING & own.keys():
         return dict(own), "own"
@@ -349,24 +356,27 @@ def taught(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
 
 
 def shown_items(at: Transaction, interaction: Interaction, session: bool) -> list[str]:
-    """What was shown in an interaction, or in its whole session: the entries that were looked up, and the versions."""
-    t, found = schema.interactions, [(interaction.version, interaction.data)]
+    """Return the items shown in an interaction, or in its whole session: the retrieved entries, and the versions."""
+    t, shown = schema.interactions, [(interaction.version, interaction.data)]
     if session and interaction.session is not None:
         whole = at.select(t.c.version, t.c.data).where(t.c.session == interaction.session)
-        found = [(row.version, json.loads(row.data)) for row in at.rows(whole)]
-    items = [item for version, data in found for item in (f"version {version}", *(id for id, _ in data["entries"]))]
+        shown = [(row.version, json.loads(row.data)) for row in at.rows(whole)]
+    items = [item for version, data in shown for item in (f"version {version}", *(id for id, _ in data["entries"]))]
     return [*dict.fromkeys(items)]
 
 
 def _credit(at: Transaction, items: Sequence[str], score: float, before: float | None) -> None:
-    """Count a score, or its change, for each of these."""
+    """Count a score, or its change, for each item."""
     counted = {"scored": int(before is None), "total": score - (before or 0.0)}
     at.add(schema.credits, ("scored", "total"), *({"item": item, **counted} for item in items))
 
 
 def scored(data: Mapping[str, Any], answer: str | None, silent: bool) -> float | None:
-    """The score of an outcome. Without one, an answer that had to be corrected was wrong, unless it is the right one
-    all the same. An answer that is not known (None) is not compared, and a model that was silent was not wrong."""
+    """Return the score of an outcome, or None.
+
+    Without a reported score, a corrected answer was wrong, unless it equals the right answer. An unknown answer (None)
+    is not compared, and a missing answer of a silent model is not wrong.
+    """
     if "score" in data:
         return float(data["score"])
     if "target" in data:
@@ -375,7 +385,7 @@ def scored(data: Mapping[str, Any], answer: str | None, silent: bool) -> float |
 
 
 def drawn(id: str, share: float) -> bool:
-    """Whether an interaction or a session is one of a share of all, always the same ones."""
+    """Return whether an id belongs to a fixed random share of all ids."""
     return int.from_bytes(blake2b(id.encode(), digest_size=4).digest(), "big") < share * 2**32
 
 
@@ -384,40 +394,43 @@ def drawn(id: str, share: float) -> bool:
 
 @dataclass(frozen=True)
 class Trusted:
-    """What counts as the operator's own words: what end `users` ask (their reports do not), and what `tools` return."""
+    """Additional sources that are trusted as the operator's own: end `users` (their questions, not their reports), and
+    results of `tools`."""
 
     users: bool = False
     tools: bool = False
 
     def question(self, user: str | None) -> Trust:
-        """The trust of a question of this end user (None: the operator's), of which the operator knows the answer."""
+        """Return the trust of an end user's question (None: the operator's) if the operator reports on its answer."""
         return "own" if user is None or self.users else "labelled"
 
     def taught(self, by: Trust, users: Sequence[str | None], material: bool) -> Trust:
-        """The trust of what a report by the operator (`own`) or an end user (`user`) teaches about a conversation with
-        these end users. `material`: it had results of tools or documents."""
+        """Return the trust of a lesson from a report by the operator (`own`) or an end user (`user`).
+
+        The report is on a conversation with these end users; `material`: it had results of tools or documents.
+        """
         read: Trust = "tool" if material and not self.tools else "own"
         return least(by, read, *map(self.question, users))
 
 
 def said_by(user: str | None) -> Trust:
-    """The trust of what was said in the name of an end user (None: by the operator)."""
+    """Return the trust of text in the name of an end user (None: of the operator)."""
     return "own" if user is None else "user"
 
 
 Question = Callable[[Mapping[str, Any]], str]
-"""What a stored interaction asks."""
+"""Function that returns the question in a stored interaction."""
 
 
-def asked(data: Mapping[str, Any]) -> str:
-    """What a stored interaction asks, as it was known then."""
+def stored_question(data: Mapping[str, Any]) -> str:
+    """Return the question of a stored interaction, as derived when it was stored."""
     return str(data["question"] or data["query"])
 
 
 @dataclass(frozen=True)
 class WaitingOutcome:
-    """An outcome to be learned from, as a task with a recorded attempt. `scored`: its score is known without a scorer
-    and without a judge."""
+    """Outcome to be learned from, as a task with a recorded attempt. `scored`: its score needs neither a scorer nor a
+    judge."""
 
     id: str
     revision: int
@@ -426,11 +439,13 @@ class WaitingOutcome:
 
 
 def outcomes_in(
-    store: Store, trusted: Trusted, question: Question = asked, most: int | None = None,
+    store: Store, trusted: Trusted, question: Question = stored_question, most: int | None = None,
     states: Sequence[str] = (WAITING,),
 ) -> list[WaitingOutcome]:  # fmt: skip
-    """The outcomes in these states as tasks, in the order of asking; by default those that can be learned from and were
-    not."""
+    """Return the outcomes in these states as tasks, in the order of the interactions.
+
+    By default these are the outcomes that wait to be learned from.
+    """
     o, i = schema.outcomes, schema.interactions
     both = store.select(o, i.c.number.label("place")).join(i, store.mine(i, i.c.id == o.c.id))
     rows = store.rows(both.where(o.c.state.in_(states)).order_by(i.c.number).limit(most))
@@ -445,15 +460,15 @@ def _waiting(store: Store, row: Any, trusted: Trusted, question: Question) -> Wa
     last, users = own[-1], {one.user for one in own}
     material = any("material" in json.loads(one.data) for one in own)
     if last.session is not None:
-        # What was read and asked earlier in the conversation counts too, since a request repeats it.
+        # Earlier messages and results of the conversation count too, since a request repeats them.
         before = (i.c.session == last.session) & (i.c.number <= last.number)
         users |= {one.user for one in store.rows(store.select(i.c.user).where(before).distinct())}
-        # Quotes within texts are escaped in JSON, so only the field itself is found.
+        # Quotes inside texts are escaped in JSON, so only the field itself matches.
         read = store.select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
         material = material or bool(store.rows(read))
-    fields, by = taught(data)
-    known = [(one, json.loads(one.data)) for one in own]
-    task = _as_task(f"{row.id}.{row.revision}", row.id, fields, known, question, row.score)
+    fields, by = learnable_fields(data)
+    requests = [(one, json.loads(one.data)) for one in own]
+    task = _as_task(f"{row.id}.{row.revision}", row.id, fields, requests, question, row.score)
     recorded = task.recorded
     material |= recorded is not None and any(step.kind == "observation" for step in recorded.trace.steps)
     task = replace(task, trust=trusted.taught(by, [*users], material))
@@ -461,61 +476,64 @@ def _waiting(store: Store, row: Any, trusted: Trusted, question: Question) -> Wa
 
 
 def _as_task(
-    id: str, own_id: str, data: Mapping[str, Any], known: Sequence[tuple[Any, dict[str, Any]]], question: Question,
+    id: str, own_id: str, data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]]], question: Question,
     value: float | None,
 ) -> Task:  # fmt: skip
-    """An outcome as a task. The attempts of a session are one attempt: the question of its first request, what was said
-    and done since, and its last answer. A right answer without an attempt counts as an answer that was right."""
-    last, first, target = known[-1][1], known[0][1], data.get("target")
-    trace = TRACE.validate_python(data["trace"]) if "trace" in data else _trace(data, known, question)
+    """Return an outcome as a task.
+
+    The interactions of a session become one attempt: the question of the first request, the steps since, and the last
+    answer. A right answer without an attempt counts as a correct attempt.
+    """
+    last, first, target = requests[-1][1], requests[0][1], data.get("target")
+    trace = TRACE.validate_python(data["trace"]) if "trace" in data else _trace(data, requests, question)
     score = None if value is None else _score(data, value)
-    # Where the model said nothing, a right answer teaches, and there is no attempt that was wrong.
+    # If the model gave no answer, the right answer teaches, and no attempt was wrong.
     silent = "trace" not in data and "answer" not in data and score is None and target is not None
     if silent and ("silence" in last or last.get("purpose") == "context"):
         trace, score = Trace(str(target)), Score(1.0, True)
-    shown = {id: similarity for _, asked in known for id, similarity in asked["entries"]}
+    shown = {id: similarity for _, asked in requests for id, similarity in asked["entries"]}
     recorded = Recorded(trace, score, own=True, retrieved=tuple(shown.items()))
     return Task(id, question(first), target, {"own_id": own_id}, recorded=recorded)
 
 
 def _score(data: Mapping[str, Any], value: float) -> Score:
     score = Score(**data["scored"]) if "scored" in data and "score" in data else as_score(value)
-    said = [str(data[name]) for name in ("comment", "label") if name in data]
-    return replace(score, note="\n".join([*([score.note] if score.note else []), *said]))
+    notes = [str(data[name]) for name in ("comment", "label") if name in data]
+    return replace(score, note="\n".join([*([score.note] if score.note else []), *notes]))
 
 
-def _trace(data: Mapping[str, Any], known: Sequence[tuple[Any, dict[str, Any]]], question: Question) -> Trace:
-    # In the requests of one agent's work, the last one has the steps of all before it.
-    turns = [one for one, after in pairwise(known) if after[1]["query"] != one[1]["query"]] + [*known[-1:]]
+def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]]], question: Question) -> Trace:
+    # If the requests belong to one agent's work, the last request has the steps of all before it.
+    turns = [one for one, after in pairwise(requests) if after[1]["query"] != one[1]["query"]] + [*requests[-1:]]
     steps = list[dict[str, str]]()
     for number, (_, asked) in enumerate(turns):
         steps += [{"kind": "user", "text": question(asked)}] if number else []
         steps += [{"kind": kind, "text": text} for kind, text in asked["steps"]]
-        steps += [{"kind": "call", "text": f"{name}({said})"} for name, said in asked["calls"]]
+        steps += [{"kind": "call", "text": f"{name}({arguments})"} for name, arguments in asked["calls"]]
         steps += [{"kind": "answer", "text": asked["answer"]}] if number < len(turns) - 1 and asked["answer"] else []
     last = turns[-1][1]
     answer = str(data.get("answer") or last["answer"])
-    told = {"answer": answer, "reasoning": last.get("thoughts", ""), "steps": steps}
-    return read_answer(told, "the report", View(ids=_Anything()))
+    values = {"answer": answer, "reasoning": last.get("thoughts", ""), "steps": steps}
+    return read_answer(values, "the report", View(ids=_AnyId()))
 
 
 def close_outcomes(at: Transaction, outcomes: Sequence[WaitingOutcome]) -> None:
-    """Note that outcomes were learned from. One that was reported on anew since it was read stays open."""
+    """Mark outcomes as learned from. An outcome with a new report since it was read stays open."""
     t = schema.outcomes
-    for one in outcomes:
-        same = (t.c.id == one.id) & (t.c.revision == one.revision) & (t.c.state == WAITING)
+    for each in outcomes:
+        same = (t.c.id == each.id) & (t.c.revision == each.revision) & (t.c.state == WAITING)
         at.run(at.update(t).where(same).values(state=LEARNED))
 
 
 def count_waiting(store: Store | Transaction) -> int:
-    """How many outcomes can be learned from and were not."""
+    """Return the number of outcomes that wait to be learned from."""
     t = schema.outcomes
     return int(store.rows(store.select(func.count(t.c.id)).where(t.c.state == WAITING))[0][0])
 
 
-def prune(at: Transaction, kept: int) -> None:
-    """Delete the oldest interactions without an outcome: those before the newest so many."""
+def prune(at: Transaction, keep: int) -> None:
+    """Delete interactions without an outcome, except among the newest `keep` interactions."""
     i, o = schema.interactions, schema.outcomes
-    newest = at.select(i.c.number).order_by(i.c.number.desc()).limit(1).offset(kept).scalar_subquery()
+    newest = at.select(i.c.number).order_by(i.c.number.desc()).limit(1).offset(keep).scalar_subquery()
     reported = select(o.c.id).where(at.mine(o))
     at.run(at.delete(i).where(i.c.number < newest, i.c.id.not_in(reported)))

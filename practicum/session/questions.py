@@ -1,13 +1,13 @@
-"""What a request asks: the part of its text that the other requests of its space do not share.
+"""Extraction of the question of a request: the part of its text that the other requests of its space do not share.
 
-Agents put rules, reminders, file lists and the date around each question, in the same message. Compared whole, all such
-messages are alike. So a text is cut into pieces, its lines and sentences. The messages that share the most text with it
-are its neighbours: requests of the same agent. A piece that most neighbours have too is boilerplate, and what is left
-is the question. Nothing is known of any agent's tags or wording.
+Agents put rules, reminders, file lists and the date around each question, in the same message. Compared as a whole, all
+such messages are similar. So a text is split into pieces, its lines and sentences. Its neighbours are the messages that
+share the most text with it: requests of the same agent. A piece that most neighbours have too is boilerplate, and the
+rest is the question. This works without knowledge of any agent's tags or wording.
 
-A question that is asked often is not boilerplate: repeated messages count once, and it stands in few of the messages
-that share its boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, pieces
-that differ in their digits alone are the question ("Where is order 17?").
+A frequent question is not boilerplate: repeated messages count once, so it occurs in few of the messages that share its
+boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, pieces that only
+differ in their digits are the question ("Where is order 17?").
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from itertools import groupby
 
 EVIDENCE = 16
-"""Messages that are remembered for each piece: the last ones that had it."""
+"""Number of messages that are stored for each piece: the last ones with it."""
 
 PIECES = 5_000
-"""Pieces that are remembered of a space: those that were seen last."""
+"""Number of pieces of a space that are stored: the most recent ones."""
 
 MESSAGES = 1_000
-"""Digests of messages that are remembered, so that a repeated message counts once."""
+"""Number of messages whose digests are stored, so that a repeated message counts once."""
 
 LONG = 1_000
-"""Characters of shared text from which on one neighbour is enough. Less text takes two, since two messages may share
-some sentences by chance."""
+"""Length (characters) of shared text at which one neighbour is enough. Shorter text needs two neighbours, since two
+messages may share some sentences by chance."""
 
 SHORT = 40
-"""Characters of shared text from which on a message is a neighbour."""
+"""Minimum length (characters) of shared text between neighbours."""
 
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？：；])")
 _DIGIT = re.compile(r"\d")
@@ -41,7 +41,7 @@ _DIGIT = re.compile(r"\d")
 
 @dataclass(frozen=True)
 class ExtractedQuestion:
-    """The question of a text. `neighbours` is the number of messages that it was compared with; with none, the
+    """Question of a text. `neighbours` is the number of messages that the text was compared with; if it is 0, the
     question is the whole text."""
 
     text: str
@@ -50,7 +50,7 @@ class ExtractedQuestion:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A line or a sentence. `key` ignores its digits, `exact` does not."""
+    """Line or sentence. `key` ignores its digits, `exact` does not."""
 
     line: int
     text: str
@@ -59,21 +59,21 @@ class _Piece:
 
 
 class Questions:
-    """Finds the questions of one space, and remembers its messages for that. Any thread may use it."""
+    """Extractor of the questions of one space; it stores the space's messages in memory. Safe in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._having: OrderedDict[int, deque[int]] = OrderedDict()
         """The last messages with each piece, by its key."""
         self._messages: OrderedDict[int, int] = OrderedDict()
-        """The numbers of messages, by the hashes of their texts."""
+        """Numbers of messages, by the hashes of their texts."""
         self._count = 0
 
     def __len__(self) -> int:
         return len(self._having)
 
     def start(self, texts: Iterable[str]) -> None:
-        """Forget all messages, and remember these, the oldest first."""
+        """Replace the stored messages by these, oldest first."""
         with self._lock:
             self._having.clear()
             self._messages.clear()
@@ -81,13 +81,13 @@ class Questions:
             self._add(text, _pieces(text))
 
     def ask(self, text: str) -> tuple[ExtractedQuestion, frozenset[int]]:
-        """The question of a message, which is remembered then; and its pieces, none if the message is known or has one
-        piece alone."""
+        """Store a message and return its question and its pieces; no pieces if the message is stored already or has
+        only one piece."""
         pieces = _pieces(text)
         return self._question(text, pieces), self._add(text, pieces)
 
     def of(self, text: str) -> ExtractedQuestion:
-        """The question of a text."""
+        """Return the question of a text."""
         return self._question(text, _pieces(text))
 
     def _add(self, text: str, pieces: list[_Piece]) -> frozenset[int]:
@@ -95,11 +95,11 @@ class Questions:
         if not keys:
             return keys
         with self._lock:
-            if (known := hash(text)) in self._messages:
-                self._messages.move_to_end(known)
+            if (digest := hash(text)) in self._messages:
+                self._messages.move_to_end(digest)
                 return frozenset()
             self._count += 1
-            self._messages[known] = self._count
+            self._messages[digest] = self._count
             for key in keys:
                 self._having.setdefault(key, deque(maxlen=EVIDENCE)).append(self._count)
                 self._having.move_to_end(key)
@@ -130,22 +130,22 @@ class Questions:
         )
 
     def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
-        """The numbers of the messages that share at least half as much text as the one that shares most."""
+        """Return the numbers of the messages that share at least half of the longest shared text."""
         own, shared = self._messages.get(hash(text)), Counter[int]()
         for piece in {piece.key: piece for piece in pieces}.values():
             for message in self._having.get(piece.key, ()):
                 shared[message] += len(piece.text)
         shared.pop(own or 0, None)
-        least = max([SHORT, *(length / 2 for length in shared.values())])
-        return {message for message, length in shared.items() if length >= least}
+        minimum = max([SHORT, *(length / 2 for length in shared.values())])
+        return {message for message, length in shared.items() if length >= minimum}
 
     def _shares(self, key: int, neighbours: set[int]) -> bool:
-        """Whether most neighbours have a piece."""
+        """Return whether most neighbours have a piece."""
         return 2 * len(neighbours.intersection(self._having.get(key, ()))) > len(neighbours)
 
 
 def pieces_of(text: str) -> frozenset[int]:
-    """The pieces of a text, as keys that `Questions.ask` returns too; none if it has one piece alone."""
+    """Return the pieces of a text, as in the result of `Questions.ask`; none if it has only one piece."""
     return _keys(_pieces(text))
 
 
@@ -154,12 +154,12 @@ def _keys(pieces: list[_Piece]) -> frozenset[int]:
 
 
 def _pieces(text: str) -> list[_Piece]:
-    found = list[_Piece]()
+    result = list[_Piece]()
     for number, line in enumerate(text.split("\n")):
         for sentence in filter(str.strip, _SENTENCE.split(line)):
             words = sentence.casefold().split()
             exact = key = hash(" ".join(words))
             if _DIGIT.search(sentence):
                 key = hash(" ".join("0" if _DIGIT.search(word) else word for word in words))
-            found.append(_Piece(number, sentence.strip(), key, exact))
-    return found
+            result.append(_Piece(number, sentence.strip(), key, exact))
+    return result

@@ -1,6 +1,6 @@
-"""Reading a run: a version of its context, and what its method shows an agent for a query.
+"""Reader of a run: a version of its context, and the view that its method shows an agent for a query.
 
-Learning and evaluation show the same: the view is that of the method's `show`.
+The view is that of the method's `show`, the same as in learning and evaluation.
 """
 
 from __future__ import annotations
@@ -46,13 +46,19 @@ T = TypeVar("T")
 
 
 class Reader:
-    """What one thread has open to show and to answer."""
+    """Resources that one thread holds open to show contexts and answer queries."""
 
     def __init__(
         self, source: Path | Context | Store, folder: Path | Store | None, version: int | str | None,
-        given: Mapping[str, Any], parts: Parts, trust_run: bool,
+        overrides: Mapping[str, Any], parts: Parts, trust_run: bool,
     ) -> None:  # fmt: skip
-        self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
+        self._source, self._folder, self._requested_version, self._overrides, self._parts = (
+            source,
+            folder,
+            version,
+            overrides,
+            parts,
+        )
         self._trust_run = trust_run
         self._store: Store | None = None
         self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
@@ -63,22 +69,26 @@ class Reader:
     _context: Context
     _changes: int
     _corrected: int
-    """The number of the store's changes when corrections were read."""
+    """Change counter of the store when corrections were last read."""
     _head: Head
     _size: int | None
 
     def reopen(self) -> None:
-        """Read everything anew."""
+        """Read everything again."""
         if self._store is not None:
             self._store.close()
-        given = self._folder
-        self._store = store = given if given is None or isinstance(given, Store) else Store.read(given)
+        store_or_folder = self._folder
+        self._store = store = (
+            store_or_folder
+            if store_or_folder is None or isinstance(store_or_folder, Store)
+            else Store.read(store_or_folder)
+        )
         self._corrected = -1
-        for made in ("acting", "corrections", "method", "questions", "redactor", "retriever", "_state"):
-            self.__dict__.pop(made, None)
-        self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
-        values = override_config({}, self._given) if self._origin is None else self._origin.values()
-        # What is no run, or was made elsewhere, has a nonce of its place.
+        for attribute in ("acting", "corrections", "method", "questions", "redactor", "retriever", "_state"):
+            self.__dict__.pop(attribute, None)
+        self._origin = None if store is None else Origin.of(store, self._overrides, self._parts, self._trust_run)
+        values = override_config({}, self._overrides) if self._origin is None else self._origin.values()
+        # A source that is not a run has a nonce derived from its path; so has a run from another machine.
         place = "" if isinstance(self._source, Context) or store is not None else str(self._source)
         place = place if store is None else str(store.folder)
         self._values = {"nonce": nonce_for((place,)), **values, "from_traces": False}
@@ -92,10 +102,10 @@ class Reader:
         elif isinstance(self._source, Context):
             self._context = self._source
         elif isinstance(self._source, Path):
-            self._context = load_context(self._source, self._wanted)
+            self._context = load_context(self._source, self._requested_version)
 
     def context(self) -> Context:
-        """The context to be shown now."""
+        """Return the current context, after reading changes of the run."""
         if self._store is not None and (changes := self._store.changes()) != self._changes:
             with as_stored(self._store.folder):
                 self._follow()
@@ -103,27 +113,27 @@ class Reader:
         return self._context
 
     def _by_origin(self, context: Context) -> Context:
-        """The context; entries of a run that was made elsewhere are foreign, whatever it says of their sources."""
+        """Return the context, with all entries marked as foreign if the run was created elsewhere."""
         return context if self._origin is None or self._origin.trusted else context.marked("foreign")
 
     def _read_head(self) -> Head:
-        """The wanted version as it is now. Raises UsageError if there is none any more."""
+        """Return the requested version in its current state. Raises UsageError if it no longer exists."""
         assert self._store is not None
-        head = read_head(self._store, self._wanted)
+        head = read_head(self._store, self._requested_version)
         if head is None:
-            # Says what is wrong.
-            read_context(self._store, find_version(self._store, self._wanted))
+            # If the version does not exist, this raises an error with the reason.
+            read_context(self._store, find_version(self._store, self._requested_version))
             raise StoreError("store.changed", f"{self.store.folder} was changed while it was being read: try again")
         return head
 
     def _follow(self) -> None:
-        """Bring the context up to date, by what changed alone if that is enough."""
+        """Update the context, by reading only the changes if possible."""
         assert self._store is not None
         old, new = self._head, self._read_head()
         if new.of_run != old.of_run:
             self.reopen()
         elif new != old:
-            # A resumed run may have replaced its last versions by others of the same numbers.
+            # A resumed run may have replaced its last versions by others with the same numbers.
             size = edits_size(self._store, old.version)
             if new.version != old.version or size != self._size:
                 old_context = self._context if size == self._size else None
@@ -132,7 +142,7 @@ class Reader:
             self._head = new
 
     async def near(self, query: str) -> list[Near]:
-        """The corrections and notes that a query is shown; none of what is no run."""
+        """Return the corrections and notes for a query; none if the source is not a run."""
         if self._store is None:
             return []
         if (changes := self._store.changes()) != self._corrected:
@@ -141,37 +151,38 @@ class Reader:
             self._corrected = changes
         if "corrections" not in self.__dict__:
             return []
-        asked, pieces = self.questions.ask(query)
+        question, pieces = self.questions.ask(query)
         self.corrections.reconsider(pieces)
-        return await self.corrections.near(asked.text)
+        return await self.corrections.near(question.text)
 
     @cached_property
     def corrections(self) -> Corrections:
-        """The corrections and notes of the run."""
+        """Corrections and notes of the run."""
         return Corrections(self.retriever, self.questions, SIMILAR[self.config.profile or "full"])
 
     @cached_property
     def questions(self) -> Questions:
-        """What the queries of the run ask."""
+        """Extractor of the questions of the run's queries."""
         questions = Questions()
         questions.start(recent_messages(self.store))
         return questions
 
     @property
     def store(self) -> Store:
-        """The open run. Only for a reader of a run."""
+        """The open run; only available if the source is a run."""
         assert self._store is not None
         return self._store
 
     def version(self, number: int) -> Context:
-        """One version of the run. Raises ContextFileError if there is none of this number."""
+        """Return a version of the run. Raises ContextFileError for an unknown number."""
         assert self._store is not None
         with as_stored(self._store.folder):
             return self._by_origin(read_context(self._store, number, self._context))
 
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
-        """What is shown of a context for a query, without the frame of a prompt (see `engine.framing`). A method that
-        asks models to show does so if `models` gives a folder for their logs; else it shows the rest.
+        """Return the view of a context for a query, without the frame of a prompt (see `engine.framing`).
+
+        A method that calls models in `show` does so only if `models` is set; it returns the folder for their logs.
         """
         roles = self.method.show_roles
         state = self._state
@@ -186,7 +197,7 @@ class Reader:
 
     @cached_property
     def _state(self) -> RunState:
-        """What all views are made with for which no model is asked."""
+        """State of views that need no model."""
         return self._make_state({})
 
     def _make_state(self, seats: dict[str, Seat]) -> RunState:
@@ -199,25 +210,25 @@ class Reader:
 
     @cached_property
     def method(self) -> Method:
-        """The method, of which only `show` is used."""
+        """Method of the run; only its `show` is used."""
         if self._origin is not None:
             self._origin.require(("settings",))
         return make_method(self.config, make_settings(self.config), Splits(), self._parts)
 
     @cached_property
     def redactor(self) -> Redactor | None:
-        """What redacts the queries and the reports of the run, if anything does."""
+        """Redactor of the run's queries and reports, or None."""
         if self._origin is not None:
             self._origin.require(("redact_map",))
         return make_redactor(self.config)
 
     def redacted(self, value: T) -> T:
-        """The value as it may be stored and sent."""
+        """Return the value with sensitive data redacted."""
         return value if self.redactor is None else self.redactor(value)
 
     @cached_property
     def retriever(self) -> Retriever:
-        """What searches the context."""
+        """Retriever of the context's entries."""
         if self._origin is not None:
             self._origin.require(("embedder",))
         vectors = Vectors(run_embedder(self.config, self._parts), self._store)
@@ -225,14 +236,14 @@ class Reader:
 
     @cached_property
     def acting(self) -> Setup:
-        """What answers a query, as in evaluation; nothing is scored."""
+        """Setup for answering a query, as in evaluation; nothing is scored."""
         if self._origin is not None:
             self._origin.require_acting(without=("scorer",))
         task, parts = Task("query", "-"), replace(self._parts, scorer=None)
         return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
 
     async def models(self, logs: Path) -> Shared:
-        """The models that are open in this event loop, to which their connections belong."""
+        """Return the open models of this event loop, because their connections belong to a loop."""
         loop = asyncio.get_running_loop()
         if self._models is None or self._models[0] is not loop:
             await self._close_models()
@@ -242,7 +253,7 @@ class Reader:
     async def _close_models(self) -> None:
         models, self._models = self._models, None
         if models is not None:
-            # The connections of an event loop that has ended went with it.
+            # The connections of an event loop that has ended are closed already.
             with suppress(RuntimeError) if models[0].is_closed() else nullcontext():
                 await models[1].models.close()
 

@@ -1,4 +1,4 @@
-"""The rows of a run: its configuration, tasks and steps, written to and read from its folder."""
+"""Rows of a run in its store: configuration, tasks and steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ from practicum.tasks.survey import Survey
 T = TypeVar("T")
 
 CHANGED = (schema.FORGETTING, schema.FORGOTTEN, "rolled back", "edited", "learned on", "reviewed")
-"""States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
+"""States of a run whose last version does not follow from its journal, so that a resume begins a new leg
+(`session.legs`)."""
 
 ATTEMPT: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
@@ -57,64 +58,67 @@ HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 
 ROWS = 1000
-"""Tasks that are written at once, at most; and as few as have CHUNK characters."""
+"""Maximum number of tasks that are written at once; fewer if they have CHUNK characters."""
 
 CHUNK = 2**23
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run that was stopped holds: the results and failures in its journal, by role; the number of versions that
-    were made, by learning or otherwise; and what it has spent."""
+    """Stored results of a stopped run: numbers of results and of failures in its journal, by role; number of versions,
+    by learning or otherwise; usage; and work time (s)."""
 
     answers: Mapping[str, int]
     failures: Mapping[str, int]
-    made: int
+    versions: int
     spent: Usage
     seconds: float
 
     @property
-    def nothing(self) -> bool:
-        """Whether nothing was paid for or made."""
-        return not self.answers and not self.made
+    def is_empty(self) -> bool:
+        """Whether nothing was paid for or created."""
+        return not self.answers and not self.versions
 
     def of(self, role: str) -> str:
-        """What there is of a role, in words; empty if there is nothing."""
-        if self.nothing:
+        """Return the counts of a role's results and failures as text, or "" if nothing is stored."""
+        if self.is_empty:
             return ""
         counts = {"answer": self.answers.get(role, 0), "failure": self.failures.get(role, 0)}
-        return " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+        return " and ".join(f"{n} {noun}{'s' if n > 1 else ''}" for noun, n in counts.items() if n)
 
 
 def new_folder(name: str) -> Path:
-    """A path for a new run under ./runs, named after the method and the time."""
+    """Return a path for a new run under ./runs, named after the method and the time."""
     return free_folder(Path("runs") / f"{name.replace('/', '-')}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}")
 
 
-def free_folder(wanted: Path) -> Path:
-    """This path, or one with a number behind it where something is there already."""
-    folder, number = wanted, 2
+def free_folder(path: Path) -> Path:
+    """Return the path, with a number appended if it exists."""
+    folder, number = path, 2
     while folder.exists():
-        folder = wanted.with_name(f"{wanted.name}-{number}")
+        folder = path.with_name(f"{path.name}-{number}")
         number += 1
     return folder
 
 
 def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
-    """The store of a new run: in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or
-    the id that an Elsewhere gives. A folder whose run was stopped before it paid for or made anything counts as new;
-    what its journal has, failures and notes, is discarded."""
+    """Create the store of a new run.
+
+    The store is in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or the id in an
+    Elsewhere. A folder whose run was stopped before it paid for or created anything counts as new; the failures and
+    notes in its journal are discarded.
+    """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
-        if row.learning in (None, "running", "stopped") and read_kept(store).nothing:
+        if row.learning in (None, "running", "stopped") and read_stored_results(store).is_empty:
             discard_journal(store)
             return store
         store.close()
         if row.learning == "done":
             raise StoreError(
                 "run.exists",
-                f"{folder} already holds a run, and it is finished: give another `out`, for example one that starts "
-                f"from what this one learned (`seed_context={folder}`)",
+                f"{folder} already holds a finished run: pass another `out`, for example with a run that starts from "
+                f"the context of this one (`seed_context={folder}`)",
             )
     if isinstance(where, Elsewhere):
         return Store.create(folder, where.store, where.space)
@@ -122,7 +126,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def _opened(folder: Path) -> Store | None:
-    """The space in a folder, open for writing; None if there is none, also after a kill or a full disk."""
+    """Open the space in a folder for writing; None if it has none, for example after a kill or a full disk."""
     try:
         return Store.open(folder) if is_space(folder) else None
     except NotARun as error:
@@ -132,8 +136,10 @@ def _opened(folder: Path) -> Store | None:
 
 
 def discard_unbegun(folder: Path) -> None:
-    """Remove the folder of a run that did not begin. One that cannot be opened is kept: it may have begun, and another
-    process may write to it."""
+    """Remove the folder of a run that did not begin.
+
+    A run that cannot be opened stays: it may have begun, and another process may be writing to it.
+    """
     if is_space(folder):
         try:
             with Store.open(folder) as store:
@@ -145,20 +151,25 @@ def discard_unbegun(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_kept(store: Store, leg: int | None = 1) -> Kept:
-    """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
-    where it is yet to begin (None)."""
+def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
+    """Return the stored results of a run.
+
+    In the journal, only the results of this leg count; None: a new leg, which has none yet.
+    """
     journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
-    # A step that was lost as a whole leaves neither a result nor a version.
-    made = store.rows(store.select(versions.version).where(versions.version > 0))
-    made += store.rows(store.select(asked.place).where(asked.place.startswith("leg ")).limit(1))
-    return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
+    # A step that was lost completely leaves neither a result nor a version.
+    version_rows = store.rows(store.select(versions.version).where(versions.version > 0))
+    version_rows += store.rows(store.select(asked.place).where(asked.place.startswith("leg ")).limit(1))
+    return Kept(answers, failures, len(version_rows), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:
-    """Remove what a run asked and what came of it. Its configuration, tasks and versions stay, and so do the calls that
-    were in flight when it was killed, which may have been paid for."""
+    """Remove the calls of a run and their results.
+
+    Its configuration, tasks and versions stay, and so do the calls that were in flight when it was killed, because they
+    may have been paid for.
+    """
     journal = schema.journal
     of_places = (schema.prompts, schema.texts, schema.steps, schema.attempts, schema.lessons, schema.reviews)
 
@@ -171,7 +182,7 @@ def discard_journal(store: Store) -> None:
 
 
 def is_begun(store: Store) -> bool:
-    """Whether an open store holds a run."""
+    """Return whether an open store holds a run."""
     return store.rows(store.select(schema.spaces.c.learning))[0].learning is not None
 
 
@@ -179,14 +190,17 @@ def begin(
     store: Store, config: Config, splits: Splits, seed: Context, learning: str = "running",
     held_edits: Sequence[Held] = (),
 ) -> None:  # fmt: skip
-    """Write what a run starts from, with the edits that wait for review, as a whole or not at all, in place of a run
-    that was there. Tasks that are stored stay."""
-    kept = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
+    """Write the start of a run in one transaction: its configuration, tasks and seed, and the edits that wait for
+    review.
+
+    It replaces any earlier run. Tasks that are stored already stay.
+    """
+    stored_splits = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
 
     def change(at: Transaction) -> None:
-        _remove(at, kept)
+        _remove(at, stored_splits)
         for split, tasks in splits.by_name.items():
-            rows = (task_row(task, split, place) for place, task in enumerate(tasks) if split not in kept)
+            rows = (task_row(task, split, place) for place, task in enumerate(tasks) if split not in stored_splits)
             while chunk := list(islice(rows, ROWS)):
                 at.insert(schema.tasks, *chunk)
         at.insert(schema.reviews, *review_rows(0, held_edits, seed))
@@ -197,20 +211,22 @@ def begin(
 
 
 async def store_tasks(
-    store: Store, tasks: Iterator[Task], redactor: Redactor | None, told: Callable[[int], None]
+    store: Store, tasks: Iterator[Task], redactor: Redactor | None, on_progress: Callable[[int], None]
 ) -> StoredTasks:
-    """Write the tasks to learn from as they arrive, a few megabytes at a time, in place of a run that was there, and
-    return them as a sequence that is not held. Until `begin`, the folder holds no run: if this is interrupted, nothing
-    is learned from what was written. `told` is called with the number of tasks so far."""
-    known = Survey()
+    """Write the training tasks as they arrive, a few megabytes at a time, and return them as a sequence read on demand.
+
+    They replace any earlier run. Until `begin`, the folder holds no run, so nothing is learned from the tasks of an
+    interrupted call. `on_progress` is called with the number of tasks so far.
+    """
+    survey = Survey()
 
     def write() -> bool:
         rows, size = [], 0
         for task in tasks:
             require_tasks([task])
             task = task if redactor is None else redactor(task)
-            rows.append(task_row(task, "train", known.count))
-            known.add(task)
+            rows.append(task_row(task, "train", survey.count))
+            survey.add(task)
             size += len(rows[-1]["data"])
             if len(rows) == ROWS or size >= CHUNK:
                 break
@@ -218,16 +234,16 @@ async def store_tasks(
         return bool(rows)
 
     store.change(lambda at: _remove(at))
-    # In a thread, so that Ctrl-C is heard while a store is slow.
+    # In a thread, so that Ctrl-C is handled while a store is slow.
     while await to_the_end(write):
-        told(known.count)
-    found = StoredTasks(store, "train", range(known.count))
-    found.survey = known
-    return found
+        on_progress(survey.count)
+    stored_tasks = StoredTasks(store, "train", range(survey.count))
+    stored_tasks.survey = survey
+    return stored_tasks
 
 
 async def to_the_end(work: Callable[[], T]) -> T:
-    """The result of work in a thread. If it is cancelled, it is waited for: it uses the store."""
+    """Return the result of work in a thread; if the task is cancelled, wait for the work, because it uses the store."""
     job = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(job)
@@ -236,40 +252,42 @@ async def to_the_end(work: Callable[[], T]) -> T:
         raise
 
 
-def _remove(at: Transaction, kept: Sequence[str] = ()) -> None:
-    """Remove what a run started from, but for the tasks of these splits."""
+def _remove(at: Transaction, keep: Sequence[str] = ()) -> None:
+    """Remove the configuration, versions and tasks of a run, except the tasks of the splits in `keep`."""
     at.run(at.delete(schema.versions))
     change_run(at, config=None, mark=None, learning=None, seconds=None, result=None)
-    at.run(at.delete(schema.tasks).where(schema.tasks.c.split.not_in(kept)))
+    at.run(at.delete(schema.tasks).where(schema.tasks.c.split.not_in(keep)))
 
 
 def config_columns(config: Config) -> dict[str, str]:
-    """The columns of a run's row with its configuration, and the mark that this installation answers for it."""
+    """Return the columns of a run's configuration, and the mark that this installation trusts it."""
     return {"config": config.model_dump_json(), "mark": mark(config.executing)}
 
 
 def create_seed(
     folder: Path, context: Context, trust: Trust = "own", config: Config | None = None, store: str | None = None
 ) -> int:
-    """A run, in the folder or in the database `store`, that holds a context of this trust and has learned nothing yet.
-    Entries that are flagged or not the operator's own wait for review, without their votes; returns how many."""
-    kept, waiting = seed_rows(context, trust)
+    """Create a run, in the folder or in the database `store`, that holds a context of this trust and has not learned.
+
+    Entries that are flagged or not the operator's own wait for review, without their votes; returns their number.
+    """
+    seed, waiting = seed_rows(context, trust)
     with create(folder, store) as opened:
-        begin(opened, config or Config(method="none"), Splits(), kept, "done", waiting)
+        begin(opened, config or Config(method="none"), Splits(), seed, "done", waiting)
     return len(waiting)
 
 
 def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
-    """A context of this trust as a space starts from it, and the edits of it that wait for review."""
+    """Return a context of this trust as the seed of a space, and its edits that wait for review."""
     context = as_seed(context)
-    made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
-    waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
-    kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
-    return kept, [held([edit]) for _, edit in waiting]
+    adds = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
+    waiting = [(id, edit) for id, edit in adds if Door("foreign").waits(edit)]
+    seed = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
+    return seed, [held([edit]) for _, edit in waiting]
 
 
 def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
-    """What waits for review since a step, after which the context was this, as rows of the store."""
+    """Return edits that wait for review since a step as rows; `context` is the context after the step."""
     return [
         {
             "step": step,
@@ -283,64 +301,66 @@ def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[di
 
 
 def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
-    """A learned context as the start of another run: the same entries and ids, at version 0. Names that are unique
-    within one run get an identity (`session.identity`)."""
+    """Return a learned context as the seed of another run: the same entries and ids, at version 0.
+
+    Names that are unique within one run get an identity (`session.identity`).
+    """
     seed = seed_version(replace(context, version=0))
     adds = identified([done.edit for done in seed.applied if isinstance(done.edit, Add)])
-    # The entries come first, and then their uses.
+    # The edits of entries come first, then the edits of their counts.
     entries, uses = seed.applied[: len(adds)], seed.applied[len(adds) :]
-    named = (Applied(add, done.id) for add, done in zip(adds, entries, strict=True))
-    seed = replace(seed, applied=(*named, *uses))
+    identified_edits = (Applied(add, done.id) for add, done in zip(adds, entries, strict=True))
+    seed = replace(seed, applied=(*identified_edits, *uses))
     return rebuild([seed if redactor is None else redactor(seed)])
 
 
 def change_run(at: Transaction, **values: Any) -> None:
-    """Change columns of the row of the space."""
+    """Change columns of the space's row."""
     at.run(at.update(schema.spaces).values(**values))
 
 
 def update_run(store: Store, **values: Any) -> None:
-    """Change columns of the row of the space, in a transaction of its own."""
+    """Change columns of the space's row in its own transaction."""
     store.change(lambda at: change_run(at, **values))
 
 
 def seconds_spent(store: Store | Transaction) -> float:
-    """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
+    """Return the seconds of work so far, over all resumes; 0 for a run that has not begun."""
     rows = store.rows(store.select(schema.spaces.c.seconds))
     return float(sum(row.seconds or 0.0 for row in rows))
 
 
 def read_config(store: Store) -> tuple[Config, str]:
-    """The configuration and the state of a run. Raises StoreError if there is none."""
-    found = store.rows(store.select(schema.spaces.c.config, schema.spaces.c.learning))
-    if not found or found[0].config is None:
+    """Return the configuration and the state of a run. Raises StoreError if the store holds no run."""
+    rows = store.rows(store.select(schema.spaces.c.config, schema.spaces.c.learning))
+    if not rows or rows[0].config is None:
         raise StoreError(
             "run.not_found",
-            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again",
+            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid for; start again",
         )
     with as_stored(store.folder):
-        config = Config.model_validate_json(found[0].config)
-    # A run that nobody writes to was killed.
-    state = str(found[0].learning)
+        config = Config.model_validate_json(rows[0].config)
+    # A running run without a writer was killed.
+    state = str(rows[0].learning)
     return config, "stopped" if state == "running" and not store.is_written else state
 
 
 def is_own(store: Store, config: Config) -> bool:
-    """Whether this installation answers for the configuration of a run. The store notes it."""
-    found = store.rows(store.select(schema.spaces.c.mark))
-    store.trusted = bool(found) and is_marked(config.executing, found[0].mark or "")
+    """Return whether this installation wrote the configuration of a run, and set `store.trusted`."""
+    rows = store.rows(store.select(schema.spaces.c.mark))
+    store.trusted = bool(rows) and is_marked(config.executing, rows[0].mark or "")
     return store.trusted
 
 
 def read_run(store: Store) -> tuple[Config, Splits, str]:
-    """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
+    """Return the configuration, the tasks and the state of a run. Raises StoreError if the store holds no run."""
     config, state = read_config(store)
     train, val, test = (StoredTasks(store, split) for split in ("train", "val", "test"))
     return config, Splits(train, tuple(val), tuple(test)), state
 
 
 def split_version(path: Path | str) -> tuple[Path, str | None]:
-    """The folder of a run and the version that is written behind it, as in RUN@prod or RUN@12; None without one."""
+    """Return the folder of a run, and the version appended to it (RUN@prod, RUN@12) or None."""
     folder, at, version = str(path).rpartition("@")
     if at and version and not Path(path).exists() and is_run(Path(folder)):
         return Path(folder), version
@@ -348,45 +368,45 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 
 
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
-    """The context of a run folder, or of a playbook file (markdown or JSON). None is the version that agents see: the
-    live one of a space that is served, otherwise the last.
+    """Return the context of a run folder, or of a playbook file (markdown or JSON).
 
-    A version is a number or a name, and may also be written behind the folder: RUN@prod. Entries of a run that was made
-    elsewhere are foreign, whatever it says of their sources.
+    A version is a number or a name, and may also be appended to the folder: RUN@prod. None: the version that agents
+    see, which is the live one of a served space, otherwise the last. All entries of a run from another machine are
+    foreign.
     """
-    path, named = split_version(path)
-    version = named if version is None else version
+    path, path_version = split_version(path)
+    version = path_version if version is None else version
     if is_run(path):
         with Store.read(path) as store:
             return read_by_origin(store, shown_version(store, version))
     if version is not None:
-        raise UsageError("version.unknown", f"{path} is not a run, so it has no version {version}", version=version)
+        raise UsageError("version.unknown", f"{path} is not a run and has no version {version}", version=version)
     if path.is_dir():
         raise UsageError("run.not_found", f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     if not path.exists():
-        raise ContextFileError("playbook.not_found", f"there is no run and no playbook file {path}")
+        raise ContextFileError("playbook.not_found", f"no run and no playbook file at {path}")
     return playbook.load(path)
 
 
 def read_by_origin(store: Store, version: int | None = None) -> Context:
-    """A version of an open run (None: the last). Entries of a run that was made elsewhere are foreign."""
+    """Return a version of an open run (None: the last). All entries of a run from another machine are foreign."""
     context = read_context(store, version)
     return context if is_own(store, read_config(store)[0]) else context.marked("foreign")
 
 
 def load_versions(path: Path | str) -> list[Version]:
-    """The versions of a run, oldest first, up to the one that is written behind its folder (RUN@prod); a playbook file
+    """Return the versions of a run, oldest first, up to the version appended to its folder (RUN@prod); a playbook file
     has one."""
-    path, named = split_version(path)
+    path, path_version = split_version(path)
     if is_run(path):
         with Store.read(path) as store:
-            versions, last = read_versions(store), find_version(store, named)
+            versions, last = read_versions(store), find_version(store, path_version)
             return [v for v in versions if last is None or v.version <= last]
     return [seed_version(load_context(path))]
 
 
 def run_config(path: Path) -> dict[str, Any]:
-    """The configuration of a run without what is for learning alone; empty for a playbook file."""
+    """Return the configuration of a run without the settings of learning; empty for a playbook file."""
     path, _ = split_version(path)
     if not is_run(path):
         return {}
@@ -395,31 +415,35 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 def acting_config(config: Config) -> dict[str, Any]:
-    """A configuration without what is for learning alone, and without the cluster that it was learned on."""
+    """Return a configuration without the settings of learning, and without the cluster of the run."""
     values = config.model_dump(exclude={*used_by("training", "cluster", "budget")})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 
 
-def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run with other values over it; None keeps the run's value.
+def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a run with overrides; None keeps the run's value.
 
-    Another method does not take over the run's settings, another model replaces the run's own model of the agent, and
-    the window of a local model is not taken over for a served one.
+    Another method does not keep the run's settings, another model replaces the run's model of the agent, and the window
+    of a local model is not kept for a served one.
     """
-    changed = {name: value for name, value in given.items() if value is not None and name not in ("settings", "roles")}
+    changed = {
+        name: value for name, value in overrides.items() if value is not None and name not in ("settings", "roles")
+    }
     values = {**config, **changed}
     if "window" not in changed and "model" in changed and not is_local(changed["model"]):
         values["window"] = None
     method = values.get("method", Config.model_fields["method"].default)
     settings = config.get("settings", {}) if changed.get("method", method) == config.get("method", method) else {}
     roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in changed or r != "agent"}
-    settings = methods.override_settings(method, settings, given.get("settings") or {})
-    roles |= given.get("roles") or {}
-    prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(given.get("prices") or {})
+    settings = methods.override_settings(method, settings, overrides.get("settings") or {})
+    roles |= overrides.get("roles") or {}
+    prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(
+        overrides.get("prices") or {}
+    )
     if "api_key_env" not in changed and hosts((values.get("model"), *roles.values())) != hosts(
         (config.get("model"), *config.get("roles", {}).values())
     ):
-        values["api_key_env"] = None  # the key was meant for another server
+        values["api_key_env"] = None  # the key belongs to another server
     if "model_options" not in changed and servers((values.get("model"), *roles.values())) != servers(
         (config.get("model"), *config.get("roles", {}).values())
     ):
@@ -428,14 +452,14 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 
 
 def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
-    """The scores of a version (None: the last), the usage and the counts that the run last reported, and its numbers of
-    steps and versions.
+    """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
+    numbers of steps and versions.
 
-    The scores are those of the last report if it was about this version, or about the one that this is a copy of.
+    The scores come from the last report if it was about this version, or about the version that this is a copy of.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False
-    numbers = {
+    counts = {
         table.name: store.rows(store.select(func.count(table.c.step)))[0][0]
         for table in (schema.steps, schema.versions)
     }
@@ -443,25 +467,25 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
         "scores": {name: float(score) for name, score in last["scores"].items()} if scored else {},
         "usage": last.get("usage", {}),
         "counts": last.get("errors", {}),
-        **numbers,
+        **counts,
     }
 
 
 def last_report(store: Store) -> dict[str, Any]:
-    """What the run reported when it last ended, as `Result.as_json` makes it; empty if it has not ended yet."""
+    """Return the last report of the run, in the form of `Result.as_json`; {} if it has not ended yet."""
     (row,) = store.rows(store.select(schema.spaces.c.result))
     return dict(json.loads(row.result)) if row.result else {}
 
 
 def step_records(store: Store) -> Iterator[tuple[int, list[Attempt], list[Lesson]]]:
-    """Each step with its attempts and its lessons, in order, as `step_rows` wrote them."""
+    """Yield each step with its attempts and its lessons, in order, as `step_rows` wrote them."""
 
     def by_step(table: Table) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = defaultdict(list)
+        rows_by_step: dict[int, list[str]] = defaultdict(list)
         query = store.select(table.c.step, table.c.data).where(table.c.step > 0)
         for row in store.rows(query.order_by(table.c.step)):
-            found[row.step].append(row.data)
-        return found
+            rows_by_step[row.step].append(row.data)
+        return rows_by_step
 
     attempts, lessons = by_step(schema.attempts), by_step(schema.lessons)
     for step, tried in attempts.items():
@@ -469,13 +493,13 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Attempt], list[Lesson
 
 
 def attempt_row(attempt: Attempt, step: int) -> dict[str, Any]:
-    """An attempt as a row of the store; `step` is 0 in an evaluation."""
+    """Return an attempt as a row of the store; `step` is 0 in an evaluation."""
     data, sources = ATTEMPT.dump_json(attempt).decode(), json.dumps(attempt.sources)
     return {"step": step, "place": attempt.place, "sources": sources, "data": data}
 
 
 def lesson_row(lesson: Lesson, step: int) -> dict[str, Any]:
-    """A lesson as a row of the store."""
+    """Return a lesson as a row of the store."""
     data, sources = LESSON.dump_json(lesson).decode(), json.dumps(lesson.sources)
     return {"step": step, "lesson_id": lesson.id, "sources": sources, "data": data}
 

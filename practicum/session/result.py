@@ -1,4 +1,4 @@
-"""What a run or an evaluation returns, how far it is, and how to watch it."""
+"""Results of runs and evaluations, progress of a run, and the base class of observers."""
 
 from __future__ import annotations
 
@@ -26,27 +26,26 @@ SCORE_NAMES = {
     "test": "test score", "test_best_of_k": "test score, best of k",
     "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
 }  # fmt: skip
-"""The scores of a run in words."""
+"""Names of a run's scores as text."""
 
 INTERRUPTED = "interrupted"
-"""The reason of a stop that the user requested."""
+"""Reason of a stop that the user requested."""
 
 OUTAGE = "the provider failed at the end"
-"""The reason of a stop where something was lost to the provider that nothing else rests on begins with this."""
+"""Start of the stop reason if the provider failed calls that no stored result depends on."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run returns.
+    """Result of a run.
 
-    `scores` has the keys before, val_best, test and online, each where it applies, with values in [0, 1]: the scores of
-    first attempts. Where attempts were chosen from several, before_best_of_k, test_best_of_k and online_best_of_k are
-    the scores of the chosen ones. `seconds` is
-    how long the run took over all its resumes; `critical` is how long its longest chain of calls took, which no number
-    of parallel calls can shorten. `hits` counts results that came from the journal, `refused` counts edits that could
-    not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the attempts of the
-    evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is how many edits wait for
-    review in the run.
+    `scores` may have the keys before, val_best, test and online, with the scores of first attempts in [0, 1]. If
+    attempts were chosen from several, before_best_of_k, test_best_of_k and online_best_of_k are the scores of the
+    chosen ones. `seconds` is the duration of the run over all resumes; `critical` is the duration of its longest chain
+    of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused` counts edits
+    that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the
+    attempts of the evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is the
+    number of edits that wait for review in the run.
     """
 
     run: Path
@@ -71,15 +70,15 @@ class Result:
 
     @property
     def cut_short(self) -> bool:
-        """Whether something was lost to the provider that a resume tries again."""
+        """Whether the provider failed calls that a resume retries."""
         return (self.stopped or "").startswith(OUTAGE)
 
     def __repr__(self) -> str:
         return f"<Result {self.run}: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
 
     def _repr_html_(self) -> str:
-        """Scores, context and cost, for notebooks."""
-        return card(f"Result of {self.run}", {**self._facts, **counts_said(self.errors)})
+        """Return scores, context and cost as HTML, for notebooks."""
+        return card(f"Result of {self.run}", {**self._facts, **counts_facts(self.errors)})
 
     @property
     def _facts(self) -> dict[str, str]:
@@ -90,7 +89,7 @@ class Result:
         return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them; `stopped` only if the run ended early."""
+        """Return plain values, as `--json` prints them; `stopped` only if the run ended early."""
         values = {
             "run": str(self.run),
             "version": self.context.version,
@@ -110,12 +109,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
+    """Score with its 95% interval, over the `n` scored tasks, run `repeat` times each.
 
-    It is that of the first attempts; `best_of_k` is that of the attempts that were chosen from several, if any were.
-    `errors` counts attempts that failed, which score 0, and those that nothing could score, which are left out of the
-    score. `counts` holds the counters above zero (see `core.counts`). If it was `stopped`, it covers what was done
-    until then; if nothing was, `n` is 0 and `score` is not a number.
+    It is the score of the first attempts; `best_of_k` is the score of attempts that were chosen from several, if any.
+    `errors` counts failed attempts, which score 0, and attempts that could not be scored, which are left out of the
+    score. `counts` holds the counters above zero (see `core.counts`). A `stopped` evaluation covers the attempts until
+    the stop; without any, `n` is 0 and `score` is NaN.
     """
 
     score: float
@@ -135,8 +134,8 @@ class Evaluation:
         return f"<Evaluation: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
 
     def _repr_html_(self) -> str:
-        """The score with its interval, the cost and the counts, for notebooks."""
-        return card("Evaluation", {**self._facts, **counts_said(self.counts)})
+        """Return the score with its interval, the cost and the counts as HTML, for notebooks."""
+        return card("Evaluation", {**self._facts, **counts_facts(self.counts)})
 
     @property
     def _facts(self) -> dict[str, str]:
@@ -149,11 +148,11 @@ class Evaluation:
 
     @property
     def measures(self) -> dict[str, float]:
-        """What the scorer measured beside the score."""
+        """Means of the scorer's other measures."""
         return mean_measures(self.attempts)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         values = {
             "score": self.score if self.n else None,
             "ci95": list(self.ci95) if self.n else None,
@@ -171,20 +170,20 @@ class Evaluation:
 
 
 def mean_measures(attempts: Iterable[Attempt]) -> dict[str, float]:
-    """What a scorer measured beside the score: the mean of each measure over the answers that have it."""
-    found = [r.score.measures for r in attempts if r.score is not None and r.score.measures]
-    return keyed_means(found)
+    """Return the mean of each of the scorer's other measures over the answers that have it."""
+    measures = [r.score.measures for r in attempts if r.score is not None and r.score.measures]
+    return keyed_means(measures)
 
 
-def keyed_means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each value over the mappings that have it."""
-    names = dict.fromkeys(name for values in found for name in values)
-    return {name: fmean(values[name] for values in found if name in values) for name in names}
+def keyed_means(mappings: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each value over the mappings that have it."""
+    names = dict.fromkeys(name for values in mappings for name in values)
+    return {name: fmean(values[name] for values in mappings if name in values) for name in names}
 
 
 def _attempt_json(attempt: Attempt) -> dict[str, Any]:
-    """The first attempt at a task: its score and the scorer's note, each null if nothing could score it; and the score
-    of the attempt that was chosen, if one was."""
+    """Return the score and the scorer's note of the first attempt at a task, null if it was not scored; and the score
+    of the chosen attempt, if one was chosen."""
     score, best = attempt.first.score, attempt.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
     chosen = {"best_of_k": best and best.value} if attempt.choice else {}
@@ -192,38 +191,40 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def waiting_line(held: int, folder: Path) -> str:
-    """How much waits for review, what that means, and how to look at it."""
-    what = in_number(held, "edit[|s] wait[s|] for review and [is|are]")
-    return f"{held:,} {what} in no prompt before you approve: practicum review {folder}"
+    """Return the message about edits that wait for review, with the command to review them."""
+    phrase = in_number(held, "edit[|s] wait[s|] for review and [is|are] not in any prompt until you approve [it|them]")
+    return f"{held:,} {phrase}: practicum review {folder}"
 
 
 def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
-    """What was paid for, as facts of a card."""
+    """Return usage and duration as facts of a card."""
     return {"usage": usage_text(usage), "seconds": f"{seconds:.1f}"}
 
 
-def counts_said(counts: Mapping[str, int]) -> dict[str, str]:
-    """What was counted beside the scores, as facts of a card; what needs attention comes first."""
-    found = counted(counts)
-    return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in found)}
+def counts_facts(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return counters as facts of a card; counters that need attention come first."""
+    counters = counted(counts)
+    return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in counters)}
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Usage as plain values; `usd` is null if a price is unknown."""
+    """Return usage as plain values; `usd` is null if a price is unknown."""
     return asdict(usage)
 
 
 def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
-    """The usage of each role as plain values."""
+    """Return the usage of each role as plain values."""
     return {role: usage_json(usage) for role, usage in by_role.items()}
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
-    where the method announces them, and `steps` is how many steps the settings ask for. `context` is what it begins
-    with, or what is evaluated; None where there are several. `counts` are the run's counters (`core.counts`); a watch
-    may raise one."""
+    """Run that begins. `budget.stop(reason)` ends it early.
+
+    `calls` are the minimum and maximum model calls of a step, if the method announces them, and `steps` is the number
+    of steps in the settings. `context` is the initial or evaluated context; None if there are several. `counts` are the
+    run's counters (`core.counts`); an observer may raise one.
+    """
 
     folder: Path
     config: Config
@@ -237,7 +238,7 @@ class RunInfo:
 
 @dataclass
 class Progress:
-    """How far a run is: its context, the best one so far, and what was counted.
+    """Progress of a run: its context, the best one so far, and counters.
 
     `scored_attempts` is the number of first attempts in learning that have a score, and `points` is the sum of their
     scores. `chosen` and `chosen_points` are the same for the attempts that were chosen from several. `held` is the
@@ -260,21 +261,21 @@ class Progress:
 
     @property
     def score(self) -> float | None:
-        """The mean score of the first attempts in learning; None where none was scored."""
+        """Mean score of the first attempts in learning; None if none was scored."""
         return self.points / self.scored_attempts if self.scored_attempts else None
 
     @property
     def best_of_k(self) -> float | None:
-        """The mean score of the attempts that were chosen from several in learning; None where nothing was chosen."""
+        """Mean score of the attempts that were chosen from several in learning; None if none was chosen."""
         return self.chosen_points / self.chosen if self.chosen else None
 
     def scored(self, name: str, score: float | None, best_of_k: float | None) -> None:
-        """Keep the score of an evaluation and, beside it, that of the attempts which were chosen."""
-        found = {name: score, f"{name}_best_of_k": best_of_k}
-        self.scores.update({key: value for key, value in found.items() if value is not None})
+        """Store the scores of an evaluation: of the first attempts, and of the chosen ones."""
+        scores = {name: score, f"{name}_best_of_k": best_of_k}
+        self.scores.update({key: value for key, value in scores.items() if value is not None})
 
     def validated(self, context: Context, score: float) -> None:
-        """Keep the best context; the earliest on ties."""
+        """Store the best context; the earliest on ties."""
         if self.best_score is None or score > self.best_score:
             self.best, self.best_score = context, score
             self.scores["val_best"] = score
@@ -297,29 +298,29 @@ class Progress:
 
 
 class Watch(Observer):
-    """Observes a run: learning, an evaluation or a query. Override what you need.
+    """Observer of a run: learning, an evaluation or a query. Override the methods you need.
 
-    Every method but `flush` may be called often and must return at once. See `engine.state.Observer` for what a watch
-    is told of single calls and attempts.
+    Every method except `flush` may be called often and must return at once. See `engine.state.Observer` for the events
+    of single calls and attempts.
     """
 
     def reading(self, count: int) -> None:
-        """So many tasks of a stream were read; the run has not begun."""
+        """Handle the number of tasks read from a stream so far; the run has not begun."""
 
     def began(self, run: RunInfo) -> None:
-        """The run begins, or goes on. `run.budget.stop(reason)` ends it early."""
+        """Handle the start of the run, or of a resume. `run.budget.stop(reason)` ends it early."""
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
-        """A step is done."""
+        """Handle the end of a step."""
 
     def evaluating(self, name: str, attempts: int) -> None:
-        """An evaluation of so many attempts begins: "before" or "test" of a run, or "eval" outside a run."""
+        """Handle the start of an evaluation of `attempts`: "before" or "test" of a run, or "eval" outside a run."""
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
-        """The evaluation ended: the mean score of the `scored` tasks, None if no task could be scored."""
+        """Handle the end of an evaluation: the mean score of the `scored` tasks, None if no task could be scored."""
 
     def ended(self, result: Result | Evaluation | None) -> None:
-        """What `began` has ended, with this result; None if it failed."""
+        """Handle the end of the run that `began` reported, with its result; None if it failed."""
 
     async def flush(self) -> None:
-        """The last call, for a watch that sends what it is told elsewhere: the result is returned after this."""
+        """Finish sending pending data, if the observer sends any. Called last; the result is returned after this."""

@@ -1,4 +1,4 @@
-"""What may change when a run is resumed: the settings that no kept result depends on."""
+"""Changes of settings on resume: only settings that no stored result depends on may change."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from practicum.session.records import Kept
 from practicum.session.setup import Setup, build_setup, check_engine, set_up
 
 
-def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Parts, kept: Kept) -> Setup:
-    """The setup of a stored run with these changes. Raises UsageError for one that does not fit what is kept."""
-    require_names(given, RESUMABLE)
-    values = {name: value for name, value in given.items() if value is not None and value != {}}
+def resumed(config: Config, changes: Mapping[str, Any], splits: Splits, parts: Parts, stored_results: Kept) -> Setup:
+    """Return the setup of a stored run with these changes. Raises UsageError for a change that contradicts stored
+    results."""
+    require_names(changes, RESUMABLE)
+    values = {name: value for name, value in changes.items() if value is not None and value != {}}
     if "roles" in values:
         values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
     if "prices" in values:
@@ -39,12 +40,12 @@ def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Par
         values = {"ray_address": None, "resources": Resources(), **values}
     new = config_from({**config.model_dump(), **values})
     if "api_key_env" not in values and new.hosts != config.hosts:
-        new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
+        new = new.model_copy(update={"api_key_env": None})  # the key belongs to another server
     if "model_options" not in values and new.servers != config.servers:
         new = new.model_copy(update={"model_options": new.model_options.without_secrets()})
-    _check_limits(new, values, kept)
+    _check_limits(new, values, stored_results)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
-    _check_unchanged(config, new, changed, kept)
+    _check_unchanged(config, new, changed, stored_results)
     if all(SETTINGS[name].setting.resume in (Resume.FREE, Resume.LATER) for name in changed):
         refuse(new, CLASHES)
         setup = build_setup(new, splits, parts)
@@ -55,65 +56,67 @@ def resumed(config: Config, given: Mapping[str, Any], splits: Splits, parts: Par
     for role in setup.roles:
         old, name = config.roles.get(role, config.model), new.roles.get(role, new.model)
         same = old and name and client_name(old) == client_name(name)
-        if old != name and not same and setup.client(role) is None and (there := kept.of(role)):
+        if old != name and not same and setup.client(role) is None and (stored_counts := stored_results.of(role)):
             raise UsageError(
                 "settings.fixed",
-                f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
-                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)",
+                f"the model of the {role} cannot change from {old} to {name}: the run stores {stored_counts} of it. "
+                "Name only models of other roles with `roles`, or start a new run from this run's context "
+                "(`seed_context`)",
                 setting="model",
                 role=role,
             )
     return setup
 
 
-def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
-    """Refuse a limit that is spent already."""
+def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: Kept) -> None:
+    """Refuse a limit that is already spent."""
     spent = {
-        "max_calls": kept.spent.calls, "max_tokens": kept.spent.tokens, "max_usd": kept.spent.usd,
-        "max_minutes": kept.seconds / 60,
+        "max_calls": stored_results.spent.calls, "max_tokens": stored_results.spent.tokens,
+        "max_usd": stored_results.spent.usd,
+        "max_minutes": stored_results.seconds / 60,
     }  # fmt: skip
     for name, unit in LIMITS.items():
-        if name not in given:
+        if name not in changes:
             continue
         limit, used = getattr(config, name), spent[name]
         if used is None:
             raise UsageError(
                 "price.unknown",
-                f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known",
+                f"`{name}={limit:g}` cannot be enforced: the price of earlier calls of this run is unknown",
                 setting=name,
             )
         if limit <= used:
             raise UsageError(
                 "budget.spent",
-                f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more",
+                f"`{name}={limit:g}` is spent: this run has already used {used:.6g} {unit}; raise the limit",
                 setting=name,
                 used=used,
             )
 
 
-def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
-    """Refuse a change that does not fit the results that are kept. Models are checked once the roles are known."""
-    attempts, results = kept.of("agent"), sum(kept.answers.values())
+def _check_unchanged(config: Config, new: Config, changed: set[str], stored_results: Kept) -> None:
+    """Refuse a change that contradicts stored results. Models are checked later, when the roles are known."""
+    attempts, results = stored_results.of("agent"), sum(stored_results.answers.values())
     for name in sorted(changed):
         match SETTINGS[name].setting.resume:
             case Resume.NO_ATTEMPT if attempts:
-                there = f"{attempts} of the agent"
+                stored_counts = f"{attempts} of the agent"
             case Resume.NOTHING if results:
-                there = f"{results} results"
+                stored_counts = f"{results} results"
             case _:
                 continue
         raise UsageError(
             "settings.fixed",
-            f"`{name}` cannot change from {getattr(config, name)} to {getattr(new, name)}: the run keeps {there}. "
-            "Start a new run from what this one learned (`seed_context`)",
+            f"`{name}` cannot change from {getattr(config, name)} to {getattr(new, name)}: the run stores "
+            f"{stored_counts}. Start a new run from this run's context (`seed_context`)",
             setting=name,
         )
     grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
-    # A grammar holds the agent to the choices, so it is asked in another way.
+    # A grammar restricts the agent to the choices, so its requests change.
     if grammar and config.choices and attempts:
         raise UsageError(
             "settings.fixed",
-            f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
+            f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run stores "
             f"{attempts} of the agent",
             setting="structure",
         )

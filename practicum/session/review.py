@@ -1,8 +1,8 @@
-"""Reviewing what waits: a person, or the gate with enough tasks, decides about each edit that the door held back.
+"""Review of waiting edits: a person, or the gate with enough tasks, decides about each edit that the door held back.
 
-What is approved is applied as one more version, with the entry's trust as it is: by origin, whoever approved it. What
-is rejected is remembered, so that an edit that says the same is refused. An edit is approved only as long as what it
-changes is what its author saw.
+Approved edits are applied as one version; the trust of an entry still follows its origin, not the reviewer. Rejected
+edits are stored, so that an edit with the same text is refused. An edit can be approved only while the entries that it
+changes are the same as when it was proposed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote,
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import ORIGIN
 from practicum.engine.door import Held, named_entries
-from practicum.session.amend import add_version, settle
+from practicum.session.amend import add_version, restore_live_version
 from practicum.session.corrections import BY_REVIEW, LETTER, Correction, read_corrections, same_as
 from practicum.session.legs import tasks_left
 from practicum.session.records import CHANGED, HELD, read_run, split_version
@@ -41,8 +41,8 @@ class Review:
     """Edits that wait for review together, or that were reviewed.
 
     `id` is the step and a number, such as "3.1", and `base` the version after that step. `state` is pending, approved
-    or rejected, and `reason` that of the decision. `version` is what an approval made, and `entries` has the entry of
-    each edit there. `tried` is what was measured with and without them.
+    or rejected, and `reason` the reason of the decision. `version` is the version of an approval, and `entries` are the
+    entries of its edits. `tried` are the scores measured with and without the edits.
     """
 
     id: str
@@ -67,18 +67,18 @@ class Review:
 
     @property
     def lessons(self) -> tuple[str, ...]:
-        """The ids of the lessons that they rest on."""
+        """Ids of the lessons that the edits depend on."""
         return tuple(dict.fromkeys(id for edit in self.edits for id in edit.lessons))
 
     @property
     def why(self) -> list[str]:
-        """The reasons for which they wait, in words."""
-        rests = [f"rests on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
+        """Reasons for review, as text."""
+        dependencies = [f"depends on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
         flagged = [f"flagged: {'; '.join(flag.what for flag in self.held.flags)}"] if self.held.flags else []
-        return [*rests, *flagged] or ["the run lets every edit wait (--review all)"]
+        return [*dependencies, *flagged] or ["the run reviews every edit (--review all)"]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         values = asdict(self)
         held = values.pop("held")
         plain: dict[str, Any] = json.loads(json.dumps({**values, **held}, default=dict))
@@ -87,8 +87,8 @@ class Review:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which edits are wanted: those of this trust, with a flag of this kind, or in this section; None: whatever it is.
-    Without `flagged` only those that have no flag."""
+    """Filter of reviews by trust, kind of flag and section; None matches any. Without `flagged`, reviews with a flag
+    are excluded."""
 
     trust: str | None = None
     flag: str | None = None
@@ -115,8 +115,8 @@ def _sections(edit: Edit, context: Context) -> set[str]:
 def read_reviews(
     store: Store, states: Collection[str] = (PENDING,), step: int | None = None, *, corrections: bool = True
 ) -> list[Review]:
-    """What is in one of these states (of all steps, or of one; with or without corrections and notes), the oldest
-    first."""
+    """Return the reviews in these states, of all steps or of one, oldest first, with or without corrections and
+    notes."""
     table = schema.reviews
     where = [table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
     where += [] if corrections else [~table.c.id.startswith(LETTER)]
@@ -129,9 +129,7 @@ def _review(row: Any) -> Review:
         data = _ROW.validate_json(row.data)
         held = HELD.validate_json(row.data)
     except ValidationError as error:
-        raise StoreError(
-            "store.damaged", f"what waits for review as {row.id!r} is damaged: {error.errors()[0]['msg']}"
-        ) from error
+        raise StoreError("store.damaged", f"review {row.id!r} is damaged: {error.errors()[0]['msg']}") from error
     return Review(
         row.id, row.step, row.state, held, data["base"], row.reason, data.get("version"),
         tuple(data.get("entries", ())), data.get("tried", {}),
@@ -153,7 +151,7 @@ class _Measured(TypedDict):
 
 
 class _ReviewRow(TypedDict):
-    """What a row has beside the edits. A run that was made elsewhere may hold anything."""
+    """Data of a row in addition to the edits. The row of a run from another machine may hold any data."""
 
     base: int
     version: NotRequired[int]
@@ -165,13 +163,13 @@ _ROW: TypeAdapter[_ReviewRow] = TypeAdapter(_ReviewRow)
 
 
 def count_pending(store: Store) -> int:
-    """How many wait for review."""
+    """Return the number of reviews that wait."""
     table = schema.reviews
     return int(store.rows(store.select(func.count(table.c.id)).where(table.c.state == PENDING))[0][0])
 
 
 def held_of(path: Path | str) -> int:
-    """How many edits of a run wait for review; 0 for a playbook file."""
+    """Return the number of edits of a run that wait for review; 0 for a playbook file."""
     folder, _ = split_version(path)
     if not is_run(folder):
         return 0
@@ -182,40 +180,44 @@ def held_of(path: Path | str) -> int:
 def find_reviews(
     store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,), *, held: bool = False
 ) -> list[Review]:
-    """Those with these ids, the oldest first; `held`: also corrections and notes that hold. Raises UsageError for an id
-    that there is not, or that is in none of these states."""
-    known = {review.id: review for review in read_reviews(store, (PENDING, APPROVED, REJECTED))}
-    wanted = [*dict.fromkeys(ids)]
+    """Return the reviews with these ids, oldest first; `held`: also corrections and notes in effect.
+
+    Raises UsageError for an unknown id, or if the review is in none of these states.
+    """
+    by_id = {review.id: review for review in read_reviews(store, (PENDING, APPROVED, REJECTED))}
+    requested = [*dict.fromkeys(ids)]
     if held:
-        for entry in (entry for entry in read_corrections(store) if entry.id in wanted):
-            known[entry.id] = Review(entry.id, 0, PENDING, Correction.of(entry.number, entry).held, 0)
-    for id in wanted:
-        one, withdrawing = known.get(id), f"review {store.folder} --reject {id} --reason TEXT"
+        for entry in (entry for entry in read_corrections(store) if entry.id in requested):
+            by_id[entry.id] = Review(entry.id, 0, PENDING, Correction.of(entry.number, entry).held, 0)
+    for id in requested:
+        one, withdrawing = by_id.get(id), f"review {store.folder} --reject {id} --reason TEXT"
         if one is None:
             raise UsageError(
                 "review.unknown",
-                f"nothing with the id {id!r} waits for review: practicum review {store.folder} lists ids",
+                f"no review with the id {id!r}: practicum review {store.folder} lists the ids",
             )
         if one.state not in states:
-            why = f" in version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
+            detail = (
+                f" in version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
+            )
             back = f"rollback {store.folder} {(one.version or 1) - 1}"
             undo = {
                 PENDING: "",
-                APPROVED: f"; undo that with practicum {back if one.correction is None else withdrawing}",
-                REJECTED: f"; undo that with practicum review {store.folder} --undo {id}",
+                APPROVED: f"; to undo it, run practicum {back if one.correction is None else withdrawing}",
+                REJECTED: f"; to undo it, run practicum review {store.folder} --undo {id}",
             }[one.state]
-            waits = "waits for review still" if one.state == PENDING else f"was {one.state} before{why}"
+            waits = "still waits for review" if one.state == PENDING else f"is already {one.state}{detail}"
             raise UsageError("review.decided", f"{id} {waits}{undo}")
-    return [review for review in known.values() if review.id in {*wanted}]
+    return [review for review in by_id.values() if review.id in {*requested}]
 
 
-# What an approval would do
+# Effects of an approval
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What edits would do to a context: the difference that shows, and their votes. `problem` says why they cannot be
-    applied; empty if they can."""
+    """Effect of edits on a context: the visible difference, and their votes. `problem` is the reason why they cannot be
+    applied, or ""."""
 
     difference: Difference
     votes: tuple[Vote, ...]
@@ -223,8 +225,8 @@ class Effect:
 
 
 class Present:
-    """The present version of a run, and how it compares with the versions that edits were made for. `context` is that
-    version, where it is known."""
+    """Current version of a run, compared with the versions that edits were proposed for. `context` is that version, if
+    the caller has it."""
 
     def __init__(self, store: Store, context: Context | None = None) -> None:
         self.store = store
@@ -233,7 +235,7 @@ class Present:
         self._contexts: dict[int, Context] = {}
 
     def problem(self, review: Review, context: Context) -> str:
-        """Why edits cannot be applied to a context that follows from the present one; empty if they can."""
+        """Return the reason why edits cannot be applied to a context that follows from the current version, or ""."""
         if review.correction is not None:
             return ""
         added = {ref for edit in review.edits if (ref := getattr(edit, "ref", ""))}
@@ -242,14 +244,14 @@ class Present:
                 if id in added:
                     continue
                 if (entry := context.get(id)) is None:
-                    return f"{id} is gone since step {review.step}"
+                    return f"{id} was removed since step {review.step}"
                 if not isinstance(edit, Vote) and self._changed(entry, review.base):
                     return f"{id} was changed since step {review.step}"
         refused = context.apply(Delta(review.edits)).refused
         return refused[0].reason if refused else ""
 
     def _changed(self, entry: Entry, base: int) -> bool:
-        """Whether an entry is another one now than at a version."""
+        """Return whether an entry differs from its state at a version."""
         if base in self._line:
             return entry.changed > base
         if base not in self._contexts:
@@ -259,11 +261,11 @@ class Present:
 
     @cached_property
     def corrections(self) -> Context:
-        """The corrections and notes that hold."""
+        """The corrections and notes in effect."""
         return read_corrections(self.store)
 
     def effect(self, review: Review) -> Effect:
-        """What edits would do to the present version, or a correction to those that hold."""
+        """Return the effect of edits on the current version, or of a correction on the corrections in effect."""
         present, edits = self.context, review.edits
         if (new := review.correction) is not None:
             present = self.corrections
@@ -282,7 +284,7 @@ class Present:
 
 @dataclass(frozen=True)
 class Approval:
-    """What an approval did: the context after it, what was approved and is applied, and what stays pending because it
+    """Result of an approval: the context after it, the approved edits, and the edits that stay pending because they
     cannot be applied, with the reasons."""
 
     context: Context
@@ -291,24 +293,26 @@ class Approval:
 
 
 def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
-    """Apply edits that wait for review as one more version, the oldest first. `why` has the reason of the approval of
-    some by id, where no person made it. (Corrections and notes: `correcting.Corrector.decide`.)
+    """Apply edits that wait for review as one version, oldest first.
 
-    In a space that is served, the version has to earn its way like what was learned. Raises UsageError for a run that
-    can be resumed and has no task left to go on with after this, and Conflict while a version is being tried.
+    `why` maps the id of an edit that no person approved to the reason of its approval. (For corrections and notes see
+    `correcting.Corrector.decide`.)
+
+    In a served space, the version goes through a canary like a learned one. Raises UsageError for a run that can be
+    resumed and would have no task left after this, and Conflict while a version is in a canary.
     """
     _require_reviewable(store)
-    settle(store, on_untried=True)
+    restore_live_version(store, on_untried=True)
     present = Present(store)
-    now, log, approved = present.context, list[Applied](), list[Review]()
+    context, log, approved = present.context, list[Applied](), list[Review]()
     refused: dict[str, str] = {}
     for review in reviews:
-        if problem := present.problem(review, now):
+        if problem := present.problem(review, context):
             refused[review.id] = problem
             continue
         reason = (why or {}).get(review.id, BY_REVIEW)
-        outcome = now.apply(Delta(tuple(_with_reason(edit, reason) for edit in review.edits)))
-        now = outcome.context
+        outcome = context.apply(Delta(tuple(_with_reason(edit, reason) for edit in review.edits)))
+        context = outcome.context
         log += outcome.applied
         entries = tuple(done.id for done in outcome.applied)
         approved.append(replace(review, state=APPROVED, reason=reason, entries=entries))
@@ -325,28 +329,28 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
 
 
 def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
-    """Reject edits for this reason: from now on an edit that says the same is refused."""
-    return keep(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
+    """Reject edits for this reason; an edit with the same text is refused from then on."""
+    return store_reviews(store, [replace(one, state=REJECTED, reason=required_reason(reason)) for one in reviews])
 
 
 def required_reason(reason: str) -> str:
-    """The reason of a rejection. Raises UsageError for an empty one."""
+    """Return the reason of a rejection. Raises UsageError if it is empty."""
     if not reason.strip():
         raise UsageError(
             "settings.missing",
-            "a rejection needs a `reason`: it is kept, and shown where the lesson is shown",
+            "a rejection needs a `reason`: it is stored, and shown with the lesson",
             setting="reason",
         )
     return reason.strip()
 
 
 def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
-    """Let rejected edits wait for review again."""
-    return keep(store, [replace(review, state=PENDING, reason="") for review in reviews])
+    """Make rejected edits wait for review again."""
+    return store_reviews(store, [replace(review, state=PENDING, reason="") for review in reviews])
 
 
-def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
-    """Keep what was decided about edits, or measured with and without them."""
+def store_reviews(store: Store, reviews: Sequence[Review]) -> list[Review]:
+    """Store review decisions, and scores measured with and without the edits."""
     store.change(lambda at: _keep(at, reviews))
     return [*reviews]
 
@@ -354,9 +358,9 @@ def keep(store: Store, reviews: Sequence[Review]) -> list[Review]:
 def _keep(at: Transaction, reviews: Iterable[Review]) -> None:
     table = schema.reviews
     for review in reviews:
-        known = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
+        fields = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
         plain = {**HELD.dump_python(review.held, mode="json"), "base": review.base}
-        data = json.dumps({**plain, **{name: value for name, value in known.items() if value}}, ensure_ascii=False)
+        data = json.dumps({**plain, **{name: value for name, value in fields.items() if value}}, ensure_ascii=False)
         decided = at.update(table).where(table.c.id == review.id)
         at.run(decided.values(state=review.state, reason=review.reason, data=data))
 
@@ -366,7 +370,7 @@ def _with_reason(edit: Edit, reason: str) -> Edit:
 
 
 def _require_reviewable(store: Store) -> None:
-    """Raises UsageError if a resume of the run could not go on after another version was added to it."""
+    """Raise UsageError if a resume of the run could not continue after another version is added."""
     _, splits, state = read_run(store)
     if state == "done" or state in CHANGED:
         return
@@ -375,6 +379,6 @@ def _require_reviewable(store: Store) -> None:
         raise UsageError(
             "run.unfinished",
             f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
-            f"(practicum space resume {store.folder}), or end it as it is (practicum space rollback {store.folder} "
-            f"{read_context(store).version})",
+            f"(practicum space resume {store.folder}), or end it at its last version (practicum space rollback "
+            f"{store.folder} {read_context(store).version})",
         )

@@ -1,7 +1,7 @@
-"""A rollout: a candidate version is shown to a share of the sessions, until outcomes say whether it stays.
+"""Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether it stays.
 
-It is taken back as soon as a sequential test finds it worse, on the whole or for one kind of request, and promoted when
-it is found better, or when it has had its number of scored requests and nothing was found (see `sequential`).
+It is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is promoted when
+the test finds it better, or when its number of scored requests is reached without a difference (see `sequential`).
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ from practicum.store.scope import Transaction
 CANARY, DROPPED = "canary", "dropped"
 PROMOTED: Final = "promoted"
 TAKEN_BACK: Final = "taken back"
-"""The states of a rollout: under way; live; stopped by the replay gate; stopped by the test or by hand."""
+"""States of a rollout: in a canary; live; stopped by the replay gate; stopped by the test or by hand."""
 
 KINDS_FROM = 1_000
-"""Requests, the newest ones, from which the kinds of requests are found."""
+"""Maximum number of the newest requests that the kinds of requests are computed from."""
 
 
 @dataclass(frozen=True)
 class RolloutDecision:
-    """What becomes of a candidate, and why."""
+    """Decision on a candidate version, with its reason."""
 
     state: Literal["promoted", "taken back"]
     reason: str
 
 
 def ended_text(version: int, state: str, reason: str) -> str:
-    """The end of a rollout in words, such as `version 4 is live: not worse in 200 scored requests`."""
+    """Return the end of a rollout as text, such as `version 4 is live: not worse in 200 scored requests`."""
     done = {PROMOTED: "is live", TAKEN_BACK: "was taken back", DROPPED: "was dropped"}[state]
     return f"version {version} {done}: {reason}"
 
 
 @dataclass
 class Rollout:
-    """A rollout under way, with the sessions that it counted. `base` is the version it is compared with, `length` the
-    scored requests it gets at most."""
+    """Rollout in progress, with the sessions that it counted.
+
+    `base` is the version that it is compared with, `length` the maximum number of scored requests.
+    """
 
     number: int
     version: int
@@ -62,24 +64,24 @@ class Rollout:
         self.test = CanaryTest(len(self.centroids), self.alpha)
         self.sessions = set[str]()
         self.seen = 0
-        """The number of the last outcome that was counted."""
+        """Number of the last outcome that was counted."""
         self.decided = False
 
     @classmethod
     def begin(
         cls, number: int, version: int, base: int, share: float, length: int, vectors: np.ndarray, gate: dict[str, Any]
     ) -> Rollout:
-        """A new one, whose kinds of requests are found among the vectors of earlier ones."""
+        """Return a new rollout, with kinds of requests from the vectors of earlier requests."""
         return cls(number, version, base, share, length, 0.05, kinds(vectors[-KINDS_FROM:]), gate=gate)
 
     @classmethod
     def by_hand(cls, number: int, version: int, base: int) -> Rollout:
-        """That of a version which a person made, and which nobody is asked about."""
+        """Return the rollout of a version that a person made; it is live without a test."""
         return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
 
     @classmethod
     def stored(cls, row: Any) -> Rollout:
-        """One from its row."""
+        """Return the rollout that a row stores."""
         data = json.loads(row.data)
         centroids = np.array(data["centroids"] or np.zeros((0, 1)), dtype=float)
         return cls(
@@ -88,14 +90,14 @@ class Rollout:
         )  # fmt: skip
 
     def kind_of(self, vector: np.ndarray) -> int | None:
-        """The kind of a request; None where there were too few to tell kinds apart."""
+        """Return the kind of a request; None if there were too few requests to compute kinds."""
         return kind_of(self.centroids, vector) if len(self.centroids) else None
 
     def take(self, version: int, score: float, kind: int | None, session: str) -> RolloutDecision | None:
-        """Count the score of a request that was shown this version, and say what becomes of the candidate.
+        """Count the score of a request that was shown this version. Return a decision on the candidate, or None.
 
-        The first score of a session counts. More of one session say less than they seem to, and with ten of each, one
-        in five equal candidates would be taken back.
+        Only the first score of a session counts: further scores of a session are not independent, and with ten per
+        session, one in five equal candidates would be taken back.
         """
         if session in self.sessions:
             return None
@@ -106,7 +108,7 @@ class Rollout:
         means = " against ".join(f"{100 * (arm.mean or 0):.0f}% of {arm.count}" for arm in (canary, live))
         if (worse := self.test.worse) is not None:
             where = "worse" if worse == "all" else f"worse for requests of kind {worse}"
-            return RolloutDecision(TAKEN_BACK, f"{where} ({means} on the whole)")
+            return RolloutDecision(TAKEN_BACK, f"{where} ({means} overall)")
         if self.test.better:
             return RolloutDecision(PROMOTED, f"better ({means})")
         if canary.count >= self.length:
@@ -114,7 +116,7 @@ class Rollout:
         return None
 
     def row(self, state: str = CANARY, reason: str = "") -> dict[str, Any]:
-        """As a row of the store."""
+        """Return the rollout as a row of the store."""
         data = {
             "share": self.share, "length": self.length, "alpha": self.alpha, "began": self.began, "gate": self.gate,
             "reason": reason, "ended": None if state == CANARY else time.time(), "test": self.test.as_json(),
@@ -127,13 +129,15 @@ class Rollout:
 
 
 def next_number(at: Transaction, table: Table) -> int:
-    """The next number of a row of a space."""
+    """Return the next row number of a table in a space."""
     return int(at.first(at.select(func.max(table.c.number)))[0] or 0) + 1
 
 
 def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
-    """Write a new rollout, or that a version is dropped before it. Returns whether it is written: not if another one is
-    under way, or if it was decided before what becomes of the version."""
+    """Write the row of a new rollout, or of a version that was dropped before its rollout.
+
+    Returns False if another rollout is in progress, or if the version was decided already.
+    """
     t = schema.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])
     if at.first(at.select(t.c.number).where(other).limit(1)) is not None:
@@ -143,19 +147,19 @@ def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
 
 
 def end_rollout(at: Transaction, row: dict[str, Any]) -> bool:
-    """Write what became of a rollout. Returns whether it was under way until now: nobody else has decided it."""
+    """Write the end of a rollout. Return False if another process ended it first."""
     t = schema.rollouts
     mine = at.update(t).where(t.c.number == row["number"], t.c.state == CANARY)
     return bool(at.run(mine.values(state=row["state"], data=row["data"])))
 
 
 def is_decided(store: Store | Transaction, version: int) -> bool:
-    """Whether it was decided what becomes of a version."""
+    """Return whether a version was decided: promoted, taken back or dropped."""
     r = schema.rollouts
     return bool(store.rows(store.select(r.c.number).where(r.c.version == version).limit(1)))
 
 
 def under_way(store: Store | Transaction) -> Any:
-    """The row of the rollout that is under way; None if there is none."""
+    """Return the row of the rollout in progress, or None."""
     r = schema.rollouts
     return next(iter(store.rows(store.select(r).where(r.c.state == CANARY))), None)

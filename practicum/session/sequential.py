@@ -1,25 +1,24 @@
-"""Sequential tests of the learning service: is a canary version worse than the live one, and has a stream of scores
-fallen? Both look after every value, and need no model of the scores beyond their range, [0, 1].
+"""Sequential tests of the learning service: whether a canary version is worse than the live one, and whether a stream
+of scores has fallen. Both test after every value, and assume only that scores are in [0, 1].
 
 `CanaryTest` is a two-sample test by betting (Shekhar and Ramdas 2023, "Nonparametric two-sample testing by betting";
 Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"), for arms of unequal share. A
 wealth of 1 is bet on the difference of the mean of some live scores and one canary score. As long as the canary is not
-worse, the wealth does not grow on average, so by Ville's inequality it ever reaches 1/alpha with a chance of at most
-alpha. This needs scores that are assigned to the arms by chance, each apart from the others: if a session has several
-scores that are alike, its mean should be taken as one. A change that affects both arms at once does little harm, since
-scores are compared with those that came at about the same time.
+worse, the wealth does not grow on average, so by Ville's inequality the chance that it ever reaches 1/alpha is at most
+alpha. Scores must be assigned to the arms at random, independently of each other: if the scores of a session are
+similar, take their mean as one score. A change that affects both arms at once does little harm, since scores are
+compared with scores that arrived at about the same time.
 
-Which scores are compared depends on the order of their arrival alone, never on their values. A canary score is compared
-with the older half of the live scores that wait. The rest is left for the next canary score: with all of them, many
-comparisons would have one or two live scores, and at a canary share of 10% a fall of 10 points would take a third more
-canary scores (measured at the 90% quantile). A canary score for which no live score waits, waits itself, so that none
-is lost.
+The choice of compared scores depends only on the order of arrival, never on the values. A canary score is compared with
+the older half of the waiting live scores. The other half is left for the next canary score: otherwise many comparisons
+would have one or two live scores, and at a canary share of 10% the detection of a fall of 10 points would take a third
+more canary scores (measured at the 90% quantile). If no live score waits, the canary score waits, so that none is lost.
 
-`Drift` finds a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas and
-Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error is measured and not proven: see
+`Drift` detects a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas
+and Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error rate is measured and not proven: see
 `bench/canary_bench.py`, which measures all of this.
 
-`kinds` finds kinds of tasks, whose scores `CanaryTest` compares separately as strata.
+`kinds` computes kinds of tasks, whose scores `CanaryTest` compares separately as strata.
 """
 
 from __future__ import annotations
@@ -34,24 +33,25 @@ import numpy as np
 from practicum.methods.blocks.gate import STAKES
 
 THRESHOLD = 1500.0
-"""The wealth at which `Drift` alarms. With `SLACK`, at most 5% of steady streams alarm within 1,000 values."""
+"""Wealth at which `Drift` alarms. With `SLACK`, at most 5% of steady streams alarm within 1,000 values."""
 
 SLACK = 1.0
-"""Standard errors of the baseline by which a stream may fall unnoticed."""
+"""Number of standard errors of the baseline by which a stream may fall without an alarm."""
 
 DRIFT_STAKES = (0.05, 0.1, 0.2, 0.4)
-"""Shares of the wealth that the largest possible value would lose. Larger ones alarm falsely after a few low values."""
+"""Shares of the wealth that the largest possible value would lose. Larger shares cause false alarms after a few low
+values."""
 
 LEAST = 25
-"""The fewest vectors of a kind: a smaller stratum would be given a share of the error and decide nothing."""
+"""Minimum number of vectors of a kind: a smaller stratum would use a share of the error and decide nothing."""
 
 ITERATIONS = 30
 
 
 @dataclass
 class Bet:
-    """A bet that gains are positive on average; they are in [-1, 1]. It is won for good when the wealth, which is
-    shared by the stakes, reaches `goal`."""
+    """Bet that gains, which are in [-1, 1], are positive on average. It is won permanently when the wealth, which is
+    the mean over the stakes, reaches `goal`."""
 
     goal: float
     wealth: float = 1.0
@@ -69,7 +69,7 @@ class Bet:
 
 @dataclass
 class Arm:
-    """The number and the sum of an arm's scores, and those that wait for scores of the other arm, the oldest first."""
+    """Number and sum of an arm's scores, and the scores that wait to be compared, oldest first."""
 
     count: int = 0
     total: float = 0.0
@@ -90,8 +90,8 @@ class Arm:
 
 @dataclass
 class Arms:
-    """The scores of both arms: all, or those of one kind of task. Of `worse` and `better`, each is a bet that the
-    canary is so; nobody asks whether it is better in one kind of task alone."""
+    """Scores of both arms, of all tasks or of one kind. `worse` and `better` are bets on the canary; `better` is None
+    for a single kind."""
 
     worse: Bet
     better: Bet | None = None
@@ -115,11 +115,12 @@ class Arms:
 
 
 class CanaryTest:
-    """Whether a canary is worse or better than the live version, from one scored request at a time.
+    """Test whether a canary is worse or better than the live version, updated by one scored request at a time.
 
-    `strata` is the number of kinds of tasks. A canary that is nowhere worse is ever called worse with a chance of at
-    most `alpha`: half of it is for the whole, the other half is divided among the strata; without strata, all is for
-    the whole. A canary that is not better on the whole is ever called better with a chance of at most `alpha`.
+    `strata` is the number of kinds of tasks. The chance that a canary that is nowhere worse is ever called worse is at
+    most `alpha`: the test on all tasks uses half of it, and the other half is divided among the strata; without strata,
+    the test on all tasks uses all of it. The chance that a canary that is not better overall is ever called better is
+    at most `alpha`.
     """
 
     def __init__(self, strata: int = 0, alpha: float = 0.05) -> None:
@@ -128,29 +129,30 @@ class CanaryTest:
         self.kinds = [Arms(Bet(2 * strata / alpha)) for _ in range(strata)]
 
     def take(self, canary: bool, score: float, kind: int | None = None) -> None:
-        """Count one more score in [0, 1], in the order of arrival. Raises ValueError for another score or kind."""
+        """Count one score in [0, 1], in the order of arrival. Raises ValueError for another score or kind."""
         if not 0 <= score <= 1:
-            raise ValueError(f"a score must lie between 0 and 1, not be {score}")
+            raise ValueError(f"a score must be between 0 and 1, not {score}")
         if kind is not None and not 0 <= kind < len(self.kinds):
-            raise ValueError(f"no kind {kind}: there are {len(self.kinds)}, counted from 0")
+            raise ValueError(f"no kind {kind}: there are {len(self.kinds)} kinds, numbered from 0")
         self.all.take(canary, score)
         if kind is not None:
             self.kinds[kind].take(canary, score)
 
     @property
     def worse(self) -> Literal["all"] | int | None:
-        """Where the canary is worse: on the whole, in this kind of task, or nowhere as far as is known."""
+        """The tasks for which the canary is worse: "all", the number of a kind, or None if no test has found it
+        worse."""
         if self.all.worse.won:
             return "all"
         return next((kind for kind, arms in enumerate(self.kinds) if arms.worse.won), None)
 
     @property
     def better(self) -> bool:
-        """Whether the canary is better on the whole. It may still be worse in one kind of task."""
+        """Whether the canary is better overall. It may still be worse in one kind of task."""
         return self.all.better is not None and self.all.better.won
 
     def as_json(self) -> dict[str, Any]:
-        """The evidence, as it is stored with the rollout of the version."""
+        """Return the evidence in the form stored with the rollout of the version."""
         return {
             "alpha": self.alpha, "worse": self.worse, "better": self.better,
             "all": self.all.as_json(), "kinds": [arms.as_json() for arms in self.kinds],
@@ -159,11 +161,11 @@ class CanaryTest:
 
 @dataclass
 class Drift:
-    """Whether the mean of a stream of values in [0, 1] has fallen.
+    """Detector of a fall of the mean of a stream of values in [0, 1].
 
-    The first `reference` values make a baseline. Then a wealth of 1 is bet that values are below it; it starts again at
-    1 whenever it is less. Until then, values are suspect; then they join the baseline, which so becomes sharper while
-    nothing has happened. After an alarm everything begins anew, with a new baseline.
+    The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below it; it is reset to 1
+    whenever it is less. Values are suspect until a reset; then they join the baseline, which becomes more precise while
+    the mean is steady. After an alarm, the detector starts again with a new baseline.
     """
 
     reference: int = 200
@@ -176,7 +178,7 @@ class Drift:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the baseline."""
+        """Mean of the baseline."""
         return self.total / self.count if self.count else None
 
     @property
@@ -185,16 +187,16 @@ class Drift:
 
     @property
     def bar(self) -> float:
-        """The mean below which a stream has fallen: the baseline's, less `SLACK` standard errors."""
+        """Threshold of a fall: the mean of the baseline, less `SLACK` standard errors."""
         mean = self.total / self.count
-        # Even 200 equal values do not prove that all will be equal, so no variance is taken to be below 1 / count.
+        # Even 200 equal values do not prove that all will be equal, so the variance is at least 1 / count.
         variance = max(self.squares / self.count - mean * mean, 0.0) + 1 / self.count
         return max(mean - SLACK * sqrt(variance / self.count), 0.0)
 
     def take(self, value: float) -> bool:
-        """Count one more value, and say whether it raises the alarm. Raises ValueError if it is not in [0, 1]."""
+        """Count one value, and return whether it raises the alarm. Raises ValueError if it is not in [0, 1]."""
         if not 0 <= value <= 1:
-            raise ValueError(f"a value must lie between 0 and 1, not be {value}")
+            raise ValueError(f"a value must be between 0 and 1, not {value}")
         self.suspect.append(value)
         if self.count >= self.reference:
             bar = self.bar
@@ -210,15 +212,15 @@ class Drift:
             if wealth >= 1:
                 return False
             self.parts = [1.0] * len(DRIFT_STAKES)
-        for known in self.suspect:
+        for past in self.suspect:
             self.count += 1
-            self.total += known
-            self.squares += known * known
+            self.total += past
+            self.squares += past * past
         self.suspect.clear()
         return False
 
     def as_json(self) -> dict[str, Any]:
-        """The evidence, as it is stored with an alarm or shown beside the stream."""
+        """Return the evidence in the form stored with an alarm and shown with the stream."""
         recent = fmean(self.suspect) if self.suspect else None
         return {
             "alarms": self.alarms, "baseline": {"values": self.count, "mean": self.mean},
@@ -227,10 +229,11 @@ class Drift:
 
 
 def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
-    """The centroids of kinds of tasks, of shape (kinds, d), found by spherical k-means among the tasks' unit vectors,
-    of shape (n, d). There are `most` of them at most, each of 25 tasks or more, and none for fewer tasks.
+    """Return the centroids of kinds of tasks, of shape (kinds, d), by spherical k-means of the tasks' unit vectors, of
+    shape (n, d).
 
-    k-means++ chooses the first centroids (Arthur and Vassilvitskii 2007).
+    There are at most `most` kinds, each of 25 tasks or more; none for fewer tasks. k-means++ chooses the first
+    centroids (Arthur and Vassilvitskii 2007).
     """
     vectors, rng = np.asarray(vectors, dtype=float), np.random.default_rng(seed)
     centroids = vectors[:0]
@@ -238,7 +241,7 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
         nearest = (vectors @ centroids.T).max(axis=1) if len(centroids) else np.zeros(len(vectors))
         distances = np.maximum(1 - nearest, 0)
         if (total := float(distances.sum())) < 1e-6 * len(vectors):
-            # All vectors are equal to a centroid, but for rounding.
+            # All vectors are equal to a centroid, up to rounding.
             break
         chosen = rng.choice(len(vectors), p=distances / total)
         centroids = np.vstack([centroids, vectors[chosen]])
@@ -246,7 +249,7 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
         own = (vectors @ centroids.T).argmax(axis=1)
         sizes = np.bincount(own, minlength=len(centroids))
         if sizes.min() < LEAST:
-            # One at a time, since its vectors may make another one large enough.
+            # Remove one at a time, since its vectors may make another kind large enough.
             centroids = np.delete(centroids, sizes.argmin(), axis=0)
             continue
         sums = np.stack([vectors[own == kind].sum(axis=0) for kind in range(len(centroids))])
@@ -255,5 +258,5 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
 
 
 def kind_of(centroids: np.ndarray, vector: np.ndarray) -> int:
-    """The kind of a task: the centroid nearest to its unit vector. Raises ValueError if there is none."""
+    """Return the kind of a task: the centroid nearest to its unit vector. Raises ValueError if `centroids` is empty."""
     return int((centroids @ vector).argmax())

@@ -1,4 +1,4 @@
-"""Setting up a run: its configuration is checked once, and the objects that the check builds are those that run."""
+"""Setup of a run: the configuration is checked once, and the run uses the objects that the check built."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from practicum.tasks.scoring.registry import JUDGED
 from practicum.tasks.stored import TASK, StoredTasks, survey
 from practicum.tasks.survey import Survey
 
-AGAIN = ("lessons", "refine", "rounds")
-"""Settings of trying a task again, which stored traces do not allow."""
+REPEATED_ATTEMPTS = ("lessons", "refine", "rounds")
+"""Settings of repeated attempts at a task, which stored traces do not allow."""
 
-NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
-"""Settings with which a task is run once alone."""
+SINGLE_ATTEMPT: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "attempted": None, "primitives": "given"}
+"""Values that disable repeated attempts."""
 
 
 CLASHES: tuple[Clash, ...] = (
     Clash(
         lambda s: s.config.from_traces and getattr(s.settings, "online", False),
-        "`online` predicts before it learns, but stored traces hold attempts already: leave it out",
+        "`online` predicts before it learns, but stored traces already contain the attempts: leave it out",
         code="settings.conflict",
     ),
     Clash(
-        {"config.from_traces": True}, "with `from_traces` no task is tried again: leave out `settings: {setting}=...`",
-        AGAIN, code="settings.unused",
+        {"config.from_traces": True}, "with `from_traces` no task is attempted: leave out `settings: {setting}=...`",
+        REPEATED_ATTEMPTS, code="settings.unused",
     ),
     Clash(
         {"settings.NEEDS_LABELS": True, "config.labels": False},
-        "method {s.config.method} shows right answers, so it cannot learn without labels: choose another method",
+        "method {s.config.method} shows right answers and cannot learn without labels: choose another method",
         code="method.unsuitable",
     ),
     Clash(
@@ -63,15 +63,15 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {"settings.gate": True, "splits.train": ON},
-        "gate=true tries each delta on validation tasks: give `val`, or leave it out",
+        "gate=true tests each delta on validation tasks: pass `val`, or leave it out",
         unless={"splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
     ),
     Clash(
-        {"config.before": True}, "`before` scores the test tasks: give `test`, or leave it out",
+        {"config.before": True}, "`before` scores the test tasks: pass `test`, or leave it out",
         unless={"splits.test": ON}, code="tasks.missing", fields={"tasks": "test"},
     ),
     Clash(
-        {}, "`validate_every` is for validation tasks: give `val`, or leave it out",
+        {}, "`validate_every` only applies with validation tasks: pass `val`, or leave it out",
         unless={"config.validate_every": 1, "splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
     ),
     Clash(
@@ -81,18 +81,18 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {"config.api_key_env": ON},
-        "`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out",
+        "`api_key_env` only applies to models at an address (http://host:port/v1#NAME): leave it out",
         unless={"models": hosts}, code="settings.unused", fields={"setting": "api_key_env"},
     ),
 )  # fmt: skip
-"""Settings of a run that do not go with its method or its tasks."""
+"""Settings of a run that conflict with its method or its tasks."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A run that is ready to start: its configuration and tasks, and the objects that were built from them.
+    """Run that is ready to start: its configuration and tasks, and the objects that were built from them.
 
-    `roles` are those whose models the run asks, `act_roles` those that its attempts alone ask.
+    `roles` are the roles whose models the run calls, `act_roles` the roles that its attempts call.
     """
 
     config: Config
@@ -105,58 +105,59 @@ class Setup:
     roles: tuple[str, ...]
     act_roles: tuple[str, ...]
     redactor: Redactor | None = None
-    known: Survey | None = None
+    train_survey: Survey | None = None
 
     @property
     def survey(self) -> Survey:
-        """What is known of all the tasks to learn from."""
-        return self.known or survey(self.splits.train)
+        """Summary of the training tasks."""
+        return self.train_survey or survey(self.splits.train)
 
     @property
     def models(self) -> set[str | None]:
-        """The names of the models that the run asks, or could ask; None where one has no name."""
+        """Names of the models that the run calls, or could call; None for a model without a name."""
         return {self.config.model, *self.config.roles.values(), *self.method.models.values()}
 
     def digest(self, *parts: Any) -> str:
-        """A digest of strings or JSON values, and of the settings on which results depend. A place in the journal that
-        has it in its name holds no result of other work."""
+        """Return a digest of strings or JSON values, and of the settings that results depend on. A place in the journal
+        with this digest in its name holds only results of the same work."""
         return digest(*parts, self.config.model_dump(mode="json", exclude=FREE))[:12]
 
     def test_name(self, name: str) -> str:
-        """The name of an evaluation of the test tasks. It differs for other tasks, and for the same ids with other
-        texts."""
+        """Return the name of an evaluation of the test tasks. It differs for other tasks, and for other texts under the
+        same ids."""
         return f"{name}-{self.digest([TASK.dump_python(task, mode='json') for task in self.splits.test])}"
 
     def given(self, *names: str) -> tuple[str, ...]:
-        """Those of the named settings of the method that were given."""
+        """Return the named settings of the method that the user set."""
         return tuple(name for name in names if name in self.config.settings)
 
     def client(self, role: str) -> Client | None:
-        """The client that the caller gave for a role, if one was given."""
-        return given_client(self.config, self.parts, role)
+        """Return the client that the caller passed for a role, or None."""
+        return passed_client(self.config, self.parts, role)
 
 
-def given_client(config: Config, parts: Parts, role: str) -> Client | None:
-    """The client among the parts that serves a role, if one does."""
+def passed_client(config: Config, parts: Parts, role: str) -> Client | None:
+    """Return the client in `parts` that serves a role, or None."""
     return parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
 
 
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
-    """Check a run and build it. `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings.
+    """Check a run and build it.
 
-    If nothing is `scored`, targets may be missing. Raises UsageError or TaskFileError before anything is paid for.
+    `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings. Unless `scored`, targets may
+    be missing. Raises UsageError or TaskFileError before the first paid call.
     """
     for tasks in splits.by_name.values():
         require_tasks(() if isinstance(tasks, StoredTasks) else tasks)
     values, parts = take_objects(values, parts or Parts())
     config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:
-        raise UsageError("tasks.missing", "there are no tasks")
+        raise UsageError("tasks.missing", "no tasks: pass tasks to learn from or to test on")
     setup = build_setup(with_defaults(config, parts), splits, parts)
     refuse(setup.config, OF_CONFIG)
     refuse(setup, CLASHES)
-    setup = replace(setup, known=survey(setup.splits.train))
-    # A run that was begun keeps its nonce.
+    setup = replace(setup, train_survey=survey(setup.splits.train))
+    # A run that began earlier keeps its nonce.
     if "nonce" not in values:
         digests = (setup.survey.content, *(survey(tasks).content for tasks in (setup.splits.val, setup.splits.test)))
         setup = replace(setup, config=setup.config.model_copy(update={"nonce": nonce_for(digests)}))
@@ -171,20 +172,20 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         if setup.client(role) is None:
             config.model_copy(update={"roles": roles}).model_of(role)
     if unknown := [name for name in config.prices if name not in (*setup.models, UNLISTED)]:
-        asked = ", ".join(sorted(filter(None, setup.models))) or "none"
+        available = ", ".join(sorted(filter(None, setup.models))) or "none"
         raise UsageError(
             "settings.unused",
-            f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})",
+            f"`prices` names {unknown[0]!r}, which is not a model of this run (its models: {available})",
             setting="prices",
         )
-    # A run stores the settings that were given, as JSON values of their types.
-    read = setup.settings.model_dump(mode="json")
-    settings = {name: read[name] for name in config.settings}
+    # A run stores the settings that the user set, as JSON values of their types.
+    values_set = setup.settings.model_dump(mode="json")
+    settings = {name: values_set[name] for name in config.settings}
     return replace(setup, config=setup.config.model_copy(update={"settings": settings, "roles": roles}))
 
 
 def with_defaults(config: Config, parts: Parts) -> Config:
-    """The same with the scorer and the profile that follow from the rest, where they are not given."""
+    """Return the configuration with the scorer and the profile filled in from the other settings if they are unset."""
     kind = kind_of(config.agent)
     default = (kind.scorer if kind else None) or ("choice" if config.choices else "exact")
     learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
@@ -194,7 +195,7 @@ def with_defaults(config: Config, parts: Parts) -> Config:
 
 
 def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
-    """The same with a Method, given in place of a name, among the parts, and with settings as plain values."""
+    """Return the values and parts with a Method object moved to `parts`, and with settings as plain values."""
     values = dict(values)
     if isinstance(settings := values.get("settings"), GateSettings):
         values["settings"] = settings.model_dump(exclude_unset=True)
@@ -205,15 +206,15 @@ def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any
 
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
-    """The objects of a run that was checked when it was first set up. Raises UsageError if one is missing."""
+    """Build the objects of a run that was checked at its first setup. Raises UsageError if one is missing."""
     redactor = make_redactor(config)
     if redactor is not None:
         splits = redactor(splits)
-        told = {"instructions": redactor(config.instructions), "choices": redactor(config.choices)}
-        config = config.model_copy(update=told)
+        redacted = {"instructions": redactor(config.instructions), "choices": redactor(config.choices)}
+        config = config.model_copy(update=redacted)
     settings = make_settings(config)
     method = make_method(config, settings, splits, parts)
-    # With stored traces to learn from, the agent runs in evaluations only.
+    # If learning uses stored traces, the agent runs in evaluations only.
     agent = ("agent",) if config.asks else ()
     runs = agent if not config.from_traces or splits.val or splits.test else ()
     judge = ("judge",) if config.judged or config.scorer in JUDGED else ()
@@ -232,21 +233,21 @@ def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
 
 
 def make_redactor(config: Config) -> Redactor | None:
-    """What redacts in a run, if anything does."""
+    """Return the redactor of a run, or None."""
     if not config.redact:
         return None
     return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
 
 
 def _check_tasks(setup: Setup) -> None:
-    """Refuse tasks with the same id, and those without the target or meta that the scorer needs."""
+    """Refuse tasks with the same id, and tasks without the target or meta that the scorer needs."""
     config, scorer, splits = setup.config, setup.scorer, setup.splits
     names = {"train": "the tasks", "val": "the validation tasks", "test": "the test tasks"}
     for split, tasks in splits.by_name.items():
         where = names[split]
         if (twice := (setup.survey if split == "train" else survey(tasks)).repeated) is not None:
             raise TaskFileError(
-                "tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}", id=tasks[twice].id
+                "tasks.duplicate_id", f"two of {where} have the id {tasks[twice].id!r}: rename one", id=tasks[twice].id
             )
         if split == "train" and (config.from_traces or not config.labels):
             continue
@@ -256,7 +257,7 @@ def _check_tasks(setup: Setup) -> None:
 
 
 def _check_method(setup: Setup) -> None:
-    """Refuse a method that lacks a package, or whose edits cannot wait for review."""
+    """Refuse a method that lacks a package, or that cannot let edits wait for review."""
     config = setup.config
     if extra := methods.missing_extra(config.method):
         raise UsageError(
@@ -266,63 +267,65 @@ def _check_method(setup: Setup) -> None:
     if config.review != "none" and tries_at_once and strangers(config, setup.survey.levels):
         raise UsageError(
             "review.impossible",
-            f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
-            "for review: give `review=none`, or learn with another method",
+            f"method {config.method} uses its edits at once, so lessons from untrusted sources cannot wait for review: "
+            "pass `review=none`, or learn with another method",
         )
 
 
 def strangers(config: Config, levels: Set[Trust]) -> str:
-    """What a run learns from that is less than the operator's own, in words; empty if there is none."""
-    found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}]
+    """Return the sources of a run that are less trusted than the operator's own, as text, or ""."""
+    sources = [
+        f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels - {"own"}
+    ]
     if config.uses_tools and not (config.trust_tools or config.from_traces):
-        found.append("what tools return (`trust_tools`, if it is all your own)")
-    return " and ".join(found)
+        sources.append("tool results (set `trust_tools` if they are all your own)")
+    return " and ".join(sources)
 
 
 def check_engine(setup: Setup) -> None:
-    """Raises UsageError for an unknown engine, or for one without work."""
+    """Raise UsageError for an unknown engine, or if the run has no work for it."""
     config = setup.config
     if config.engine == LOCAL:
         return
     ENGINES.load(config.engine)
     # Workers load local models.
-    hosts_some = any(is_local(name) for name in (config.model, *config.roles.values()) if name)
-    if not (setup.agent.moves or scorer_moves(setup.scorer) or hosts_some):
+    loads_models = any(is_local(name) for name in (config.model, *config.roles.values()) if name)
+    if not (setup.agent.moves or scorer_moves(setup.scorer) or loads_models):
         raise UsageError(
             "settings.unused",
-            f"`engine={config.engine}` has nothing to do for the agent {config.agent} and the scorer {config.scorer}, "
-            "which only ask models and servers: leave it out",
+            f"`engine={config.engine}` has no work for the agent {config.agent} and the scorer {config.scorer}, which "
+            "only call models and servers: leave it out",
         )
 
 
 def _check_roles(setup: Setup) -> dict[str, str]:
-    """The models of the roles, by the proper names of these. Raises UsageError for a role that the run does not ask."""
-    named: dict[str, str] = {}
+    """Return the models by canonical role name. Raises UsageError for a role that the run does not call."""
+    models: dict[str, str] = {}
     for role, model in setup.config.roles.items():
         name = role if role in setup.roles else ROLES.get(role)
         if name is None:
             raise UsageError(
-                "role.unknown", f"unknown role {role!r}: known are {', '.join(ROLES)}", role=role, known=[*ROLES]
+                "role.unknown", f"unknown role {role!r}: the roles are {', '.join(ROLES)}", role=role, known=[*ROLES]
             )
-        if name in named:
-            raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name of it")
+        if name in models:
+            raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name for it")
         if name not in (*setup.roles, "agent") and setup.splits.train:
-            asked = ", ".join(setup.roles) or "none"
+            called = ", ".join(setup.roles) or "none"
             raise UsageError(
                 "role.unused",
-                f"method {setup.config.method} asks no {name} here: leave it out of `roles` (asked: {asked})",
+                f"this run does not call a {name} (it calls: {called}): leave it out of `roles`",
             )
-        named[name] = model
-    return named
+        models[name] = model
+    return models
 
 
 def _check_traces(setup: Setup) -> None:
-    """Refuse to run tasks again, and tasks without recorded attempts."""
-    if on := {name: off for name, off in NOT_AGAIN.items() if getattr(setup.settings, name, off) != off}:
-        how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
+    """Refuse settings that attempt tasks again, and tasks without recorded attempts."""
+    if on := {name: off for name, off in SINGLE_ATTEMPT.items() if getattr(setup.settings, name, off) != off}:
+        replacements = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
         raise UsageError(
             "settings.conflict",
-            f"with `from_traces` nothing is run, and {', '.join(on)} would run tasks again: use {how}",
+            f"with `from_traces` no task is attempted, but {', '.join(on)} would attempt tasks: use {replacements}",
         )
     if not setup.survey.recorded:
         raise UsageError(

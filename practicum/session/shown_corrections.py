@@ -1,8 +1,8 @@
-"""Which corrections and notes a request is shown (`session.corrections` says what they are).
+"""Selection of the corrections and notes that a request is shown (defined in `session.corrections`).
 
-Learning takes minutes and earns its way; a correction does not wait for it. The corrections nearest to a request are
-shown last in its prompt, and those that are only similar are shown as such. A new correction replaces an older one of
-the same request, and one that led to the wrong answer.
+Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
+last in its prompt; corrections of requests that are only similar are marked as such. A new correction replaces an older
+one of the same request, and an older correction that caused the wrong answer.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from practicum.store.versions import Version, read_versions
 from practicum.tasks.scoring.rules import normalise
 
 SHOWN, NOTES, GENERAL = 4, 8, 4
-"""Corrections, notes, and notes about nothing in particular that a request is shown, at most."""
+"""Maximum numbers of corrections, of notes about a subject, and of general notes that a request is shown."""
 
 SIMILAR: Mapping[Profile, float] = {"full": 0.22, "small": 0.5}
-"""The least cosine of a question and the question of a correction that is shown. A capable model can judge whether a
-correction applies: at most three of a hundred pairs of unrelated requests reach its cosine. A small model repeats what
-it is shown: at its cosine, corrections of the same topic are distinguished best from others. Both were chosen on two
-sets of tasks and are reported on others (docs/results.md)."""
+"""Minimum cosine of a question and the question of a correction that is shown, by profile.
+
+A capable model can judge whether a correction applies: at most 3% of pairs of unrelated requests reach its threshold. A
+small model repeats the text it is shown: its threshold separates corrections of the same topic best from others. Both
+were chosen on two sets of tasks and are reported on others (docs/results.md).
+"""
 
 ALIKE: Mapping[Retrieval, float] = {"cosine": 0.22, "words": 0.08, "mixed": 0.12}
-"""The least similarity of a note that is shown, which at most three of a hundred pairs of unrelated texts reach. Chosen
-and reported as `SIMILAR` is."""
+"""Minimum similarity of a note that is shown, by retrieval; at most 3% of pairs of unrelated texts reach it. Chosen and
+reported like `SIMILAR`."""
 
 SAME = 0.9
-"""The least cosine of two questions that are the same in other words, if numbers, names and negations agree."""
+"""Minimum cosine of two paraphrases of one question, if numbers, names and negations agree."""
 
 UNSETTLED = 100
-"""Corrections whose questions are derived anew while the messages of their space are still few, at most."""
+"""Maximum number of corrections whose questions are derived again while their space has few messages."""
 
 HEADING = """\
 # Corrections of answers to this request
@@ -58,23 +60,25 @@ These requests are only similar. A correction applies where the present request 
 answer as if it were not here."""
 
 SIMILAR_TURN = "Another request, which is only similar to the next one:"
-"""Before the question of a similar request that a small model is shown as an earlier turn."""
+"""Text before the question of a similar request that a small model is shown as an earlier turn."""
 
 NOTED = "# Notes from earlier work"
 
 
 @dataclass(frozen=True)
 class Near:
-    """A correction or a note for a request, and whether it corrects an answer to the same request."""
+    """Correction or note for a request; `same`: it corrects an answer to the same request."""
 
     correction: Correction
     same: bool = False
 
 
 def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
-    """A view with the corrections and notes for its task behind what was looked up. A small model gets right answers
-    and solved tasks as earlier turns, which it can continue; a capable one as notes, so that the conversation stays the
-    user's own."""
+    """Return a view with the corrections and notes for its task after the retrieved entries.
+
+    A small model gets right answers and solved tasks as earlier turns, which it can continue; a capable model gets them
+    as notes, so that the conversation contains only the user's turns.
+    """
     pages, turns = [*view.pages], view.turns
     if small:
         answered = [each for each in near if each.correction.target]
@@ -93,40 +97,43 @@ def corrected_view(view: View, near: Sequence[Near], small: bool) -> View:
 
 
 def _turn(near: Near) -> Turn:
-    """A correction as an earlier turn of a conversation."""
+    """Return a correction as an earlier turn of a conversation."""
     asked = near.correction.asked if near.same else f"{SIMILAR_TURN}\n{near.correction.asked}"
     return Turn(visible_to_model(asked), visible_to_model(near.correction.target))
 
 
 class Corrections:
-    """The corrections and notes of a space that hold now, retrieved as its entries are by `retriever`. `questions` are
-    those of its requests. Those of other requests are shown from the cosine `similar` on."""
+    """Corrections and notes of a space that are in effect, retrieved by `retriever` as entries are.
+
+    `questions` derives the question of each request. A correction of another request is shown if its cosine is at least
+    `similar`.
+    """
 
     def __init__(self, retriever: Retriever, questions: Questions, similar: float) -> None:
-        # A retriever keeps the columns of one context.
+        # A separate retriever, because a retriever caches the columns of one context.
         self._retriever = Retriever(retriever.vectors, retrieval=retriever.retrieval)
         self._similar = similar
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
-        """The pieces of corrections whose requests had few neighbours."""
+        """Pieces of corrections whose requests had few neighbours, by number."""
         self._clear()
         self._rewritten = 0
         self.changes = 0
-        """Grows with each change of what is shown."""
+        """Number of changes of the corrections in memory."""
 
     def _clear(self) -> None:
         self._context = Context(letter=LETTER)
-        """The entries, each with the question as it is known now as its key."""
+        """Entries, each with the currently derived question as its key."""
         self._live: dict[int, Correction] = {}
         self._by_key: dict[tuple[bool, str], int] = {}
-        """Numbers, by `Correction.key`."""
+        """Numbers by `Correction.key`."""
         self._count: Counter[str] = Counter()
-        """Corrections and notes, by section."""
+        """Numbers of corrections and notes by section."""
         self._unsettled.clear()
 
     @property
     def version(self) -> int:
-        """The last version that is known."""
+        """Last version that was read."""
         return self._context.version
 
     def __len__(self) -> int:
@@ -136,44 +143,44 @@ class Corrections:
         return number in self._live
 
     def __iter__(self) -> Iterator[Correction]:
-        """In the order of their numbers; it may be read in any thread."""
+        """Iterate in the order of the numbers; safe in any thread."""
         return (one for entry in self._context if (one := self._live.get(entry.number)) is not None)
 
     def get(self, number: int) -> Correction | None:
-        """The correction or note with this number, if it holds."""
+        """Return the correction or note with this number, if it is in effect."""
         return self._live.get(number)
 
     def entry(self, id: str) -> Entry | None:
-        """The entry of one that holds."""
+        """Return the entry with this id, if it is in effect."""
         return self._context.get(id)
 
     async def follow(self, store: Store) -> None:
-        """Read what changed in the store. After rows were removed for good, everything is read again."""
+        """Read changes from the store. After rows were removed for good, everything is read again."""
 
         def unread() -> tuple[int, list[Version]]:
             t = schema.spaces
-            # First: what is removed for good later is noticed by the next look.
+            # Read first, so that a later removal is noticed by the next call.
             rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
-            known = self.version if rewritten == self._rewritten else -1
-            return rewritten, read_versions(store, schema.corrections, known)
+            last_read = self.version if rewritten == self._rewritten else -1
+            return rewritten, read_versions(store, schema.corrections, last_read)
 
         rewritten, versions = await asyncio.to_thread(unread)
         if versions or rewritten != self._rewritten:
-            self.read(versions, anew=rewritten != self._rewritten)
+            self.read(versions, from_start=rewritten != self._rewritten)
         self._rewritten = rewritten
 
-    def read(self, versions: Sequence[Version], *, anew: bool = False) -> None:
-        """Take in the versions that follow the last one that is known, or, `anew`, all versions."""
-        if anew:
+    def read(self, versions: Sequence[Version], *, from_start: bool = False) -> None:
+        """Apply the versions that follow the last one read, or, with `from_start`, all versions."""
+        if from_start:
             self._clear()
-        before, known = self._context, self._live
+        before, live = self._context, self._live
         for version in versions:
             self._context = self._context.replay(version.applied, version.version)
         named = {done.id for version in versions for done in version.applied}
         for id in named:
             number = int(id[1:])
             if before.get(id) is not None and id not in self._context:
-                old = known.pop(number)
+                old = live.pop(number)
                 self._count[old.section] -= 1
                 self._unsettled.pop(number, None)
                 if self._by_key.get(old.key) == number:
@@ -186,7 +193,7 @@ class Corrections:
         self._put([*added[:older], *map(self._settled, added[older:])])
 
     def _put(self, corrections: Sequence[Correction]) -> None:
-        """Find corrections by their questions as they are known now."""
+        """Store corrections in memory under their currently derived questions."""
         edits = list[Update]()
         for correction in corrections:
             if (old := self._live.get(correction.number)) is not None and self._by_key.get(old.key) == old.number:
@@ -197,12 +204,12 @@ class Corrections:
             assert entry is not None
             if entry.embedded_text != correction.searched:
                 edits.append(Update(correction.id, key=correction.searched))
-        # The number of the version stays that of the store.
+        # The version number stays equal to the store's.
         self._context = replace(self._context.apply(Delta(tuple(edits))).context, version=self._context.version)
         self.changes += 1
 
     def reconsider(self, pieces: frozenset[int]) -> None:
-        """Derive the questions of unsettled corrections anew that share pieces with a new message of the space."""
+        """Derive the questions of unsettled corrections again that share pieces with a new message of the space."""
         shared = [number for number, own in self._unsettled.items() if not own.isdisjoint(pieces)]
         old = [self._live[number] for number in shared]
         new = [self._settled(each) for each in old]
@@ -210,7 +217,7 @@ class Corrections:
             self._put(changed)
 
     def _settled(self, correction: Correction) -> Correction:
-        """A correction with the question of its request as it is known now. With few neighbours it stays unsettled."""
+        """Return a correction with the currently derived question; with few neighbours it stays unsettled."""
         if correction.note or not (pieces := pieces_of(correction.query)):
             return correction
         question = self._questions.of(correction.query)
@@ -223,24 +230,31 @@ class Corrections:
         return replace(correction, question=question.text) if question.neighbours else correction
 
     async def near(self, question: str) -> list[Near]:
-        """The corrections and notes to be shown for a question: general notes, notes, corrections of similar requests,
-        corrections of the same request; of each the nearest last."""
+        """Return the corrections and notes to show for a question.
+
+        The order is general notes, notes, corrections of similar requests, corrections of the same request; within each
+        group the nearest is last.
+        """
         if not self._live:
             return []
         exact = self._exact((False, normalise(question)))
-        found = [each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable]
-        if exact is not None and exact not in found:
-            found = [exact, *found][:SHOWN]
-        compared = [(each, await self._compare(question, each)) for each in found]
+        candidates = [
+            each for each, _ in await self._nearest(SECTION, question, SHOWN) if each == exact or each.is_quotable
+        ]
+        if exact is not None and exact not in candidates:
+            candidates = [exact, *candidates][:SHOWN]
+        compared = [(each, await self._compare(question, each)) for each in candidates]
         near = [Near(each, same) for each, (cosine, same) in compared if same or cosine >= self._similar]
         near.sort(key=lambda each: not each.same)
-        least = ALIKE[self._retriever.retrieval]
-        notes = [note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= least]
+        threshold = ALIKE[self._retriever.retrieval]
+        notes = [
+            note for note, similarity in await self._nearest(NOTE_SECTION, question, NOTES) if similarity >= threshold
+        ]
         general = [note for note, _ in await self._nearest(GENERAL_SECTION, question, GENERAL)]
         return [*map(Near, general[::-1]), *map(Near, notes[::-1]), *near[::-1]]
 
     async def is_same(self, question: str, correction: Correction) -> bool:
-        """Whether a correction is of the same question, perhaps in other words."""
+        """Return whether a correction is of the same question, perhaps in other words."""
         return not correction.note and (await self._compare(question, correction))[1]
 
     def _exact(self, key: tuple[bool, str]) -> Correction | None:
@@ -248,27 +262,30 @@ class Corrections:
         return None if number is None else self._live[number]
 
     async def _compare(self, question: str, correction: Correction) -> tuple[float, bool]:
-        """The similarity of two questions as a cosine, and whether they are the same, perhaps in other words."""
+        """Return the cosine of two questions, and whether they are the same, perhaps in other words."""
         if normalise(question) == normalise(correction.asked):
             return 1.0, True
         vectors = self._retriever.vectors
         cosine = float(np.dot(await vectors.query(question), await vectors.query(correction.asked)))
         if script(question) or script(correction.asked):
-            # An embedder gives all texts of a script that it does not know nearly one vector.
+            # An embedder maps all texts of an unknown script to nearly the same vector.
             cosine = min(cosine, shared_characters(question, correction.asked))
         return cosine, cosine >= SAME and not tell_apart(question, correction.asked)
 
     async def _nearest(self, section: str, question: str, most: int) -> list[tuple[Correction, float]]:
         if not self._count[section]:
             return []
-        found = await self._retriever.nearest(self._context, question, most, Filter(section=section))
-        # One that was taken away while vectors were awaited is left out.
-        known = ((self._live.get(match.entry.number), match.similarity) for match in found.found)
-        return [(correction, similarity) for correction, similarity in known if correction is not None]
+        result = await self._retriever.nearest(self._context, question, most, Filter(section=section))
+        # Leave out corrections that were removed while the vectors were computed.
+        pairs = ((self._live.get(match.entry.number), match.similarity) for match in result.found)
+        return [(correction, similarity) for correction, similarity in pairs if correction is not None]
 
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
-        """The corrections that a new one of an `answer` replaces: that of the equal question, and those of a question
-        that is the same in other words and whose right answer was given, and was wrong."""
+        """Return the numbers of the corrections that a new correction of an `answer` replaces.
+
+        These are the correction of the equal question, and any of a paraphrase of it whose right answer was given,
+        and was wrong.
+        """
         if not self._live:
             return []
         exact = self._exact(new.key)

@@ -1,7 +1,7 @@
-"""A run in a program of one's own: what it learned is shown, what came of that is reported, and learned from.
+"""A run in use by a program: show its context, report outcomes, and learn from them.
 
-A `Space` keeps the files, the context and the vectors open. It notices when another process, or learning in this one,
-makes a new version. Showing only reads; a report is a short write beside whoever writes to the run.
+A `Space` keeps the files, the context and the vectors open. It notices new versions made by another process, or by
+learning in this one. Showing only reads; a report is a short write that does not wait for the process that learns.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
 
 PRUNE_EVERY, UNREPORTED = 1_000, 100_000
-"""Shown queries after which old ones without a report are deleted, and how many of the newest are kept."""
+"""Number of shown queries after which old ones without a report are deleted, and number of the newest that stay."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What an agent is shown for a query. `report` takes it, or its `id`.
+    """Context shown to an agent for a query. `report` takes this object or its `id`.
 
-    `version` is the version of the run that it is from. `config` has the instructions and choices of the run.
+    `version` is the version of the run that is shown. `config` has the instructions and choices of the run.
     """
 
     id: str
@@ -91,16 +91,16 @@ class Shown:
     config: Config = field(repr=False, compare=False)
     user: str | None = None
     corrections: tuple[str, ...] = ()
-    """The ids of the corrections and notes that are shown, such as c5."""
+    """Ids of the corrections and notes that are shown, such as c5."""
 
     @cached_property
     def text(self) -> str:
-        """The context as one text: what an agent of one's own gets as `context`."""
+        """Context as one text: the `context` argument of your own agent."""
         return context_text(text_view(self.view, self.config.nonce))
 
     @property
     def pages(self) -> tuple[str, ...]:
-        """The parts that stand before the query."""
+        """Parts of the context that precede the query in a prompt."""
         return framed_view(self.view, self.config.nonce).pages
 
     @property
@@ -110,32 +110,32 @@ class Shown:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The entries that were looked up for the query, most similar first, with the cosine of their vectors and that
-        of the query; empty where every query is shown the same."""
+        """Cosines of the retrieved entries and the query by entry id, most similar first; empty if every query is shown
+        the same."""
         return dict(self.view.retrieved)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The entries that are shown: those that were looked up, in the order of `scores`, then the others by age."""
-        found = tuple(self.scores)
+        """Ids of the shown entries: the retrieved ones, in the order of `scores`, then the others by age."""
+        retrieved = tuple(self.scores)
         ids = self.view.ids
-        # The few that were looked up among many are found without reading the others.
-        some = map(self.context.get, ids) if isinstance(ids, frozenset) else (e for e in self.context if e.id in ids)
-        shown = sorted((e for e in some if e is not None and not e.hidden), key=lambda e: e.number)
-        return (*found, *(entry.id for entry in shown if entry.id not in self.scores))
+        # A few ids of many entries are looked up one by one, without iterating over all entries.
+        entries = map(self.context.get, ids) if isinstance(ids, frozenset) else (e for e in self.context if e.id in ids)
+        shown = sorted((e for e in entries if e is not None and not e.hidden), key=lambda e: e.number)
+        return (*retrieved, *(entry.id for entry in shown if entry.id not in self.scores))
 
     @cached_property
     def messages(self) -> list[Any]:
-        """The chat that a plain agent of practicum sends, as a client of OpenAI's API takes it: the run's instructions
-        with the pages, the turns, the query. It does not ask for the ids of the entries that the answer rests on."""
+        """Messages that the chat agent of practicum sends, in the format of OpenAI's API: the run's instructions with
+        the pages, the turns, the query. The request to cite entry ids is left out."""
         choosing = CHOOSING.format("; ".join(self.config.choices)) if self.config.choices else ""
         usage = USING if self.view.citable else ""
         task = Task(self.id, self.query)
         view = framed_view(self.view, self.config.nonce)
         prompt = first_prompt(task, view, view.turns, self.config.instructions, choosing, usage)
         turns = [(role, text) for t in prompt.turns for role, text in (("user", t.user), ("assistant", t.assistant))]
-        said = [("system", prompt.head), *turns, ("user", prompt.user)]
-        return [{"role": role, "content": text} for role, text in said if text]
+        messages = [("system", prompt.head), *turns, ("user", prompt.user)]
+        return [{"role": role, "content": text} for role, text in messages if text]
 
 
 def open(  # named for `practicum.open`
@@ -149,15 +149,16 @@ def open(  # named for `practicum.open`
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Space:
-    """Open a run, to use it in a program: its last version, or the one with this number or name, which may also be
-    written RUN@NAME. A playbook file or a Context can be shown and asked, too.
+    """Open a run for use in a program, at its last version or at the version with this number or name.
 
-    Other keywords are those of `learn`; those not given are the run's. `parts` holds the Python objects that it was
-    made with: a method to be shown anything, an agent to ask, a scorer to learn. `wait` is how many seconds learning
-    waits for another process that writes to the run. A run that was made elsewhere shows its context; its agent, models
-    and whatever else it would execute are used only with `trust_run`.
+    A name may also be written RUN@NAME. A playbook file or a Context can be opened for `show` and `ask` too.
 
-    Raises UsageError or StoreError if there is no such run or version.
+    Other keywords are the same as for `learn`; their defaults are the run's values. `parts` holds the Python objects of
+    the run: its method for showing, its agent for asking, its scorer for learning. `wait` is the time (s) that learning
+    waits for another process that writes to the run. Without `trust_run`, a run from another machine shows its context,
+    but the agent, models and programs that it names are not used.
+
+    Raises UsageError or StoreError if the run or version does not exist.
     """
     require_known(open, config)
     values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
@@ -165,63 +166,65 @@ def open(  # named for `practicum.open`
 
 
 class Space(Opened):
-    """A run that is open for use; `practicum.open` makes it. It may be used by many tasks and threads at once."""
+    """Run that is open for use; created by `practicum.open`. Many tasks and threads may use it at the same time."""
 
     _shown = 0
     _warned = False
 
     @property
     def context(self) -> Context:
-        """The version that is shown now."""
+        """Version that is shown now."""
         return self._reader().context()
 
     @property
     def corrections(self) -> Context:
-        """The corrections and notes that hold, as entries; empty for a playbook."""
+        """Corrections and notes in effect, as entries; empty for a playbook."""
         return self._stored(read_corrections, Context())
 
     def versions(self) -> list[Version]:
-        """The versions of the run, oldest first, each with its parent and the edits that made it; empty for a
-        playbook."""
+        """Return the versions of the run, oldest first, each with its parent and edits; empty for a playbook."""
         return self._stored(read_versions, [])
 
     def export(self, format: ExportFormat = "markdown") -> str:
-        """What the space shows now, with its corrections and notes, as a text: markdown, json or agents-md."""
+        """Return the shown context, with corrections and notes, as text in a format: markdown, json or agents-md."""
         return export(self.context, format, self.corrections)
 
     @property
     def names(self) -> dict[str, int]:
-        """The named versions of the run."""
+        """Named versions of the run."""
         return self._stored(read_names, {})
 
     def name(self, name: str, version: int | str | None = None) -> int:
-        """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
-        opened the run by the name is shown that version from then on."""
-        return name_version(self._written("a name"), name, version)
+        """Name a version (None: the last) and return its number; the name moves if another version had it.
+
+        A process that opened the run by this name shows the version from then on.
+        """
+        return name_version(self._writable_store("a name"), name, version)
 
     def unname(self, name: str) -> None:
-        """Take a name away; its version stays."""
-        delete_name(self._written("a name"), name)
+        """Delete a name; its version stays."""
+        delete_name(self._writable_store("a name"), name)
 
     async def show(self, query: str, *, user: str | None = None) -> Shown:
-        """What the method shows its agent for this query, exactly as in training and evaluation, and with it the
-        corrections and notes of the run that the query is about. `user` is the end user who asks, if the query is not
-        the operator's own.
+        """Return the context that the method shows its agent for a query, as in training and evaluation, with the
+        corrections and notes about the query.
 
-        No model is asked, except by a method that writes the context for each query (dynamic_cheatsheet with
-        form=synthesis), which asks for it. Raises UsageError for a method with a network of agents (mael), each of
-        which is shown something else: `ask` it.
+        `user` is the end user who asks, if the query is not the operator's own.
+
+        No model is called, except by a method that writes the context for each query (dynamic_cheatsheet with
+        form=synthesis). Raises UsageError for a method with a network of agents (mael), which shows each agent a
+        different context: use `ask`.
         """
         reader = self._reader()
         text = reader.redacted(_checked(query))
         try:
             context, view, corrections = await self._view(reader, text)
         except StoreError:
-            # What was to be read has been replaced, such as by `forget`.
+            # The files were replaced, for example by `forget`.
             reader.reopen()
             context, view, corrections = await self._view(reader, text)
         shown = Shown(new_id(), text, context.version, view, context, reader.config, user, tuple(corrections))
-        if self._is_kept:
+        if self._is_writable:
             self._remember(shown)
         return shown
 
@@ -242,71 +245,75 @@ class Space(Opened):
         label: str | None = None,
         user: str | None = None,
     ) -> Outcome:
-        """Keep what was reported about what was shown; it is on the disk when this returns.
+        """Store a report about a shown context and return the outcome; it is on disk when this returns.
 
-        `answer` is all that an agent of one's own may return: a text, a Trace, or a mapping with "answer" and, for
-        example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score, `target` what would have been
-        right, `comment` what was wrong in words, and `label` a word such as thumbs_up. A later report on the same adds
-        to it, and replaces what it gives anew; one that changes what was learned from is learned from again. Raises
-        UsageError for an id that is unknown.
+        `answer` is anything that your own agent may return: a text, a Trace, or a mapping with "answer" and, for
+        example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score; `target` is the right answer,
+        `comment` a description of the error, and `label` a word such as thumbs_up. A later report adds to an earlier
+        one and replaces the fields that it repeats; if the outcome was learned from, it is learned from again. Raises
+        UsageError for an unknown id.
 
-        `user` is the end user who reports. What users said (and asked, see `show`) may teach nothing before
-        somebody has looked at it (`practicum review RUN`), and never replaces what the operator reported.
+        `user` is the end user who reports. Reports of users, and questions of users (see `show`), may wait for review
+        before they teach (`practicum review RUN`), and never replace the operator's report.
 
-        A right answer or a comment also makes a correction, which holds from the next query on; a later score of 1
-        withdraws it. Of a space that is served, some outcomes with a right answer are held out from learning.
+        A right answer or a comment also creates a correction, which takes effect with the next query; a later score of
+        1 withdraws it. In a served space, some outcomes with a right answer are held out from learning.
         """
         id = shown if isinstance(shown, str) else shown.id
-        report, beside = report_of(id, answer, score, target, comment, label)
-        reader, store = self._reader(), self._written("a report")
+        report, extra = report_of(id, answer, score, target, comment, label)
+        reader, store = self._reader(), self._writable_store("a report")
         report = report.model_copy(update=reader.redacted(report.model_dump(include={*REPORTED}, exclude_none=True)))
-        beside = reader.redacted(beside)
+        extra = reader.redacted(extra)
         if isinstance(shown, Shown):
             self._remember(shown)
-        known = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
-        await reader.near(known.query)
-        question = reader.questions.of(known.query).text if known.query else ""
-        return await self._corrector(reader, store).report(known, question, report, said_by(user), beside=beside)
+        interaction = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
+        await reader.near(interaction.query)
+        question = reader.questions.of(interaction.query).text if interaction.query else ""
+        return await self._corrector(reader, store).report(interaction, question, report, said_by(user), extra=extra)
 
     def pending(self) -> list[Review]:
-        """The edits that wait for review, the oldest first; empty for a playbook."""
+        """Return the edits that wait for review, oldest first; empty for a playbook."""
         return self._stored(read_reviews, [])
 
     async def approve(self, ids: Iterable[str]) -> Approval:
-        """Apply edits that wait for review as one more version, and let corrections and notes hold; what cannot be
-        applied any more waits still, and is named in `refused`. Raises UsageError for an id that does not wait."""
+        """Apply edits that wait for review as one version, and put corrections and notes in effect.
+
+        Edits that no longer apply keep waiting, and are in `refused`. Raises UsageError for an id that does not wait.
+        """
         with Store.read(self._run_to_learn()) as stored:
-            found = find_reviews(stored, ids)
-        edits = [one.id for one in found if one.correction is None]
+            reviews = find_reviews(stored, ids)
+        edits = [one.id for one in reviews if one.correction is None]
         done = Approval(self.context)
         if edits:
             async with writing(self._run_to_learn(), self._wait) as store:
                 done = approve(store, find_reviews(store, edits))
-        corrections = await self._decide([one for one in found if one.id not in edits], APPROVED)
+        corrections = await self._decide([one for one in reviews if one.id not in edits], APPROVED)
         return replace(done, approved=(*corrections, *done.approved))
 
     async def reject(self, ids: Iterable[str], reason: str) -> list[Review]:
-        """Reject edits that wait for review; from then on one that says the same is refused. A correction or a note
-        (such as c5) may also hold, and holds no longer. Raises UsageError for an id that does not wait."""
+        """Reject edits that wait for review; an edit with the same text is refused from then on.
+
+        A correction or a note (such as c5) that is in effect can be rejected too. Raises UsageError for any other id.
+        """
         reason = required_reason(reason)
         with Store.read(self._run_to_learn()) as stored:
-            found = find_reviews(stored, ids, held=True)
-        edits = [one.id for one in found if one.correction is None]
+            reviews = find_reviews(stored, ids, held=True)
+        edits = [one.id for one in reviews if one.correction is None]
         done = list[Review]()
         if edits:
             async with writing(self._run_to_learn(), self._wait) as store:
                 done = reject(store, find_reviews(store, edits), reason)
-        return [*await self._decide([one for one in found if one.id not in edits], REJECTED, reason), *done]
+        return [*await self._decide([one for one in reviews if one.id not in edits], REJECTED, reason), *done]
 
     async def reopen(self, ids: Iterable[str]) -> list[Review]:
-        """Let rejected edits, corrections and notes wait for review again. Raises UsageError for an id that is not
+        """Make rejected edits, corrections and notes wait for review again. Raises UsageError for an id that is not
         rejected."""
-        store = self._written("a decision")
+        store = self._writable_store("a decision")
         return reopen(store, find_reviews(store, ids, (REJECTED,)))
 
     async def _decide(self, reviews: Sequence[Review], state: str, reason: str = "") -> list[Review]:
-        """Decide about corrections and notes."""
-        reader, store = self._reader(), self._written("a decision")
+        """Decide reviews of corrections and notes."""
+        reader, store = self._reader(), self._writable_store("a decision")
         if reviews:
             await reader.corrections.follow(store)
             corrector = self._corrector(reader, store)
@@ -329,31 +336,34 @@ class Space(Opened):
         max_usd: float | None = None,
         max_minutes: float | None = None,
     ) -> Result:
-        """Learn from all that was reported and not learned from yet, as further steps of the run; with `tasks`, from
-        these: from their recorded attempts (`load_traces`, `load_outcomes`), or else from attempts by the run's agent.
-        Meanwhile `show` shows the last version that is done.
+        """Learn from all reported outcomes that were not learned from yet, as further steps of the run.
 
-        What a spent budget leaves is learned from next time; after an interruption nothing is paid twice. Work of this
-        process on one run is done one after the other; raises RunBusy if another process is writing to it.
+        With `tasks`, learn from these instead: from their recorded attempts (`load_traces`, `load_outcomes`), or else
+        from attempts by the run's agent. During learning, `show` shows the last finished version.
+
+        Outcomes that a spent budget leaves are learned from next time; after an interruption no call is paid for twice.
+        Calls on one run in this process take turns; raises RunBusy if another process is writing to the run.
         """
         folder = self._run_to_learn()
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
-        given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
+        overrides = {**self._overrides, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
             return await learn_further(
-                store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run,
+                store, self._parts, watch or Watch(), overrides, await self._shared(), self._trust_run,
                 tasks=None if tasks is None else [*tasks],
             )  # fmt: skip
 
     async def edit(self, *edits: Edit) -> ApplyResult:
-        """Apply edits made by hand as one more version, which all see at once; what does not fit is in `refused`.
-        Raises UsageError for a run that has not ended, and while a version is being tried by a service."""
+        """Apply edits made by hand as one version, which is shown at once; edits that do not apply are in `refused`.
+
+        Raises UsageError for a run that has not ended, and while a service has a version in a canary.
+        """
         async with writing(self._run_to_learn(), self._wait) as store:
             return apply_edits(store, lambda context: Delta(edits))
 
     async def rollback(self, version: int | str) -> int:
-        """Make an earlier version the last one again, as a new version; returns its number. Raises UsageError if there
-        is no such version."""
+        """Make an earlier version the last one again, as a new version, and return its number. Raises UsageError for an
+        unknown version."""
         async with writing(self._run_to_learn(), self._wait) as store:
             number = find_version(store, version)
             assert number is not None
@@ -369,9 +379,12 @@ class Space(Opened):
         keep_mixed: bool = False,
         alike: bool = False,
     ) -> ForgetReport:
-        """Remove for good what came from these tasks, sources or tags, and these entries (corrections and notes, such
-        as c5, are entries too), and look for what is left. `keep_mixed` keeps entries that rest on others as well, and
-        `text` also removes all else that has rare words of what is forgotten. Raises UsageError for an unknown name."""
+        """Remove everything derived from these tasks, sources or tags, and these entries, for good, and return a
+        report.
+
+        Corrections and notes, such as c5, are entries too. `keep_mixed` keeps entries that also have other sources, and
+        `alike` also removes other text with rare words of the forgotten text. Raises UsageError for an unknown name.
+        """
         async with writing(self._run_to_learn(), self._wait) as store:
             return forget(
                 store, tasks=[*tasks], sources=[*sources], tags=[*tags], entries=[*entries], keep_mixed=keep_mixed,
@@ -379,27 +392,29 @@ class Space(Opened):
             )  # fmt: skip
 
     async def forget_user(self, user: str, *, alike: bool = False) -> Forgotten:
-        """Remove the data of an end user for good, with what was learned from it, and look for what is left. `text`
-        also removes all else that has rare words of the user. Raises UsageError if nothing is kept of the user."""
-        store = self._written("what is kept of a user")
+        """Remove the data of an end user and the lessons from it for good, and return a report.
+
+        `alike` also removes other text with rare words of the user. Raises UsageError if nothing is stored of the user.
+        """
+        store = self._writable_store("the data of a user")
         return await asyncio.to_thread(forget_user, store, user, alike=alike)
 
     async def export_user(self, user: str) -> list[dict[str, Any]]:
-        """The data of an end user, and what was learned from it, as plain values. Raises UsageError if nothing is kept
-        of the user."""
-        store = self._written("what is kept of a user")
+        """Return the data of an end user, and the lessons from it, as plain values. Raises UsageError if nothing is
+        stored of the user."""
+        store = self._writable_store("the data of a user")
         return await asyncio.to_thread(lambda: [*export_user(store, user)])
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
     ) -> Answered:
-        """Answer a query as the agent does at work, with the corrections and notes that it is about; with `learn` also
-        learn from it, as one more step of the run.
+        """Answer a query with the agent and with the corrections and notes about it; with `learn`, also learn from it,
+        as one more step of the run.
 
         The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
-        verdict. `watch` is told of calls and waits, and of `began` where something is learned; after a stop the same
-        query pays for nothing twice. Raises UsageError before anything is paid for if something does not fit, and
-        ProviderError if there is no answer.
+        verdict. `watch` receives calls and waits, and `began` if the run learns; after a stop, no call of the same
+        query is paid for twice. Raises UsageError before the first model call for invalid arguments, and ProviderError
+        without an answer.
         """
         reader = self._reader()
         text, target = reader.redacted((_checked(query), target))
@@ -408,18 +423,18 @@ class Space(Opened):
             if self._version is not None:
                 raise UsageError(
                     "settings.conflict",
-                    "what is learned follows the last version: name no version, or leave out `learn`",
+                    "learning continues from the last version: name no version, or leave out `learn`",
                 )
             corrections, complete = await self._complete(reader, text)
             async with writing(folder, self._wait) as store:
                 return await learn_query(
-                    text, store, target, self._parts, watch or Watch(), self._given, await self._shared(),
+                    text, store, target, self._parts, watch or Watch(), self._overrides, await self._shared(),
                     self._trust_run, corrections, complete,
                 )  # fmt: skip
         if target is not None:
             raise UsageError(
                 "settings.conflict",
-                "a target is feedback to learn from: ask with `learn=True`, or score with practicum eval",
+                "a target is feedback for learning: ask with `learn=True`, or score with practicum eval",
             )
         setup, context = reader.acting, reader.context()
         corrections, complete = await self._complete(reader, text)
@@ -433,7 +448,7 @@ class Space(Opened):
             return await answer_query(text, context, setup, state, corrections)
 
     async def _complete(self, reader: Reader, text: str) -> tuple[list[str], Callable[[View], View] | None]:
-        """The ids of the corrections and notes that a query is shown, and what adds them to a view."""
+        """Return the ids of the corrections and notes for a query, and the function that adds them to a view."""
         near = await reader.near(text)
         if not near:
             return [], None
@@ -441,13 +456,13 @@ class Space(Opened):
         return [one.correction.id for one in near], lambda view: corrected_view(view, near, small)
 
     def _remember(self, shown: Shown) -> None:
-        """Write soon what was shown."""
+        """Queue the record of a shown context for writing."""
         row, data = shown_row(
             shown.id, shown.query, shown.version, shown.view.retrieved, [int(id[1:]) for id in shown.corrections],
             shown.user,
         )  # fmt: skip
         try:
-            store = self._written("what is shown")
+            store = self._writable_store("a shown context")
             if self._shown % PRUNE_EVERY == PRUNE_EVERY - 1:
                 store.do(lambda at: prune(at, UNREPORTED))
             store.database.writer.post(store.space, schema.interactions, row, sums=interaction_sums(row, data))
@@ -462,8 +477,8 @@ class Space(Opened):
     def _warn(self, error: StoreError) -> None:
         if not self._warned:
             self._warned = True
-            said = f"{error}; what is shown is kept in memory and written later"
-            warnings.warn(said, RuntimeWarning, stacklevel=4)
+            message = f"{error}; the record of shown contexts is kept in memory and written later"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 async def ask(
@@ -479,10 +494,10 @@ async def ask(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Answered:
-    """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
+    """Answer one query with the context of a run, of a playbook file, or this one; with `learn`, also learn from it.
 
-    Keywords are those of `learn`; those not given are the run's. A program that asks often opens the run once
-    (`practicum.open`), which describes `trust_run`. See `Space.ask` for what is learned, and for errors.
+    Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
+    the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
     """
     require_known(ask, config)
     async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:

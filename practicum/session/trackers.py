@@ -1,4 +1,4 @@
-"""Trackers: watches that send a run to a tracker of experiments. Plug-ins (entry point group `practicum.trackers`)."""
+"""Experiment trackers: observers that send a run to a tracking service. Plug-ins (entry point `practicum.trackers`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from practicum.session.result import Watch
 
 
 class TrackerKind(Protocol):
-    """Makes a tracker, with the name of the run there, and the group that it belongs to. Raises UsageError if a package
-    or a login is missing."""
+    """Factory of a tracker; `name` is the run's name there, and `group` its group. Raises UsageError if a package or a
+    login is missing."""
 
     def __call__(self, *, name: str | None = None, group: str | None = None) -> Watch: ...
 

@@ -1,8 +1,8 @@
-"""Trying what waits for review: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
+"""Trials of waiting edits: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
 
-The test is the paired one of the acceptance gate (`methods.blocks.gate`). Trying shows what waits to the agent, which
-nothing else does before an approval. Its attempts are journaled with those of the run, so the same call continues what
-was cut off, and a validation that the run paid for is not paid for again.
+The test is the paired test of the acceptance gate (`methods.blocks.gate`). A trial shows waiting edits to the agent,
+which nothing else does before an approval. Its attempts are journaled with the run's, so the same call continues an
+interrupted trial, and a validation that the run paid for is not paid for again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import attempt_row, read_run
 from practicum.session.result import RunInfo, Watch, usage_json
-from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep, read_reviews
+from practicum.session.review import Approval, Present, Review, approve, find_reviews, read_reviews, store_reviews
 from practicum.session.setup import Setup, set_up, take_objects
 from practicum.session.watching import one_watch
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import digest
 
-ENOUGH = 20
-"""Tasks with which the gate may approve an edit alone."""
+MIN_TASKS = 20
+"""Minimum number of tasks for an approval by the gate."""
 
 
 @dataclass
 class Tried:
-    """What was tried: the edits with what was measured, those that could not be tried with the reasons, and what the
-    gate approved. If it was `stopped`, it covers what was done until then."""
+    """Result of trials: the edits with their measured scores, the edits that could not be tried with the reasons, and
+    the edits that the gate approved. A `stopped` result covers the trials until the stop."""
 
     reviews: list[Review] = field(default_factory=list)
     untried: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Tried:
     stopped: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         approved = self.approval.approved if self.approval else ()
         return {
             "tried": [review.as_json() for review in self.reviews],
@@ -79,46 +79,47 @@ async def try_reviews(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Tried:
-    """Score a run with and without the edits of these ids; by default all that wait and have no flag.
+    """Score a run with and without the edits of these ids (None: all that wait and have no flag).
 
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
-    they lose. With `approve_better` each is tried alone, and the gate approves it if the bet that it is better is won
-    on at least `ENOUGH` tasks; the error of the bet is divided by the number of edits, and what is flagged is never
-    approved so. Other keywords are those of `learn`; those not given are the run's, except limits. What a run that was
-    made elsewhere would execute is used only with `trust_run`.
+    they lose. With `approve_better`, each edit is tried by itself, and the gate approves it if the bet that it is
+    better is won on at least `MIN_TASKS` tasks; the error of the bet is divided by the number of edits, and flagged
+    edits are never approved in this way. Other keywords are the same as for `learn`; their defaults are the run's
+    values, except limits. Without `trust_run`, the agent, models and programs named by a run from another machine are
+    not used.
 
-    Raises UsageError before anything is paid for if something does not fit, and ProviderError if nothing could be
-    scored; what was measured before is kept.
+    Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
+    earlier measurements are kept.
     """
     require_known(try_reviews, config)
     folder = Path(run)
-    given, parts = take_objects(dict(config), parts or Parts())
+    overrides, parts = take_objects(dict(config), parts or Parts())
     async with writing(folder) as store:
-        values = Origin.of(store, given, parts, trust_run).acting_values()
+        values = Origin.of(store, overrides, parts, trust_run).acting_values()
         own_tasks = read_run(store)[1].val
         tasks = tuple(val) or own_tasks
         if not tasks:
             raise UsageError(
-                "tasks.missing", f"{folder} has no validation tasks to try edits on: give `val`", tasks="val"
+                "tasks.missing", f"{folder} has no validation tasks to try edits on: pass `val`", tasks="val"
             )
-        if approve_better and len(tasks) < ENOUGH:
+        if approve_better and len(tasks) < MIN_TASKS:
             raise UsageError(
                 "tasks.missing",
-                f"the gate approves on {ENOUGH} validation tasks or more, and there are {len(tasks)}: leave out "
-                "`approve_better`, or give more as `val`",
+                f"the gate needs {MIN_TASKS} validation tasks or more to approve, and there are {len(tasks)}: leave "
+                "out `approve_better`, or pass more as `val`",
                 tasks="val",
-                needed=ENOUGH,
+                needed=MIN_TASKS,
             )
         pending = read_reviews(store, corrections=False) if ids is None else find_reviews(store, ids)
-        if given_corrections := [review.id for review in pending if review.correction is not None]:
+        if corrections := [review.id for review in pending if review.correction is not None]:
             raise UsageError(
                 "review.not_tried",
-                f"{given_corrections[0]} is a correction or a note: it is approved or rejected, and not tried",
+                f"{corrections[0]} is a correction or a note, which cannot be tried: approve or reject it",
             )
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
-        same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - FREE
-        # The run's own validation counts as long as the same is asked.
+        same = tasks == own_tasks and not {name for name, value in overrides.items() if value is not None} - FREE
+        # The run's own validation counts if the tasks and settings are the same.
         split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
@@ -139,11 +140,13 @@ async def try_reviews(
             if approve_better and (
                 better := [r for r in trying.done.reviews if r.tried["better"] and not r.held.flags]
             ):
-                trying.done.approval = approve(store, better, {review.id: _why(review) for review in better})
+                trying.done.approval = approve(
+                    store, better, {review.id: _approval_reason(review) for review in better}
+                )
             return replace(trying.done, usage=budget.spent, seconds=budget.elapsed, counts=state.nonzero_counts)
 
 
-def _why(review: Review) -> str:
+def _approval_reason(review: Review) -> str:
     points, tasks = 100 * review.tried["mean"], review.tried["tasks"]
     return f"approved by the gate: {points:+.1f} points on {quantity(tasks, 'task')}"
 
@@ -159,58 +162,60 @@ class _Trying:
     split: str
     done: Tried = field(default_factory=Tried)
 
-    async def all(self, reviews: Sequence[Review], alone: bool) -> None:
-        """Try these: together first, or each alone."""
+    async def all(self, reviews: Sequence[Review], separately: bool) -> None:
+        """Try the edits: together first, or with `separately` each by itself."""
         possible, together = list[Review](), list[Review]()
-        now = self.present.context
+        context_so_far = self.present.context
         for review in reviews:
             after = self.present.context.apply(Delta(review.edits)).context
             if problem := self.present.problem(review, self.present.context):
                 self.done.untried[review.id] = problem
             elif after.digest == self.present.context.digest:
-                self.done.untried[review.id] = "it changes nothing that the agent is shown"
+                self.done.untried[review.id] = "it does not change the agent's view"
             else:
                 possible.append(review)
-                # Of several edits of one entry only the first can be tried together with others.
-                if not alone and not self.present.problem(review, now):
+                # Of several edits of one entry, only the first can be tried together with others.
+                if not separately and not self.present.problem(review, context_so_far):
                     together.append(review)
-                    now = now.apply(Delta(review.edits)).context
+                    context_so_far = context_so_far.apply(Delta(review.edits)).context
         alpha = self.setup.settings.gate_alpha
         if len(together) > 1:
             trial = await self._trial(f"{len(together)} edits", together, alpha)
             if trial.kept:
                 possible = [review for review in possible if review not in together]
         for review in possible:
-            await self._trial(review.id, [review], alpha / len(possible) if alone else alpha, ENOUGH if alone else 0)
+            await self._trial(
+                review.id, [review], alpha / len(possible) if separately else alpha, MIN_TASKS if separately else 0
+            )
 
-    async def _trial(self, name: str, reviews: Sequence[Review], alpha: float, least: int = 0) -> Trial:
-        """Try edits together, and keep what was measured."""
+    async def _trial(self, name: str, reviews: Sequence[Review], alpha: float, min_tasks: int = 0) -> Trial:
+        """Try edits together, and store the measured scores."""
         context, act = self.present.context, self.setup.method.act
-        new = context.apply(Delta(tuple(edit for review in reviews for edit in _apart(review)))).context
+        new = context.apply(Delta(tuple(edit for review in reviews for edit in _with_unique_refs(review)))).context
         self.watch.evaluating(f"trying {name}", 2 * len(self.tasks))
         run = Run(self.state).at(f"try {digest([review.id for review in reviews], context.version)[:12]}")
-        trial = await tried(Trial(alpha, least), act, self.split, self.tasks, context, new, run)
+        trial = await tried(Trial(alpha, min_tasks), act, self.split, self.tasks, context, new, run)
         if not trial.differences:
             raise ProviderError(
                 "attempts.all_failed", f"none of {len(self.tasks)} tasks could be scored: {self.state.last_error}"
             )
         paired = [task for task in self.tasks if task.id in trial.differences]
         without = mean_score(await run.evaluate(act, self.split, paired, context))
-        found = {
+        measured = {
             **trial.as_json(), "without": without, "better": trial.better,
             "version": context.version, "together": len(reviews),
         }  # fmt: skip
-        del found["differences"]
-        told = [replace(review, tried=found) for review in reviews]
+        del measured["differences"]
+        updated = [replace(review, tried=measured) for review in reviews]
         await self.store.flush()
-        keep(self.store, told)
-        ids = {review.id for review in told}
-        self.done.reviews = [*(review for review in self.done.reviews if review.id not in ids), *told]
+        store_reviews(self.store, updated)
+        ids = {review.id for review in updated}
+        self.done.reviews = [*(review for review in self.done.reviews if review.id not in ids), *updated]
         return trial
 
 
-def _apart(review: Review) -> Iterable[Any]:
-    """The edits, with refs that no other review has."""
+def _with_unique_refs(review: Review) -> Iterable[Any]:
+    """Return the edits with refs that no other review has."""
     refs = {ref: f"{review.id} {ref}" for edit in review.edits if (ref := getattr(edit, "ref", ""))}
-    named = review.held.naming(refs).edits
-    return [replace(edit, ref=refs[edit.ref]) if edit.op == "add" and edit.ref else edit for edit in named]
+    edits_named = review.held.naming(refs).edits
+    return [replace(edit, ref=refs[edit.ref]) if edit.op == "add" and edit.ref else edit for edit in edits_named]

@@ -1,4 +1,4 @@
-"""One watch of a run, from those that the caller gave."""
+"""Combination of the caller's observers of a run into one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from practicum.session.result import Evaluation, Result, RunInfo, Watch
 
 
 class Watches(Watch):
-    """Several watches of one run as one: each is told everything, in order. One that did not begin is told no end: it
-    may be at work for another run."""
+    """Several observers of one run as one: each receives every event, in order. An observer without a `began` event
+    receives no `ended`, because it may be observing another run."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
         self._begun: list[Watch] = []
         for event, _ in inspect.getmembers(Watch, inspect.isfunction):
             if event not in vars(Watches):
-                setattr(self, event, partial(self._tell, event))
+                setattr(self, event, partial(self._notify_all, event))
 
-    def _tell(self, event: str, *about: Any) -> None:
+    def _notify_all(self, event: str, *arguments: Any) -> None:
         for watch in self._watches:
-            _notify(watch, event, *about)
+            _notify(watch, event, *arguments)
 
     def began(self, run: RunInfo) -> None:
         for watch in self._watches:
@@ -41,25 +41,27 @@ class Watches(Watch):
             await watch.flush()
 
 
-def _notify(watch: Watch, event: str, *about: Any) -> None:
+def _notify(watch: Watch, event: str, *arguments: Any) -> None:
     try:
-        getattr(watch, event)(*about)
+        getattr(watch, event)(*arguments)
     except SystemExit as error:
         raise UsageError(
             "code.exited",
             f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
-            "`run.budget.stop(reason)` with the run that `began` is given",
+            "`run.budget.stop(reason)` with the run that `began` receives",
         ) from error
 
 
 def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
-    """What was given as `watch` (nothing, a watch, or several) as one watch; a notebook has a display of its own where
-    nothing was given. Raises UsageError for anything else."""
+    """Return the `watch` argument (None, an observer, or several) as one observer; for None in a notebook, a display.
+
+    Raises UsageError for anything else.
+    """
     if watch is None and in_notebook():
         return Notebook()
     watches: list[Any] = [] if watch is None else [*watch] if isinstance(watch, list | tuple) else [watch]
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
         raise UsageError(
-            "settings.invalid", f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}", setting="watch"
+            "settings.invalid", f"watch= takes a practicum.Watch or a list of them, not {wrong[0]!r}", setting="watch"
         )
     return Watches(watches)

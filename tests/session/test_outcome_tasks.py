@@ -54,7 +54,7 @@ def test_a_space_whose_outcomes_are_all_held_out_says_so(space: Path) -> None:
     hold_out(space, 0, 1, 2)
     with refused("run.no_data") as caught:
         practicum.load_outcomes(space)
-    assert "besides 3 that are held out" in str(caught.value)
+    assert "3 are held out" in str(caught.value)
 
 
 def test_outcomes_of_a_space_that_was_made_elsewhere_are_foreign(space: Path) -> None:

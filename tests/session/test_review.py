@@ -71,7 +71,8 @@ def test_an_edit_of_an_entry_that_changed_or_is_gone_waits_still(tmp_path: Path)
         apply_edits(store, lambda last: Delta((Update("e1", "mine"), Delete("e2"))))
     approval = decide(run, approve, "1.1", "2.1", "3.1", "4.1", "5.1")
     assert dict(approval.refused) == {
-        "2.1": "e1 was changed since step 2", "3.1": "e2 is gone since step 3", "5.1": "e0 was changed since step 5",
+        "2.1": "e1 was changed since step 2", "3.1": "e2 was removed since step 3",
+        "5.1": "e0 was changed since step 5",
     }  # fmt: skip
     assert [(e.text, e.helpful) for e in load_context(run)] == [("other", 0), ("mine", 1)]
     assert [id for id, state in states(run).items() if state == PENDING] == ["2.1", "3.1", "5.1"]
@@ -140,7 +141,7 @@ def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
     assert {review.id: (review.tried["without"], review.tried["mean"]) for review in done.reviews} == {
         "1.1": (0.5, 0.5), "2.1": (0.5, -0.5), "3.1": (0.5, 0.0),
     }  # fmt: skip
-    assert done.untried == {"5.1": "it changes nothing that the agent is shown"}
+    assert done.untried == {"5.1": "it does not change the agent's view"}
     assert not any("http" in call.text for call in model.calls)
     again, model = tried(run, 8)
     assert not model.calls
@@ -154,4 +155,4 @@ def test_a_damaged_row_is_told_of(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", EDITS[:1])
     with Store.open(run) as store:
         execute(store, schema.reviews.update().values(data='{"edits": [], "trust": "foreign", "base": "x"}'))
-    assert "what waits for review as '1.1' is damaged" in run_command(["review", str(run)], tmp_path).err
+    assert "'1.1' is damaged" in run_command(["review", str(run)], tmp_path).err

@@ -88,7 +88,7 @@ def test_the_help_of_a_wrong_command_names_the_one_that_is_meant(workshop: Shell
 def test_a_failure_of_the_provider_ends_with_1_and_says_that_nothing_was_paid_for(shell: Shell, kind: str) -> None:
     write_lines(shell / "failing.jsonl", [{"error": kind}])
     line = shell.fails("learn train.jsonl --model scripted:failing.jsonl --out made", code=1)
-    assert "give the same command again" in line
+    assert "Nothing was paid for yet" in line
 
 
 def test_a_server_that_is_down_ends_with_1(shell: Shell) -> None:
