@@ -373,7 +373,7 @@ async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run)
     for attempt in attempts:
         if attempt.trace.lost:
             continue
-        solved, target = attempt.solved, attempt.feedback.target if run.answers_known else None
+        solved, target = attempt.solved, attempt.feedback.target if run.targets_are_answers else None
         corrected = attempt.feedback.success is False and solved is None and target is not None
         made = {"answer": target} if corrected else solved_as(solved or attempt.trace)
         data = {**made, "good": solved is not None or corrected, "corrected": corrected}
