@@ -114,9 +114,9 @@ class Method:
     wraps `act` and may make several attempts. `schedule` calls the seven functions; `sequential` runs one step after
     the other.
 
-    `roles` are the models that learning asks in addition to the agent. `act_roles` are the models that `act` asks, such as a
-    judge that chooses among attempts. `models` names models of seats that are not roles, such as single agents of a
-    network.
+    `roles` are the models that learning asks in addition to the agent. `act_roles` are the models that `act` asks, such
+    as a judge that chooses among attempts. `models` names models of seats that are not roles, such as single agents of
+    a network.
 
     `retrieval` is the similarity measure of all searches of a run: "cosine", "words" or "mixed".
 
@@ -345,8 +345,8 @@ class Check:
         returned = "None" if value is None else type(value).__name__
         return MethodError(
             "method.wrong_result",
-            f"method {self.method!r}: `{seam}` returned {prefix}{returned} in step {self.step}; it must return {expected}"
-            f"{KEPT}",
+            f"method {self.method!r}: `{seam}` returned {prefix}{returned} in step {self.step}; it must return "
+            f"{expected}{KEPT}",
         )
 
 

@@ -83,7 +83,6 @@ def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: 
 class _Read:
     """Texts that a model read: lessons, and entries of a context. `ids`: the entries; None: all, if there are few."""
 
-    """Texts that a model read: lessons, and entries of a context. `ids`: the entries; None: all, if there are few."""
     context: Context
     ids: Collection[str] | None
     lessons: Sequence[Lesson] = ()
