@@ -170,7 +170,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
     return wrapped
 
 
-def pruned(update: UpdateSeam, margin: int, *besides: str) -> UpdateSeam:
+def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
     """Build an update that removes entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2).
     Entries of the sections in `excluded` and entries without a harmful vote stay. Votes that wait for review do not
     count."""
@@ -263,7 +263,7 @@ class Mutations(Changes):
 def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
     """Return the JSON schema of a small curator's answer, limited to these rule ids, if there are at most 400.
 
-    A server that enforces schemas then allows no other id, and only ADD if there are no rules. This is needed because a
+    A server that enforces schemas then allows no other id, and only ADD without rules. This is needed because a
     small model copies ids from worked examples.
     """
     if len(ids) > 400:

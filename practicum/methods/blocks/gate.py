@@ -128,7 +128,7 @@ async def tried(
         before = await run.evaluate(act, split, some, context)
         after = await run.evaluate(act, split, some, new)
         for task, one, other in zip(some, before, after, strict=True):
-            # An attempt that was lost or not scored is no evidence about the delta.
+            # An attempt that was lost or not scored does not count as evidence about the delta.
             one, other = one.first, other.first
             if one.score and other.score and not (one.trace.lost or other.trace.lost):
                 trial.take(task.id, other.score.value - one.score.value)

@@ -130,9 +130,9 @@ class Heads:
     """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
     `case` are the instructions of all heads, and `heads` the instructions of each: attribution, root cause, gap.
-    Successes go to `otherwise`. With `gated`, a failure by chance, or one that no guidance could have prevented, gives
-    no insight. Without it, the curator reads the attribution with the insight, and decides. `examples` are cases for
-    small models with their diagnoses; each head sees its part of a diagnosis.
+    Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no insight. Without
+    it, the curator reads the attribution with the insight, and decides. `examples` are cases for small models with
+    their diagnoses; each head sees its part of a diagnosis.
     """
 
     case: Instructions

@@ -27,7 +27,7 @@ from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEE
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
-# ---- evidence: one attempt, or a failed attempt with one that succeeded, and the run of a twin
+# ---- evidence: one attempt, or a failed attempt with a successful one, and the run of a twin
 
 BRIEF = 2_000
 """Maximum characters of an attempt in a prompt for a small model that contains much else."""
@@ -40,8 +40,8 @@ SHORTEST = 400
 
 
 def contrast(attempt: Attempt) -> tuple[Attempt, Attempt | None]:
-    """Return the attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1). The second is
-    None unless the group has both outcomes. For a group without a failure, the first attempt is returned."""
+    """Return the attempt to reflect on, and an attempt that succeeded under the same context (RCL, section 3.1). The
+    second is None unless the group has both outcomes. Without a failure, the first attempt is the one to reflect on."""
     failed = next((r for r in attempt.group if r.feedback.success is False and not r.trace.lost), None)
     passed = next((r for r in attempt.group if r.feedback.success is True), None)
     return (attempt, None) if failed is None else (failed, passed)

@@ -222,7 +222,7 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
 def _fit_law(fit: DelayFit) -> DelayFit:
     """Fit least squares in log space. No law is fitted for a single size, or if A would be too large for a float.
 
-    With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
+    With three or four points, an interval from only their scatter is far too wide, or empty if they happen to lie on
     a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
     """
     points = fit.points
@@ -263,14 +263,14 @@ def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
     best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
     # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
-    gain = f"{100 * fit.tau:.3g}% of what it saves at {b_min}"
+    gain = f"{100 * fit.tau:.3g}% of the saving at {b_min}"
     if best < limit + 0.5:
         return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
     bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
     return max(b_min, limit), f"{bound}; one more task would still save more than {gain}"
 
 
-# ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the one that pays off
+# ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the best
 #
 # The trials are ordinary steps, so no work is wasted. Each step stores the decision and its reason. The decision
 # depends only on the history before the step, so a resume, which reads the same seconds there, decides the same.
@@ -349,7 +349,7 @@ def _measurements(steps: History) -> Iterator[Point]:
 # it, and `practicum show --replay` computes it from the rows of a run.
 
 AttemptedCount = int | Literal["auto"] | None
-"""Number of tasks that a step attempts. "auto": as many as make enough failures likely. None: `batch`."""
+"""Number of tasks that a step attempts. "auto": a number that makes enough failures likely. None: `batch`."""
 
 LIKELY = 0.8
 """Probability of enough failures that "auto" aims for."""
