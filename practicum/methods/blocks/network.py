@@ -192,8 +192,8 @@ async def of_each_step(context: Context, task: Task, run: Run) -> View:
     """Raise UsageError, because a network of agents has no single view for a task."""
     raise UsageError(
         "method.unsuitable",
-        "the agents of a network see different experience at each step, so there is no single context for a query. Ask "
-        "the run itself (Space.ask)",
+        "the agents of a network see different experience at each step, so a query has no single context: ask the run "
+        "itself (Space.ask)",
     )
 
 

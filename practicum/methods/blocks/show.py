@@ -155,8 +155,7 @@ def rest(*sections: str) -> ShowSeam:
 
 
 def joined(*shows: ShowSeam) -> ShowSeam:
-    """Build a view of several views, one after the other. Views that change least should come first, for prefix caches.
-    """
+    """Build a view of several views, one after the other. Views that change least should come first, for prefix caches."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
@@ -230,8 +229,7 @@ def fitting_turns(section: str, tokens: int) -> ShowSeam:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Filter for the entries of a section that may be shown as solved tasks. A handwritten entry may have no answer.
-    """
+    """Filter for the entries of a section that may be shown as solved tasks. A handwritten entry may have no answer."""
 
     section: str
 
