@@ -110,9 +110,11 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
         entries = [now.get(id) for id in changed_entries(edit) if id not in own]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
-            fails.append(Refused(edit, f"an entry that it changes was deleted after version {base}, its base"))
+            fails.append(
+                Refused(edit, f"an entry that it changes was deleted later (the edit was made from version {base})")
+            )
         elif changed:
-            why = f"{changed[0].id} was changed in version {changed[0].changed}, after version {base}, its base"
+            why = f"{changed[0].id} was changed in version {changed[0].changed} (the edit was made from version {base})"
             fails.append(Refused(edit, why))
         else:
             holds.append(edit)

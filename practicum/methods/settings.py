@@ -95,12 +95,13 @@ class GateSettings(BaseModel):
 
     @classmethod
     def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
-        """Return the settings of a run to remove when the changes override it, because they have another meaning then."""
+        """Return the settings to remove from a run when it is resumed with these changes, because their meaning
+        changes."""
         return set()
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the actions of these values outside of the run, such as "read FILE": values may name a file or a model."""
+        """Yield actions outside of the run that these values lead to, such as "read FILE" for the name of a file."""
         yield from ()
 
     def given(self, *names: str) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ def rest(*sections: str) -> ShowSeam:
 
 
 def joined(*shows: ShowSeam) -> ShowSeam:
-    """Build a view of several views, one after the other. Views that change least should come first, for prefix caches."""
+    """Build a view of several views, one after the other. For prefix caches, list the least changing views first."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
