@@ -496,8 +496,8 @@ def _group_outcome(attempt: Attempt) -> bool | None:
     """Return whether the best run of the group passed, or None if only reused runs show it, because the step of the
     original run has counted it."""
     if any(_successes(attempt)):
-        return any(_successes(attempt, made=True)) or None
-    return False if _successes(attempt, made=True) else None
+        return any(_successes(attempt, only_new=True)) or None
+    return False if _successes(attempt, only_new=True) else None
 
 
 def _successes(attempt: Attempt, only_new: bool = False) -> list[bool]:
