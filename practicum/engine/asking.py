@@ -1,4 +1,4 @@
-"""Ask a model for an object: parse its output, and ask again with the validation error if the output does not fit.
+"""Structured output of models: parse the output, and ask again with the validation error if the output does not fit.
 
 Parsing needs no journal and no budget, so an attempt on another machine parses its outputs there
 (`practicum.plugins.ray`).

@@ -43,7 +43,7 @@ OVERTAKEN = "another group changed the same entry first"
 
 
 class LastWord(Protocol):
-    """Decides about lessons that no edit covers: returns a delta that adds them, or that reports them as dropped."""
+    """Function that returns a delta for lessons that no edit covers: it adds them, or reports them as dropped."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
@@ -62,7 +62,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """The delta of one group, and the context that it was made from. `again`: whether this is the second update."""
+    """The delta of one group, and the context that it was made from. `again`: whether it is a second update."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -367,7 +367,7 @@ class _Flow:
         """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
         lessons for a second update, which no other copy covered or can still cover.
 
-        The second update makes the edits in `fails`, which conflict with another group's, again from the new text.
+        The second update repeats the edits in `fails`, which conflict with another group's edits, from the new texts.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
         overtaken.update(

@@ -208,8 +208,8 @@ class Attempts(Calls):
             raise
 
     def restored(self, value: T) -> T:
-        """Replace placeholders in a value by the values that they redact, if the run stores those. Only for the user's
-        own code, never for prompts or storage."""
+        """Replace placeholders in a value by the secrets that they stand in for, if the run stores those. Only for the
+        user's own code, never for prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     def kept_of(self, value: object) -> dict[str, str]:

@@ -53,7 +53,8 @@ class Admitted:
 
 @dataclass
 class Door:
-    """Decides which edits wait. `review_states` maps the texts of waiting and rejected edits to their review state."""
+    """Policy that decides which edits wait. `review_states` maps the texts of waiting and rejected edits to their
+    review state."""
 
     review: Review = "none"
     review_states: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Framing: learned text and outside text is shown to models as material between two marks.
+"""Framing: learned texts and outside texts are shown to models as material between two marks.
 
 The marks carry a nonce that the author of a text cannot know, so no text can close them. The nonce is the same in a
 whole run, so prefix caches stay valid. An announcement calls the text between the marks notes or material that changes

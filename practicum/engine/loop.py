@@ -101,7 +101,7 @@ Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None],
 
 
 async def _no_show(context: Context, task: Task, run: Run) -> View:
-    """Mark a method without `show`, which `Method` refuses."""
+    """Serve as the default of a missing `show`, which `Method` refuses."""
     raise NotImplementedError
 
 
@@ -147,7 +147,7 @@ class Method:
         if self.show is _no_show:
             raise UsageError(
                 "method.no_show",
-                f"method {self.name} has no `show`: give the function that makes an agent's view of the context for a "
+                f"method {self.name} has no `show`: pass the function that makes an agent's view of the context for a "
                 "task, `async def show(context, task, run) -> View`, such as `practicum.methods.blocks.show.full_view`",
             )
 
@@ -292,8 +292,8 @@ class Steps(Sequence[StepReport]):
 
 @dataclass(frozen=True)
 class Check:
-    """Calls the seams of a method and checks the types of their results. A mistake raises MethodError, which names the
-    method, the seam and the step."""
+    """Caller of the seams of a method, which checks the types of their results. A mistake raises MethodError, which
+    names the method, the seam and the step."""
 
     method: str
     step: int = 1

@@ -138,13 +138,13 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Place(Conditions):
-    """Place in a run: opens places below it, and gives randomness and notes.
+    """Place in a run. It opens places below it, provides randomness, and stores notes.
 
     `about` names the sources ("task:t1") of the work here. `teaches` is False in evaluation. `warmth` is the
     temperature of the agent if several attempts should differ; `member` numbers such attempts. `actor` names the seat
     that plays the agent, for methods with several. `job` is the place of the concurrent job that this place belongs to.
-    `opened` are the places opened directly below this place, and is discarded with it. None: this is a top place, and
-    other top places may open the same places.
+    `opened` holds the places opened directly below this place, and is discarded with it. None at the top, where the
+    run's state holds them for all `Run` objects.
     """
 
     place: str = ""

@@ -58,8 +58,8 @@ class Run(Attempts):
         return await self._state.vectors(texts)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
-        """Return the `k` entries of a context that are most similar to a text, best first. Only one search per place is
-        possible. Ties go to the older entry. The matches of an index are noted, because a rebuilt index may find other
+        """Return the `k` entries of a context that are most similar to a text, best first. A place allows only one
+        search. Ties go to the older entry. The matches of an index are noted, because a rebuilt index may find other
         entries."""
         noted = self.recall("nearest")
         if noted is not None:

@@ -42,10 +42,10 @@ def particulars(text: str) -> frozenset[str]:
     return frozenset(match.strip('`"').casefold() for match in _PARTICULAR.findall(text))
 
 
-def lost(of: str, by: str) -> frozenset[str]:
-    """Return the particulars of one text that another text does not have."""
-    other = by.casefold()
-    return frozenset(p for p in particulars(of) if not _contains(other, p))
+def lost(original: str, new: str) -> frozenset[str]:
+    """Return the particulars of the original text that the new text does not have."""
+    folded = new.casefold()
+    return frozenset(p for p in particulars(original) if not _contains(folded, p))
 
 
 def _contains(text: str, particular: str) -> bool:

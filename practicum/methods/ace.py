@@ -74,7 +74,7 @@ def playbook(
 
 
 def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
-    """Attempt each task, and after a failure attempt it again with the reflection."""
+    """Build an attempt seam that attempts each task, and after a failure again with the reflection."""
     # A raw attempt contains the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
@@ -110,8 +110,8 @@ def curated(
 
 
 def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
-    """Prune harmful entries, then merge duplicates, then enforce the budget. The budget comes last, so it always
-    holds."""
+    """Build an update seam that prunes harmful entries, then merges duplicates, then enforces the budget. The budget
+    comes last, so that it always holds."""
     with_pruning = pruned(update, s.harmful) if s.harmful else update
     return within_budget(deduplicated(with_pruning, s.threshold, s.dedupe, s.budget), s.budget)
 

@@ -1,5 +1,5 @@
-"""Choose primitives step by step from the results of a run (beyond RCL, whose ablations find that the best composition
-depends on the task).
+"""Adaptive choice of primitives, step by step, from the results of a run (beyond RCL, whose ablations find that the
+best composition depends on the task).
 
 Each choice of primitives builds a method, which runs the step. The choice and its reason are stored with the step.
 """

@@ -79,7 +79,7 @@ class Settings(PlaybookSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
-            {"exact": True}, "exact=true is the paper's own form, which settles {names}: leave that out",
+            {"exact": True}, "exact=true is the paper's own form, which fixes {names}: leave that out",
             ("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards"),
         ),
         needs("slope", "max_batch", batch="auto"),
@@ -103,14 +103,14 @@ class Settings(PlaybookSettings):
         ),
         Clash({"batch": "auto", "online": True}, "a stream needs a fixed batch size: pass `batch=N`"),
         needs("staleness", asynchronous=True),
-        Clash({"asynchronous": True, "steps": ON}, "without a barrier no step ends an attempt: leave out steps"),
+        Clash({"asynchronous": True, "steps": ON}, "asynchronous=true does not count steps: leave out steps"),
         Clash(
             lambda s: s.asynchronous and s.groups != "sqrt" and s.groups > s.in_flight,
-            "groups={s.groups} is more than the {s.in_flight} attempts in flight fill: lower groups",
+            "the {s.in_flight} attempts in flight cannot fill groups={s.groups}: lower groups",
         ),
         Clash(
             lambda s: s.asynchronous and s.given("copies") and s.copies > s.dealing.count(s.in_flight),
-            "copies={s.copies} is more than the groups that the {s.in_flight} attempts in flight fill: lower copies",
+            "the {s.in_flight} attempts in flight fill fewer groups than copies={s.copies}: lower copies",
         ),
         Clash(
             {"asynchronous": True}, "{names} has no effect with asynchronous=true: groups are filled as lessons arrive",

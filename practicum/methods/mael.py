@@ -76,7 +76,7 @@ class Settings(Batched, RetrievalSettings):
         # Keep the newer setting.
         Clash(
             lambda s: s.given("agents") and s.topology not in SHAPES,
-            "a team from a file has its own number of agents: leave out agents", ("agents", "topology"),
+            "the team file sets the number of agents: leave out agents", ("agents", "topology"),
         ),
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ class Quality(Output):
 
 
 def rewarded(accepted: bool = True) -> ReflectSeam:
-    """Build a reflection that rewards each step of each attempt in [0, 1]. All solutions are scored concurrently.
+    """Build a reflect seam that rewards each step of each attempt in [0, 1]. All solutions are scored concurrently.
     Without `accepted`, a critique that accepts a solution has no reward.
 
     A step without a reward makes no experience: a step of a discarded plan, or a step whose reward is unknown because a

@@ -29,7 +29,7 @@ Attempted = Annotated[
 """Number of tasks that a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
 
 REFLECTS_ONCE = (
-    "group, twin, heads, attempted, batched and adaptive reflect after all runs of a step: leave out {names}"
+    "with group, twin, heads, attempted, batched or adaptive, reflection follows all runs of a step: leave out {names}"
 )
 
 
@@ -88,13 +88,16 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             lambda s: s.reflection == "batched" or not s.reflector or s.curating == "append",
-            "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
+            "primitives=adaptive needs a reflector of single attempts and a curator that decides: leave out "
             "reflection=batched, reflector=false and curator=append", unless={"primitives": "given"},
         ),
-        Clash({"heads": True, "reflection": "batched"}, "heads look at one attempt each: leave out one of the two"),
+        Clash(
+            {"heads": True, "reflection": "batched"},
+            "heads study one attempt each, and reflection=batched reads all at once: leave out one of them",
+        ),
         Clash(
             lambda s: not s.reflector and (s.group > 1 or s.twin or s.heads or s.reflection == "batched"),
-            "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
+            "group, twin, heads and batched reflection need a reflector: leave out reflector=false",
         ),
         Clash(
             lambda s: not s.rules_shown and (s.heads or s.reflection == "batched" or s.primitives == "adaptive"),
@@ -102,10 +105,10 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             {"reflection": "batched", "batch": lambda n: n > AT_ONCE},
-            f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={{s.batch}}",
+            f"reflection=batched reads at most {AT_ONCE} attempts at once: lower batch={{s.batch}}",
         ),
         needs("head_calls", "gated_heads", heads=True, primitives="adaptive"),
-        Clash({}, "{names} is for curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
+        Clash({}, "{names} needs curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
         needs("graduate", "evict", replay=ON),
         needs("state_tokens", state=True, primitives="adaptive"),
         Clash({"state": True, "curating": "append"}, "state needs a curator that decides: leave out curator=append"),

@@ -46,8 +46,8 @@ class Summary(Output):
 
 
 def summarized(update: UpdateSeam) -> UpdateSeam:
-    """Build an update that summarizes all reflections in one call, and passes the points to `update`. Each point has
-    the sources of all lessons."""
+    """Build an update seam that summarizes all reflections in one call, and passes the points to `update`. Each point
+    has the sources of all lessons."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         with_text = [lesson for lesson in lessons if lesson.text]

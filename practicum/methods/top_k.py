@@ -35,8 +35,8 @@ def method(s: Settings) -> Method:
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Build an update that embeds and clusters the reflections, and passes the reflection nearest to each center to
-    `update`. `k` is the number of clusters; None: the square root of the number of reflections, as for Combee's
+    """Build an update seam that embeds and clusters the reflections, and passes the reflection nearest to each center
+    to `update`. `k` is the number of clusters; None: the square root of the number of reflections, as for Combee's
     groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

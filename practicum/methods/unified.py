@@ -221,8 +221,8 @@ def pays(entry: Entry | None) -> bool:
 
 
 def paying(parts: Parts, changed: str = "") -> ShowSeam:
-    """Build a view of the parts that pay, one after the other. The part `changed` is added if it does not pay, and
-    removed if it does."""
+    """Build a show seam for the parts that pay, one after the other. The part `changed` is added if it does not pay,
+    and removed if it does."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         records = {entry.text: entry for entry in context.in_section(PARTS)}
@@ -280,8 +280,8 @@ def is_comparison(round: Round) -> bool:
 
 
 def with_comparisons(reflect: ReflectSeam) -> ReflectSeam:
-    """Build a reflection that returns the lessons of comparisons, and the lessons of `reflect`, which does not see the
-    comparisons."""
+    """Build a reflect seam that returns the lessons of comparisons, and the lessons of `reflect`, which does not see
+    the comparisons."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         comparisons = [round.lesson for r in attempts for round in r.rounds if is_comparison(round)]
@@ -292,7 +292,7 @@ def with_comparisons(reflect: ReflectSeam) -> ReflectSeam:
 
 
 def recorded(update: UpdateSeam) -> UpdateSeam:
-    """Build an update that applies `update`, and counts the comparisons in the records of their parts."""
+    """Build an update seam that applies `update`, and counts the comparisons in the records of their parts."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         edits: list[Edit] = []
@@ -438,7 +438,7 @@ def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
 
 
 def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
-    """Build a reflection that returns the tried bullets, with a verdict on each; the outcomes of the attempts, unless
+    """Build a reflect seam that returns the tried bullets, with a verdict on each; the outcomes of the attempts, unless
     `last` is 0; and the lessons of `reflect`. With `keep="relied_on"`, bullets that the attempt did not cite are
     dropped, and counted."""
 
@@ -460,7 +460,7 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
 
 
 def curated(section: str) -> UpdateSeam:
-    """Build an update that adds bullets as entries, with the verdict on their use, and counts votes, without a
+    """Build an update seam that adds bullets as entries, with the verdict on their use, and counts votes, without a
     model."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -481,7 +481,7 @@ def last_of(context: Context, last: int) -> tuple[Entry, ...]:
 
 
 def with_last_outcomes(update: UpdateSeam, last: int) -> UpdateSeam:
-    """Build an update that applies `update`, and stores the `last` outcomes for the next proposals."""
+    """Build an update seam that applies `update`, and stores the `last` outcomes for the next proposals."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)

@@ -25,7 +25,8 @@ WARM = 0.7
 
 
 def once(act: ActSeam) -> AttemptSeam:
-    """Attempt each task of the batch once, concurrently, each at its own place and with its own provenance."""
+    """Build an attempt seam that attempts each task of the batch once, concurrently, at its own place and with its own
+    provenance."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         source, *tags = task.sources
@@ -38,8 +39,9 @@ def once(act: ActSeam) -> AttemptSeam:
 
 
 def shown_answers(act: ActSeam) -> AttemptSeam:
-    """Return each task with its right answer as a solved example, without an attempt, at no cost. Tasks without a known
-    answer are attempted. So are all tasks of an agent whose attempts show more than the answer, such as tool calls."""
+    """Build an attempt seam that returns each task with its right answer as a solved example, without an attempt, at no
+    cost. Tasks without a known answer are attempted. So are all tasks of an agent whose attempts show more than the
+    answer, such as tool calls."""
 
     async def show(task: Task, context: Context, run: Run) -> Attempt:
         if task.target is None or not run.targets_are_answers or not run.only_answers:
@@ -51,8 +53,8 @@ def shown_answers(act: ActSeam) -> AttemptSeam:
 
 
 def stored() -> AttemptSeam:
-    """Return the recorded trace of each task, from before this run, without an attempt (Combee, section 4.1: learning
-    from released traces). A trace without a score is scored or, without a scorer, judged."""
+    """Build an attempt seam that returns the recorded trace of each task, from before this run (Combee, section 4.1:
+    learning from released traces). A trace without a score is scored or, without a scorer, judged."""
 
     async def show(task: Task, context: Context, run: Run) -> Attempt:
         if task.recorded is None:
@@ -69,8 +71,8 @@ def stored() -> AttemptSeam:
 
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
-    """Attempt the task, and reflect on it at once, without waiting for the rest of the batch. `per_trace` then makes
-    the same lessons as for attempts without a reflection."""
+    """Build an act that attempts the task, and reflects on it at once, without waiting for the rest of the batch.
+    `per_trace` then makes the same lessons as for attempts without a reflection."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         attempt = await act(task, context, run)
@@ -84,7 +86,7 @@ def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActS
 
 
 def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine) -> ActSeam:
-    """Reflect on an attempt up to `rounds` times, as in ACE's refinement, and keep the lessons of all rounds.
+    """Build an act that reflects on an attempt up to `rounds` times, as in ACE, and keeps the lessons of all rounds.
 
     `retry`: after a failure the agent tries again with the reflection, until the first success, which confirms the last
     reflection. `critique`: the reflector improves its own lesson until it has nothing to add.
@@ -125,9 +127,9 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
 
 
 def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
-    """Apply `attempt`, and attempt an unsolved task once more with the feedback. If this succeeds, it is an example of
-    how the task is solved, for agents that do more than answer (the rationalization of STaR, Zelikman et al. 2022,
-    section 3.2). It confirms no rule, and reports do not count it."""
+    """Build an act that applies `attempt`, and attempts an unsolved task once more with the feedback. If this succeeds,
+    it is an example of how the task is solved, for agents that do more than answer (the rationalization of STaR,
+    Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
 
     async def with_demonstration(task: Task, context: Context, run: Run) -> Attempt:
         attempted = await attempt(task, context, run)
@@ -141,8 +143,8 @@ def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
 
 
 def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
-    """Attempt each task `size` times, concurrently (RCL, section 3.1). The first attempt is as in evaluation, and
-    reports count only the first."""
+    """Build an attempt seam that attempts each task `size` times, concurrently (RCL, section 3.1). The first attempt is
+    as in evaluation, and reports count only the first."""
 
     async def member(number: int, batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return await attempt(batch, context, replace(run, warmth=warmth, member=number) if number > 1 else run)
@@ -155,8 +157,8 @@ def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSea
 
 
 def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
-    """Attempt each task once more with an annotated view, at the same time (dual-trace credit assignment; RCL, section
-    3.2).
+    """Build an attempt seam that attempts each task once more with an annotated view, concurrently (dual-trace credit
+    assignment; RCL, section 3.2).
 
     The annotated attempt shows which entries were consulted, doubted or missed. Its score is stored in its trace only
     for inspection, because the annotation changes the agent's behavior.

@@ -1,4 +1,4 @@
-"""Turn lessons into edits of a playbook: by code (votes, appended lessons, pruning, a token budget), or by the curator,
+"""Edits of a playbook from lessons: by code (votes, appended lessons, pruning, a token budget), or by the curator,
 one model call over all reflections (ACE, section 3.1). With guards, code holds back harmful edits of the curator.
 """
 
@@ -55,8 +55,8 @@ def votes(lessons: Iterable[Lesson]) -> Delta:
 
 
 def append(section: str, data: bool = True) -> UpdateSeam:
-    """Build an update that appends each lesson unchanged as an entry, without a model. Entries are never rewritten.
-    With `data`, the entry gets the data of its lesson."""
+    """Build an update seam that appends each lesson unchanged as an entry, without a model. Entries are never
+    rewritten. With `data`, the entry gets the data of its lesson."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         new = [
@@ -70,7 +70,8 @@ def append(section: str, data: bool = True) -> UpdateSeam:
 
 
 def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: UpdateSeam) -> UpdateSeam:
-    """Build an update that passes the lessons for which `belongs` is true to `update`, and the rest to `others`."""
+    """Build an update seam that passes the lessons for which `belongs` is true to `update`, and the rest to
+    `others`."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         own = [x for x in lessons if belongs(x)]
@@ -81,8 +82,8 @@ def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: Updat
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """Build an update in which an addition with the text of an entry of its section replaces the data of that entry, so
-    that there is one episode per task."""
+    """Build an update seam in which an addition with the text of an entry of its section replaces the data of that
+    entry, so that there is one episode per task."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -135,7 +136,7 @@ def draft(context: Context, delta: Delta) -> Draft:
 
 
 def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam:
-    """Build an update that keeps the shown entries within a token budget. The sections in `excluded` do not count.
+    """Build an update seam that keeps the shown entries within a token budget. The sections in `excluded` do not count.
 
     Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
     oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). A new entry could not be used
@@ -171,9 +172,9 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
 
 
 def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
-    """Build an update that removes entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2).
-    Entries of the sections in `excluded` and entries without a harmful vote stay. Votes that wait for review do not
-    count."""
+    """Build an update seam that removes entries whose harmful votes lead by `margin` or more (grow and refine, section
+    3.2). Entries of the sections in `excluded` and entries without a harmful vote stay. Votes that wait for review do
+    not count."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
@@ -263,8 +264,8 @@ class Mutations(Changes):
 def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
     """Return the JSON schema of a small curator's answer, limited to these rule ids, if there are at most 400.
 
-    A server that enforces schemas then allows no other id, and only ADD without rules. This is needed because a
-    small model copies ids from worked examples.
+    A server that enforces schemas then allows no other id and, for an empty playbook, only ADD. This is needed because
+    a small model copies ids from worked examples.
     """
     if len(ids) > 400:
         return json_schema(kind, "small")
@@ -398,8 +399,9 @@ class Curator:
 
 
 def _misaddressed(change: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
-    """Return the reason why a change cannot be made, or None. A change must name a lesson. It must address entries that
-    were shown and that no earlier change of the same call rewrote, because it would undo that change."""
+    """Return the reason why a change cannot be made, or None. An addition must name a lesson. Other changes must
+    address entries that were shown and that no earlier change of the same call rewrote, because they would undo that
+    change."""
     if change.op == "ADD":
         return None if about else Count.HELD_BACK_UNKNOWN_LESSON
     if not change.ids:
@@ -504,8 +506,8 @@ class Playbook(Output):
 
 
 def rewrite(instructions: Instructions) -> UpdateSeam:
-    """Build the ablation of ACE's table 18, which rewrites the whole playbook at each step. Each new entry may depend
-    on the whole old playbook, so it has the sources of all entries and lessons.
+    """Build an update seam that rewrites the whole playbook at each step (the ablation of ACE's table 18). Each new
+    entry may depend on the whole old playbook, so it has the sources of all entries and lessons.
 
     The answer may be 2 times as long as the playbook with the lessons, independent of the run's output limit. Raises
     UsageError if the model's window is too small for that.

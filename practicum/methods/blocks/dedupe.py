@@ -34,14 +34,15 @@ BLOCK = 2048
 """Number of new vectors compared at a time."""
 
 PAIRS = 2_000_000
-"""Number of similarities computed at a time: few enough for the processor's cache, enough to make threads worth it."""
+"""Number of similarities computed at a time: few enough for the processor's cache, enough to keep its threads
+busy."""
 
 
 def deduplicated(
     update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
-    """Build an update that merges entries which `update` adds or rewrites into older entries of the same section, if
-    their similarity is at least `threshold`.
+    """Build an update seam that merges entries which `update` adds or rewrites into older entries of the same section,
+    if their similarity is at least `threshold`.
 
     The older entry stays, counters are summed, sources are joined. `lazy` compares only when the context is over its
     budget, and then all entries.

@@ -214,7 +214,7 @@ class Reflections(Output):
 
 
 def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
-    """Build a reflection on all attempts of a step in one call (RCL, section 4.7).
+    """Build a reflect seam that reflects on all attempts of a step in one call (RCL, section 4.7).
 
     With `learn_from="failures"`, a success only votes on the entries it used. An attempt that is missing from the
     answer only counts the use of its entries, and is counted.

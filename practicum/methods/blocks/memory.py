@@ -56,7 +56,7 @@ def form(most: int) -> type[Memories]:
 
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
-    """Build a reflection that extracts up to `most` memories of each attempt, concurrently. `extract` selects the
+    """Build a reflect seam that extracts up to `most` memories of each attempt, concurrently. `extract` selects the
     attempts: only the chosen one, only successes (the ablation), or all with different outcomes or answers, including
     failures. An attempt of unknown outcome gives no memory, and is counted."""
 

@@ -49,8 +49,8 @@ class State(Output):
 
 
 def with_state(update: UpdateSeam, instructions: Instructions, tokens: int) -> UpdateSeam:
-    """Build an update that runs `update`, and then one call that updates the document from the lessons and the contexts
-    before and after.
+    """Build an update seam that runs `update`, and then one call that updates the document from the lessons and the
+    contexts before and after.
 
     The document never has more than `tokens`: the oldest lines of its ledger are removed first. No other edit changes
     it. A step without lessons leaves it unchanged. So does a call that fails, which is counted.

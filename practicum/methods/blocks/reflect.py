@@ -103,7 +103,7 @@ FINDINGS = {
     "attribution": "Attribution", "kind": "Kind of task", "diagnosis": "Diagnosis", "cause": "Root cause",
     "correction": "Correct approach", "gap": "Gap in the playbook",
 }  # fmt: skip
-"""Key in `Lesson.data` of each finding of a reflection → its name in prompts."""
+"""Names of the findings of a reflection in prompts, by key in `Lesson.data`."""
 
 
 async def case_prompt(
@@ -317,8 +317,8 @@ async def without_reflector(attempt: Attempt, context: Context, earlier: Sequenc
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
-    """Build a reflection on each attempt by itself, concurrently. Reflections made during the attempt are used
-    unchanged.
+    """Build a reflect seam that reflects on each attempt by itself, concurrently. Reflections made during the attempt
+    are used unchanged.
 
     With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
     insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
@@ -342,7 +342,7 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 
 def alongside(**reflects: ReflectSeam) -> ReflectSeam:
-    """Build a reflection that returns the lessons of several, each at the place of its name, in this order."""
+    """Build a reflect seam that returns the lessons of several, each at the place of its name, in this order."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         results = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
@@ -352,9 +352,9 @@ def alongside(**reflects: ReflectSeam) -> ReflectSeam:
 
 
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
-    """Build a reflection that applies `reflect` to up to `most` failed tasks, and only counts the used entries for the
-    rest (RCL, section 3.1). Groups with both outcomes come first, then groups whose runs differ most, then the order of
-    the batch.
+    """Build a reflect seam that applies `reflect` to up to `most` failed tasks, and only counts the used entries for
+    the rest (RCL, section 3.1). Groups with both outcomes come first, then groups whose runs differ most, then the
+    order of the batch.
     """
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:

@@ -1,5 +1,6 @@
-"""Samplers: choose the tasks of each step. A sampler takes the tasks, the steps so far and the run, and yields a
-`Batch` for each step. Contains plain orders, Combee's controller of the batch size, and RCL's failure replay.
+"""Samplers, which choose the tasks of each step. A sampler takes the tasks, the steps so far and the run, and yields a
+`Batch` for each step. The module contains plain orders, Combee's controller of the batch size, and RCL's failure
+replay.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class _Attempts:
         return ("order", f"all {passes} passes were made") if passes == self.scaling.k else None
 
     def choose(self, best: int, by: str, why: str) -> Attempt:
-        """Return the chosen attempt, with the others as its siblings and a record of the choice."""
+        """Return the attempt at index `best`, with the others as its siblings and a record of the choice."""
         outcomes = [outcome_of(r.trace) for r in self.tries]
         # Also include verdicts that only labelled the attempts for learning.
         verdicts = [self.verdict(r) or self.judged.get(o) for r, o in zip(self.tries, outcomes, strict=True)]

@@ -94,7 +94,7 @@ class Dealing:
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """Build an update that runs `update` on groups of reflections, concurrently, and joins their deltas by `join`.
+    """Build an update seam that runs `update` on groups of reflections, concurrently, and joins their deltas by `join`.
     Votes are counted once for each reflection, before it is copied. Fewer than four reflections go through `update`
     directly."""
 
@@ -414,7 +414,7 @@ LEFT_OUT = "no edit of the curator covered it"
 def accounted(
     update: UpdateSeam, uncovered: Uncovered, section: str, by: UpdateSeam | None = None, again: Sequence[int] = ()
 ) -> UpdateSeam:
-    """Build an update that runs `update` and accounts for every lesson.
+    """Build an update seam that runs `update` and accounts for every lesson.
 
     Lessons that `update` left out go through `by` (default: `update`) once for each group size in `again`, all groups
     concurrently. A lesson that is still `uncovered` becomes an entry of `section` in its own words, or is dropped.
@@ -430,7 +430,7 @@ def accounted(
 
 
 def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) -> UpdateSeam:
-    """Build an update for lessons that another update, whose delta was `first`, left out. They go through `by` in
+    """Build an update seam for lessons that another update, whose delta was `first`, left out. They go through `by` in
     groups of each size of `again` in turn, as long as any are left. Lessons that are then still left out have no edit
     and no resolution."""
 

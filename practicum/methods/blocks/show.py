@@ -101,7 +101,7 @@ async def annotated_view(context: Context, task: Task, run: Run) -> View:
 
 
 def noting(show: ShowSeam) -> ShowSeam:
-    """Build the same view with a request to leave a note for the next pass."""
+    """Build a show seam that adds a request to leave a note for the next pass to the view."""
 
     async def shown(context: Context, task: Task, run: Run) -> View:
         return replace(await show(context, task, run), noting=True)
@@ -126,7 +126,7 @@ def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
 
 
 def with_memories(k: int, section: str) -> ShowSeam:
-    """Build a view of the k entries of a section most similar to the task, in two groups: to follow, and to avoid."""
+    """Build a show seam for the k entries of a section most similar to the task, in two groups: to follow, to avoid."""
     where = Filter(section=section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -146,7 +146,7 @@ def with_memories(k: int, section: str) -> ShowSeam:
 
 
 def rest(*sections: str) -> ShowSeam:
-    """Build a view of all entries outside these sections."""
+    """Build a show seam for all entries outside these sections."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         return replace(render_full(context, *sections), ids=Outside(context, sections))
@@ -155,7 +155,8 @@ def rest(*sections: str) -> ShowSeam:
 
 
 def joined(*shows: ShowSeam) -> ShowSeam:
-    """Build a view of several views, one after the other. For prefix caches, list the least changing views first."""
+    """Build a show seam for several views, one after the other. For prefix caches, list the least changing views
+    first."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
@@ -202,7 +203,8 @@ def similarities(matches: Sequence[Match]) -> tuple[tuple[str, float], ...]:
 
 
 def similar_turns(k: int, section: str) -> ShowSeam:
-    """Build a view of the k entries of a section most similar to the task, as earlier turns, the most similar last."""
+    """Build a show seam for the k entries of a section most similar to the task, as earlier turns, the most similar
+    last."""
     solved = Solved(section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -213,7 +215,8 @@ def similar_turns(k: int, section: str) -> ShowSeam:
 
 
 def fitting_turns(section: str, tokens: int) -> ShowSeam:
-    """Build a view of the oldest entries of a section that fit `tokens`, as earlier turns; the same for every task."""
+    """Build a show seam for the oldest entries of a section that fit `tokens`, as earlier turns; the same for every
+    task."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         entries, room = [], tokens
