@@ -42,26 +42,26 @@ from practicum.engine.run import Run
 OVERTAKEN = "another group changed the same entry first"
 
 
-class LastWord(Protocol):
+class Fallback(Protocol):
     """Function that returns a delta for lessons that no edit covers: it adds them, or reports them as dropped."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrival:
     """Attempts and lessons of one or more batches. `unparsed`: whether a reflector's output could not be parsed."""
 
     attempts: list[Attempt]
     lessons: list[Lesson]
     unparsed: bool = False
 
-    def __add__(self, other: Arrived) -> Arrived:
-        return Arrived(self.attempts + other.attempts, self.lessons + other.lessons, self.unparsed or other.unparsed)
+    def __add__(self, other: Arrival) -> Arrival:
+        return Arrival(self.attempts + other.attempts, self.lessons + other.lessons, self.unparsed or other.unparsed)
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class Reduction:
     """The delta of one group, and the context that it was made from. `again`: whether it is a second update."""
 
     group: int
@@ -73,7 +73,7 @@ class Reduced:
 
 def without_barrier(
     *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
-    left: LastWord | None = None,
+    left: Fallback | None = None,
 ) -> Schedule:  # fmt: skip
     """Return a schedule with `slots` attempts in flight and groups of `group` reflections. Each reflection joins
     `copies` groups.
@@ -90,7 +90,7 @@ def without_barrier(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
         # The first group of each copy has a different size, so that the copies of a lesson get different neighbours.
-        groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
+        groups = [OpenGroup(group, group - copy * group // copies) for copy in range(copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
@@ -128,7 +128,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
 
 
 @dataclass
-class Filling:
+class OpenGroup:
     """Group that is being filled. `room` is the number of reflections that it still needs."""
 
     size: int
@@ -159,7 +159,7 @@ class Copies:
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
-    def fresh(self, delta: Delta) -> tuple[Delta, int]:
+    def without_repeats(self, delta: Delta) -> tuple[Delta, int]:
         """Remove additions for lessons that another copy covered, unless the delta refers to them, and resolutions that
         name an entry which the delta deletes. Returns the rest of the delta, and the number of removed additions."""
 
@@ -173,11 +173,11 @@ class Copies:
         resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in deleted)
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
-    def last(self, lessons: Iterable[Lesson]) -> list[Lesson]:
+    def last_copies(self, lessons: Iterable[Lesson]) -> list[Lesson]:
         """Return the lessons whose last copy this is and that no earlier copy covered."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
-    def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
+    def count_applied(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
         """Count these lessons as applied with this delta, except lessons in `asked`, which go through an update again.
         Returns the final resolutions: a lesson is reported as dropped with its last copy, and as covered only once."""
         covered = delta.covered
@@ -208,12 +208,12 @@ class _Flow:
     context: Context
     slots: int
     staleness: int
-    groups: list[Filling]
+    groups: list[OpenGroup]
     again: UpdateSeam | None
-    left: LastWord | None
+    left: Fallback | None
     copies: Copies = field(default_factory=Copies)
-    running: dict[str, tuple[Run, asyncio.Task[Arrived | Reduced]]] = field(default_factory=dict)
-    arrived: Arrived = field(default_factory=lambda: Arrived([], []))
+    running: dict[str, tuple[Run, asyncio.Task[Arrival | Reduction]]] = field(default_factory=dict)
+    arrived: Arrival = field(default_factory=lambda: Arrival([], []))
     ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     epoch: int = 1
     trying: int = 0
@@ -227,7 +227,7 @@ class _Flow:
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
         """Run until no attempt or group is left. A step is one applied delta."""
-        unchecked = Arrived([], [])
+        unchecked = Arrival([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
         try:
@@ -236,8 +236,8 @@ class _Flow:
             while self.running:
                 event += 1
                 done = await self._next(event)
-                if isinstance(done, Reduced):
-                    yield await self._applied(done, clock)
+                if isinstance(done, Reduction):
+                    yield await self._apply(done, clock)
                     clock = self._clock()
                 else:
                     self.trying -= 1
@@ -245,17 +245,17 @@ class _Flow:
                     unchecked += done
                     if len(unchecked.attempts) >= self.groups[0].size:
                         self._count(unchecked)
-                        unchecked = Arrived([], [])
+                        unchecked = Arrival([], [])
                 self._fill(batches)
             if self.arrived.attempts:
-                yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
+                yield await self._apply(Reduction(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
             self.losses.note()  # again, with the places of the jobs that were in flight
         self._count(unchecked)
         self.losses.close()
 
-    def _count(self, done: Arrived) -> None:
+    def _count(self, done: Arrival) -> None:
         """Count these attempts as one step of `Losses`. Jobs in flight count for the next step, like all later work."""
         self.losses.count(done.attempts, done.lessons, done.unparsed)
         if not self.losses.places:
@@ -278,7 +278,7 @@ class _Flow:
                 self._reduce(group.close())
 
     def _start(
-        self, name: str, work: Callable[[Run], Awaitable[Arrived | Reduced]], about: tuple[str, ...] | None = None
+        self, name: str, work: Callable[[Run], Awaitable[Arrival | Reduction]], about: tuple[str, ...] | None = None
     ) -> None:
         at = self.run.apart(name, about)
         self.losses.places.append(at.place)
@@ -287,15 +287,15 @@ class _Flow:
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
         self.running[name] = at, job
 
-    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Arrived:
+    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Arrival:
         attempts = await self.method.attempt(batch, context, at.at("attempt"))
         await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await self.method.reflect(attempts, context, reflecting)
         lessons = traced_lessons(lessons, attempts, context, reflecting.chain.playbook)
-        return Arrived(attempts, lessons, reflecting.unparsed)
+        return Arrival(attempts, lessons, reflecting.unparsed)
 
-    def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
+    def _reduce(self, lessons: Sequence[Lesson], of: Reduction | None = None) -> None:
         """Start the reduction of a group, or a second update for these lessons of the group `of`."""
         if not lessons:
             return
@@ -305,13 +305,13 @@ class _Flow:
         update = self.again if of and self.again else self.method.update
         base = self.context
 
-        async def reduce(at: Run) -> Reduced:
+        async def reduce(at: Run) -> Reduction:
             delta = traced(await update(lessons, base, at), lessons, base)
-            return Reduced(number, lessons, base, delta, again=of is not None)
+            return Reduction(number, lessons, base, delta, again=of is not None)
 
         self._start(name, reduce, sources_of(lessons))
 
-    async def _next(self, event: int) -> Arrived | Reduced:
+    async def _next(self, event: int) -> Arrival | Reduction:
         """Return the next result, in the order of the journal. After its last event, use the order of arrival, and
         journal it."""
         self.losses.places.append(f"{self.run.place}/event {event}")
@@ -331,7 +331,7 @@ class _Flow:
         self.run.chain.join([at.chain])
         return done
 
-    def _take(self, done: Arrived) -> None:
+    def _take(self, done: Arrival) -> None:
         """Add each reflection to the open group of each copy; only the first copy carries the votes."""
         self.arrived += done
         self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
@@ -341,28 +341,32 @@ class _Flow:
                 if full := group.take(reflection_copy):
                     self._reduce(full)
 
-    async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
+    async def _apply(self, done: Reduction, clock: Clock) -> StepReport:
         """Apply the delta of a group to the newest context."""
         behind = self.context.version - done.base.version
         delta, fails = done.delta, list[Refused]()
         if behind > self.staleness:
             delta, fails = reconcile(delta, done.base.version, self.context)
-        delta, refused, again = self._accounted(done, delta, fails)
-        seen, self.arrived = self.arrived, Arrived([], [])
+        delta, refused, again = self._account(done, delta, fails)
+        seen, self.arrived = self.arrived, Arrival([], [])
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
         batch = Batch(tuple(r.task for r in seen.attempts), self.epoch, data=data)
         asked = {lesson.id for lesson in again}
         step = OpenStep(self.method, self.step, batch, self.context, clock, self.validation)
         report = await step.close(
-            seen.attempts, seen.lessons, delta, refused, lambda delta: self.copies.through(done.lessons, delta, asked)
+            seen.attempts,
+            seen.lessons,
+            delta,
+            refused,
+            lambda delta: self.copies.count_applied(done.lessons, delta, asked),
         )
         self.context = report.context
         self._reduce(again, done)
         return report
 
-    def _accounted(
-        self, done: Reduced, delta: Delta, fails: Sequence[Refused]
+    def _account(
+        self, done: Reduction, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
         """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
         lessons for a second update, which no other copy covered or can still cover.
@@ -374,9 +378,9 @@ class _Flow:
             was.lesson for was, now in zip(done.delta.resolutions, delta.resolutions, strict=True) if was != now
         )
         dropped = {resolution.lesson for resolution in done.delta.resolutions if not resolution.entry}
-        delta, repeated = self.copies.fresh(delta)
+        delta, repeated = self.copies.without_repeats(delta)
         settled = delta.covered | dropped
-        last = self.copies.last(done.lessons)
+        last = self.copies.last_copies(done.lessons)
         again = [] if done.again else [
             replace(x, votes={}) for x in last if x.id in overtaken or (self.again and x.id not in settled)
         ]  # fmt: skip

@@ -64,7 +64,7 @@ class Attempts(Calls):
                 self._count_refused(error)  # a user's agent called its model by itself
         finally:
             proof.ended(self.job)
-            self._needed(self.chain.calls - before)
+            self._record_calls(self.chain.calls - before)
         if not self._state.trust_tools and any(step.kind == "observation" for step in trace.steps):
             trace = replace(trace, trust=least(trace.trust, "tool"))
         if view.annotated:
@@ -93,7 +93,7 @@ class Attempts(Calls):
             raise self.silent(why, "the agent")
         return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
-    def _needed(self, calls: int) -> None:
+    def _record_calls(self, calls: int) -> None:
         """Record the number of model calls of an attempt, and report a new maximum."""
         state = self._state
         if calls > state.most_calls:
@@ -158,15 +158,15 @@ class Attempts(Calls):
         stored = self._state.journal.find(place, question)
         proof = self._state.proof
         if stored is not None:
-            if role == "agent" and (failed := proof.give()):
+            if role == "agent" and (failed := proof.record_success()):
                 await self._write(*failed)
             if not stored.ok:
                 raise load_failure(stored.answer)
-            self._timed(stored)
+            self._add_seconds(stored)
             result = kind.validate_json(stored.answer)
             if isinstance(result, Trace) and self._state.agent.max_turns:
                 # The journal entries of the attempt's model calls are not read again.
-                self._needed(int(result.data.get("turns", 0)))
+                self._record_calls(int(result.data.get("turns", 0)))
             return result
         async with slot or nullcontext():
             self._state.budget.check()
@@ -177,7 +177,7 @@ class Attempts(Calls):
             own = role == "agent" and not self._state.agent.max_turns
             self._state.budget.attempts += own
             try:
-                result = await self._done(do)
+                result = await self._redacted_result(do)
             except (AgentError, OutputError, ProviderError) as error:
                 if isinstance(error, ProviderError) and not isinstance(error, RequestError):
                     self._lose(replace(record, answer=dump_failure(error), ok=False))
@@ -185,9 +185,9 @@ class Attempts(Calls):
                     raise
                 failure = replace(record, answer=dump_failure(error), ok=False)
                 if role == "agent" and isinstance(error, AgentError) and not proof.proven:
-                    proof.failed(failure)
+                    proof.hold_back(failure)
                 elif role == "agent":
-                    await self._write(*proof.give(), failure)
+                    await self._write(*proof.record_success(), failure)
                 raise
             finally:
                 self._state.budget.attempts -= own
@@ -195,11 +195,11 @@ class Attempts(Calls):
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
             # The agent's model calls are part of the attempt's time, so their seconds are not added again.
             self.chain.seconds = before
-            self._timed(record)
-            await self._write(*(proof.give() if role == "agent" else ()), record)
+            self._add_seconds(record)
+            await self._write(*(proof.record_success() if role == "agent" else ()), record)
             return result
 
-    async def _done(self, do: Callable[[], Awaitable[T]]) -> T:
+    async def _redacted_result(self, do: Callable[[], Awaitable[T]]) -> T:
         """Return the redacted result of an effect, or raise its error with a redacted message."""
         try:
             return self._redacted(await do())
@@ -208,7 +208,7 @@ class Attempts(Calls):
             raise
 
     def restored(self, value: T) -> T:
-        """Replace placeholders in a value by the secrets that they stand in for, if the run stores those. Only for the
+        """Replace placeholders in a value by the secrets that they represent, if the run stores those. Only for the
         user's own code, never for prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 

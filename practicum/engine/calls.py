@@ -204,11 +204,11 @@ class Calls(Place):
         stored = self._state.journal.find(place, question)
         if stored is not None:
             if not stored.ok and not stored.silent:
-                raise self._failed(stored)
-            self._timed(stored)
+                raise self._stored_error(stored)
+            self._add_seconds(stored)
             text, cut, *changed = json.loads(stored.answer)
             changed = [Count[key.upper()] for keys in changed for key in keys]
-            self._changed(changed)
+            self._count_changes(changed)
             self._state.learn_output(seat.client, options.max_output_tokens, stored.usage)
             return Reply(text, stored.usage, cut, tuple(changed))
         return await self._pay(
@@ -217,7 +217,7 @@ class Calls(Place):
             replace(options, wait=self._wait, refused=self._state.refused_by(seat.client.name)),
         )  # fmt: skip
 
-    def _failed(self, stored: JournalRow) -> ProviderError:
+    def _stored_error(self, stored: JournalRow) -> ProviderError:
         """Return the error of a call that failed before a resume."""
         code = self._state.journal.find(f"{stored.place} {CODE}", NOTE_ROLE)
         if code is None:
@@ -243,7 +243,7 @@ class Calls(Place):
         if (count := REFUSED.get(error.code)) is not None:
             self.count(count)
 
-    def _changed(self, keys: Sequence[str] = ()) -> None:
+    def _count_changes(self, keys: Sequence[str] = ()) -> None:
         """Count the changes that were made to a reply."""
         for key in keys:
             self._state.counts[key] += 1
@@ -283,14 +283,14 @@ class Calls(Place):
                 reply = sent.reply = received(raw, estimate, limit, client.cost)
                 state.flight.received(sent.slot, reply.usage)
             state.in_row.pop((client.name, role), None)
-            self._changed(reply.changed)
+            self._count_changes(reply.changed)
             changed = [reply.changed] if reply.changed else []
             answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
             record = replace(
                 record, answer=answer, usage=reply.usage, seconds=time.monotonic() - sent.began,
                 ok=reply.silence is None,
             )  # fmt: skip
-            self._timed(record)
+            self._add_seconds(record)
             await self._write(record)
             state.flight.end(sent.slot)
         if estimate > 200:
@@ -331,7 +331,7 @@ class Calls(Place):
                 ModelCall(record.place, record.role, client.name, prompt, options, text, usage, seconds, error=failure)
             )
 
-    def _timed(self, record: JournalRow) -> None:
+    def _add_seconds(self, record: JournalRow) -> None:
         """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls

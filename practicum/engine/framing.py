@@ -55,7 +55,9 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     """Put the pages and the message of a prompt for a learning or judging role between marks. Worked examples get the
     same marks, because a small model copies their form. Without a nonce, add no marks."""
     if not nonce:
-        return replace(prompt, user=_closed(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
+        return (
+            replace(prompt, user=_with_closing(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
+        )
     before, after = f"<data-{nonce}>", f"</data-{nonce}>"
 
     def between(text: str) -> str:
@@ -64,11 +66,11 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     return Prompt(
         # The pages follow the instructions, whose last line may be their heading.
         "\n\n".join(filter(None, (MATERIAL.format(nonce=nonce), prompt.system))),
-        _closed(between(visible_to_model(prompt.user)), prompt),
+        _with_closing(between(visible_to_model(prompt.user)), prompt),
         (before, *prompt.pages, after) if prompt.pages else (),
         tuple(Turn(between(turn.user), turn.assistant) for turn in prompt.turns),
     )
 
 
-def _closed(user: str, prompt: Prompt) -> str:
+def _with_closing(user: str, prompt: Prompt) -> str:
     return f"{user}\n\n{prompt.closing}" if prompt.closing else user

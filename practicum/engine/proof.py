@@ -40,7 +40,7 @@ class Proof:
         self.coming.discard(job)
         self._wake()
 
-    def failed(self, row: JournalRow) -> None:
+    def hold_back(self, row: JournalRow) -> None:
         """Hold back the journal row of an attempt that ended with an error of the agent."""
         self._held.append(row)
 
@@ -52,7 +52,7 @@ class Proof:
             self._wake()
             self.check()
 
-    def give(self) -> list[JournalRow]:
+    def record_success(self) -> list[JournalRow]:
         """Record an attempt that ended without an error of the agent. Returns the held rows, which are results now."""
         if self.proven or len(self._held) >= FIRST:
             return []

@@ -35,7 +35,7 @@ NAMES = (
 """Names of the core's methods."""
 
 
-def _lacks(plugin: Any) -> Sequence[str]:
+def _missing_parts(plugin: Any) -> Sequence[str]:
     if isinstance(plugin, Method):
         return []
     parts = {"Settings": isinstance(getattr(plugin, "Settings", None), type), "method": hasattr(plugin, "method")}
@@ -45,7 +45,7 @@ def _lacks(plugin: Any) -> Sequence[str]:
 METHODS: Group[Any] = Group(
     "practicum.methods",
     "method",
-    _lacks,
+    _missing_parts,
     {name: f"practicum.methods.{name}" for name in NAMES},
     unknown="method.unknown",
 )

@@ -61,7 +61,7 @@ def composed(block: Any) -> str:
     """Return the name of a block with the blocks it wraps, as in "within_budget(deduplicated(Curator))"."""
     if isinstance(block, partial):
         return composed(block.func)
-    inner = list(dict.fromkeys(composed(inner_block) for inner_block in _held(block)))
+    inner = list(dict.fromkeys(composed(inner_block) for inner_block in _inner_blocks(block)))
     return _name(block) + (f"({', '.join(inner)})" if inner else "")
 
 
@@ -71,7 +71,7 @@ def _name(block: Any) -> str:
     return str(name).split(".", 1)[0]
 
 
-def _held(block: Any) -> Iterator[Any]:
+def _inner_blocks(block: Any) -> Iterator[Any]:
     """Yield the blocks that a block holds: in the closure of a function, or in the fields of an object."""
     values = [getattr(block, field.name) for field in fields(block)] if is_dataclass(block) else []
     for cell in getattr(block, "__closure__", None) or ():
@@ -83,6 +83,6 @@ def _held(block: Any) -> Iterator[Any]:
         if callable(value) and not isinstance(value, type) and home.startswith(OURS):
             # A function within the function that made the block is a part of the block.
             if _name(of) == _name(block):
-                yield from _held(of)
+                yield from _inner_blocks(of)
             else:
                 yield value

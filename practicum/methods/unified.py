@@ -394,23 +394,23 @@ class Proposer:
     async def _delta(self, prompt: Callable[[str, Sequence[str]], Prompt], run: Run) -> list[str]:
         """Return the bullets of the proposal, after all passes. `prompt` takes a request and the bullets so far."""
         first = requested(self.least, self.most).text(run.profile)
-        bullets = await self._asked(prompt(first, []), run.at("pass 0"))
+        bullets = await self._ask(prompt(first, []), run.at("pass 0"))
         if bullets is None:
             return []
         if len(bullets) < self.least:
             request = f"{first} {too_few(len(bullets), self.least, self.most, run.profile)}"
-            further = await self._asked(prompt(request, bullets), run.at("again"))
+            further = await self._ask(prompt(request, bullets), run.at("again"))
             bullets = max(further or [], bullets, key=len)
         for n in range(1, self.passes + 1 if bullets else 1):
             request = refinements(self.most)[min(n, 3) - 1].text(run.profile)
-            refined = await self._asked(prompt(request, bullets), run.at(f"pass {n}"))
+            refined = await self._ask(prompt(request, bullets), run.at(f"pass {n}"))
             if not refined:
                 break
             bullets = refined
         run.count(Count.SHORT_DELTAS, len(bullets) < self.least)
         return bullets
 
-    async def _asked(self, prompt: Prompt, run: Run) -> list[str] | None:
+    async def _ask(self, prompt: Prompt, run: Run) -> list[str] | None:
         """Return the bullets of one answer, each once, up to `most`; None if the call fails."""
         answer = await run.try_ask(
             "reflector", prompt, form(self.most), Count.LOST_PROPOSALS, temperature=self.temperature

@@ -70,14 +70,14 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
             with_outcome = [r for r in distinct.values() if r.feedback.success is not None]
             run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(with_outcome))
             for n, one in enumerate(r for r in with_outcome if r.feedback.success or extract != "successes"):
-                job = partial(_extracted, one, chosen, most, temperature, index, context)
+                job = partial(_extract, one, chosen, most, temperature, index, context)
                 jobs.append((f"{i}.{chosen.task.id}.{n}", job))
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
-async def _extracted(
+async def _extract(
     one: Attempt, chosen: Attempt, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
     """Extract the memories of the attempt `one`. `chosen` is the attempt that was chosen at the same task."""

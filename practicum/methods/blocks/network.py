@@ -271,7 +271,7 @@ class Decider:
                 plan = await run.ask("agent", prompt, Plan)
                 most = MAX_PARTS if run.profile == "small" else None
                 parts = [TaskPart(part.text, tuple(part.needs), part.to) for part in plan.parts[:most]]
-                lines = [f"{n}. {part.text}{_how(part)}" for n, part in enumerate(parts, 1)]
+                lines = [f"{n}. {part.text}{_assignment(part)}" for n, part in enumerate(parts, 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
                 critique = await run.ask("agent", prompt, Critique)
@@ -327,7 +327,7 @@ def _turn(user: str, assistant: str) -> Turn:
     return Turn(visible_to_model(user), visible_to_model(assistant))
 
 
-def _how(part: TaskPart) -> str:
+def _assignment(part: TaskPart) -> str:
     """Format the agent that solves a part, and the numbers of the parts it needs, as in the plan."""
     notes = [f"for {part.to}"] if part.to else []
     notes += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
@@ -441,7 +441,7 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
 mistakes the question for a part. With a single example of a plan, it copies that example for an unfamiliar task."""
 
 
-def _asked(kind: Kind, full: str, small: str) -> Instructions:
+def _request(kind: Kind, full: str, small: str) -> Instructions:
     """Build the request for a kind of step, with its worked examples."""
     shown = ((state, answer) for of, state, answer in EXAMPLES if of == kind)
     turns = (Turn(f"{state}\n\n# Now\n{small}", json.dumps(answer, separators=(",", ":"))) for state, answer in shown)
@@ -476,7 +476,7 @@ AVOID = ": an example to avoid"
 """Suffix of the heading of an experience with a low reward."""
 
 ASKED: dict[Kind, Instructions] = {
-    "judge": _asked(
+    "judge": _request(
         "judge",
         full="""\
 Decide whether you can solve this task well by yourself, in one answer. You can where one careful answer does \
@@ -485,7 +485,7 @@ holds, or where parts are better made and checked one by one: then it will be di
         small="Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
         "is too long for one answer, say no: then it will be divided.",
     ),
-    "decompose": _asked(
+    "decompose": _request(
         "decompose",
         full="""\
 Divide the task into parts for your colleagues, by its modules or by the stages of the work. Together the parts must \
@@ -498,7 +498,7 @@ Solve nothing yourself.""",
         small="Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
         "itself. Say which parts need the results of others, and which colleague solves each. Do not solve anything.",
     ),
-    "solve": _asked(
+    "solve": _request(
         "solve",
         full="""\
 Solve the task. Write the complete solution and nothing beside it, in the form that the task asks for; if it asks for \
@@ -507,7 +507,7 @@ are given. If a solution of yours is given with what was said of it, mend every 
 whole solution again, not only what has changed.""",
         small="Solve it.",
     ),
-    "critique": _asked(
+    "critique": _request(
         "critique",
         full="""\
 Review the solution of this part: whether it is right, whether it does all that the part asks, and whether it serves \
@@ -517,7 +517,7 @@ up to 2,000 characters, with the corrected text or code where that is clearer, s
 it at once.""",
         small="Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
     ),
-    "aggregate": _asked(
+    "aggregate": _request(
         "aggregate",
         full="""\
 Combine what came back into one solution of the whole task, in the form that the task asks for. Connect what has to \

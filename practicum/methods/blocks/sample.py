@@ -31,7 +31,7 @@ def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for epoch in range(1, epochs + 1):
-            yield from _cut(shuffled(tasks, epoch, run), batch, epoch, epochs)
+            yield from _in_batches(shuffled(tasks, epoch, run), batch, epoch, epochs)
 
     return sample
 
@@ -39,7 +39,7 @@ def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
 def stream(batch: int) -> SampleSeam:
     """Build a sampler that goes through the tasks once, in their order, `batch` tasks per step. This is online
     learning: each task is predicted before it is learned from."""
-    return lambda tasks, history, run: _cut(tasks, batch)
+    return lambda tasks, history, run: _in_batches(tasks, batch)
 
 
 def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
@@ -97,7 +97,7 @@ def shuffled_indices(tasks: Sequence[Task], epoch: int, run: Run) -> MutableSequ
     return order
 
 
-def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
+def _in_batches(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
     starts = range(0, len(order), batch)
     for start in starts:
         yield Batch(tuple(order[start : start + batch]), epoch, steps=epochs * len(starts))

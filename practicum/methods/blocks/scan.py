@@ -22,7 +22,7 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vo
 from practicum.core.graph import components
 from practicum.core.types import Lesson
 from practicum.core.words import folded
-from practicum.engine.asynchronous import LastWord
+from practicum.engine.asynchronous import Fallback
 from practicum.engine.loop import UpdateSeam, by_reflection
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
@@ -135,8 +135,8 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
         others = [_renamed(e, names) for group in groups for e in group if not isinstance(e, Add)]
         votes = [e for e in others if isinstance(e, Vote)]
         clear, conflicts = _without_conflicts(e for e in others if not isinstance(e, Vote))
-        solved = await _solved(conflicts, update, fan_in, context, run)
-        return _settled(combine([Delta((*adds, *votes, *clear)), solved]), deltas)
+        solved = await _solve_conflicts(conflicts, update, fan_in, context, run)
+        return _with_resolutions(combine([Delta((*adds, *votes, *clear)), solved]), deltas)
 
     return join
 
@@ -155,7 +155,7 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
             size = len(deltas) if fan_in is None or level == levels else max(fan_in, 2)
             run.count(Count.WIDENED_JOINS, fan_in is not None and size > max(fan_in, 2))
             groups = enumerate(deltas[start : start + size] for start in range(0, len(deltas), size))
-            jobs = [(f"level {level}, {i}", partial(_proposed, group, update, context)) for i, group in groups]
+            jobs = [(f"level {level}, {i}", partial(_join_group, group, update, context)) for i, group in groups]
             deltas = await run.gather(jobs)
         return deltas[0] if deltas else Delta()
 
@@ -164,7 +164,7 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
 
 async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
     """Return the edits of all groups, one after the other, without joining them (a scan of one level)."""
-    return _settled(combine(deltas), deltas)
+    return _with_resolutions(combine(deltas), deltas)
 
 
 def combine(deltas: Iterable[Delta]) -> Delta:
@@ -183,16 +183,16 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if changed.isdisjoint(changed_entries(edit)):
                 edits.append(edit)
             elif (same := done.get(_effect(edit))) is not None:
-                edits[same] = _joined(edits[same], edit)
+                edits[same] = _united(edits[same], edit)
         for n, edit in enumerate(edits[start:], start):
             if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
     refused = tuple(one for delta in deltas for one in delta.refused)
-    return Delta(tuple(edits), tuple(_standing(edits, deltas)), refused=refused)
+    return Delta(tuple(edits), tuple(_valid_resolutions(edits, deltas)), refused=refused)
 
 
-async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
+async def _join_group(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
     """Join the deltas of a group by the model."""
     if len(deltas) == 1:
         return deltas[0]
@@ -201,11 +201,11 @@ async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Contex
     asked = _distinct_changes([replace(e, ref="") if isinstance(e, Add) else e for e in edits if _new_text(e, context)])
     other = [e for e in edits if not _new_text(e, context)]
     # The model's edits come first, so that they take precedence over deletions that it was not asked about.
-    solved = await _asked(asked, update, context, run)
-    return _settled(combine([solved, Delta(tuple(_distinct_changes(other)))]), deltas)
+    solved = await _update_on_proposals(asked, update, context, run)
+    return _with_resolutions(combine([solved, Delta(tuple(_distinct_changes(other)))]), deltas)
 
 
-async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
+async def _update_on_proposals(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
     """Run `update` on proposals as lessons. The edits of the delta name the lessons behind the proposals."""
     proposals = {f"{run.place}/proposal {n}": edit.lessons for n, edit in enumerate(edits)}
     lessons = [
@@ -226,7 +226,7 @@ def _proposal(edit: Edit) -> dict[str, Any]:
     return {**(getattr(edit, "data", None) or {}), "proposal": f"{edit.op.upper()} {changed}".strip()}
 
 
-async def _solved(
+async def _solve_conflicts(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
     """Ask the model to solve conflicts between edits. Edits of one entry are read together, as far as one call can. The
@@ -243,15 +243,15 @@ async def _solved(
                 calls[-1] += part
             else:
                 calls.append(list(part))
-    jobs = [(f"conflicts {i}", partial(_asked, call, update, context)) for i, call in enumerate(calls)]
+    jobs = [(f"conflicts {i}", partial(_update_on_proposals, call, update, context)) for i, call in enumerate(calls)]
     solutions = await run.gather(jobs)
     edits = [e for group in _with_own_refs(solutions) for e in group]
     clear, left = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
     if len(calls) == 1 or sum(map(len, left)) >= asked:
         return combine(solutions)
     solved = (*(e for e in edits if isinstance(e, Add | Vote)), *clear)
-    settled = Delta(solved, tuple(_standing(solved, solutions)))
-    return combine([settled, await _solved(left, update, fan_in, context, run.at("again"))])
+    settled = Delta(solved, tuple(_valid_resolutions(solved, solutions)))
+    return combine([settled, await _solve_conflicts(left, update, fan_in, context, run.at("again"))])
 
 
 def _with_own_refs(deltas: Sequence[Delta]) -> list[list[Edit]]:
@@ -291,7 +291,7 @@ async def _distinct(
     distinct: dict[int, Add] = {}
     names: dict[str, str] = {}
     for add, at in zip(adds, first, strict=True):
-        distinct[at] = _joined(distinct[at], add) if at in distinct else add
+        distinct[at] = _united(distinct[at], add) if at in distinct else add
         if add.ref:
             distinct[at] = replace(distinct[at], ref=distinct[at].ref or add.ref)
             names[add.ref] = distinct[at].ref
@@ -351,7 +351,7 @@ def _distinct_changes(edits: Iterable[Edit]) -> list[Edit]:
     distinct: dict[str | int, Edit] = {}
     for edit in edits:
         effect = len(distinct) if isinstance(edit, Vote) else _effect(edit)
-        distinct[effect] = _joined(distinct[effect], edit) if effect in distinct else edit
+        distinct[effect] = _united(distinct[effect], edit) if effect in distinct else edit
     return list(distinct.values())
 
 
@@ -360,7 +360,7 @@ def _effect(edit: Edit) -> str:
     return repr(replace(edit, sources=(), lessons=(), reason=""))
 
 
-def _joined(one: E_, other: E_) -> E_:
+def _united(one: E_, other: E_) -> E_:
     """Return the first edit, with the sources and lessons of both."""
     sources, lessons = ordered_union((one.sources, other.sources)), ordered_union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
@@ -374,7 +374,7 @@ def _new_text(edit: Edit, context: Context) -> str:
     return getattr(edit, "text", None) or ""
 
 
-def _standing(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
+def _valid_resolutions(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
     """Yield the resolutions of the deltas. A lesson that an entry is wrong is settled by the deletion of the entry. If
     another change of the entry took precedence over the deletion, the lesson gets no resolution."""
     deltas = list(deltas)
@@ -386,13 +386,13 @@ def _deleting(edits: Iterable[Edit]) -> set[str]:
     return {id for edit in edits if isinstance(edit, Delete) for id in edit.lessons}
 
 
-def _settled(joined: Delta, deltas: Iterable[Delta]) -> Delta:
+def _with_resolutions(joined: Delta, deltas: Iterable[Delta]) -> Delta:
     """Return the joined delta with one resolution for each lesson that no edit names. A covered copy takes precedence
     over a dropped copy."""
     deltas = list(deltas)
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     final: dict[str, Resolution] = {}
-    for resolution in (*joined.resolutions, *_standing(joined.edits, deltas)):
+    for resolution in (*joined.resolutions, *_valid_resolutions(joined.edits, deltas)):
         if resolution.lesson not in named and (resolution.lesson not in final or not final[resolution.lesson].entry):
             final[resolution.lesson] = resolution
     refused = (one for delta in deltas for one in delta.refused if one not in joined.refused)
@@ -450,7 +450,7 @@ def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) ->
     return update
 
 
-def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:
+def keep_or_drop(uncovered: Uncovered, section: str) -> Fallback:
     """Build a function that settles and counts lessons that are left out in the end: keep them as entries of `section`
     in their own words, or drop them."""
 
