@@ -103,11 +103,11 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
     Additions and votes always apply. A change of an entry does not apply if the entry was deleted or changed after
     `base`. A lesson counts as dropped if the entry that covered it was deleted.
     """
-    own = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
-    holds: list[Edit] = []
+    added_refs = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
+    applicable: list[Edit] = []
     fails: list[Refused] = []
     for edit in delta.edits:
-        entries = [now.get(id) for id in changed_entries(edit) if id not in own]
+        entries = [now.get(id) for id in changed_entries(edit) if id not in added_refs]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
             fails.append(
@@ -117,14 +117,14 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
             why = f"{changed[0].id} was changed in version {changed[0].changed} (the edit was made from version {base})"
             fails.append(Refused(edit, why))
         else:
-            holds.append(edit)
+            applicable.append(edit)
     resolutions = tuple(
         Resolution(r.lesson, reason=f"{r.entry}, which covered the lesson, was deleted in the meantime")
-        if r.entry and r.entry not in own and r.entry not in now
+        if r.entry and r.entry not in added_refs and r.entry not in now
         else r
         for r in delta.resolutions
     )
-    return Delta(tuple(holds), resolutions), fails
+    return Delta(tuple(applicable), resolutions), fails
 
 
 @dataclass
@@ -295,19 +295,19 @@ class _Flow:
         lessons = traced_lessons(lessons, attempts, context, reflecting.chain.playbook)
         return Arrival(attempts, lessons, reflecting.unparsed)
 
-    def _reduce(self, lessons: Sequence[Lesson], of: Reduction | None = None) -> None:
-        """Start the reduction of a group, or a second update for these lessons of the group `of`."""
+    def _reduce(self, lessons: Sequence[Lesson], repeated: Reduction | None = None) -> None:
+        """Start the reduction of a group, or a second update for these lessons of the group `repeated`."""
         if not lessons:
             return
-        self.reductions += of is None
-        number = of.group if of else self.reductions
-        name = f"group {number} again" if of else f"group {number}"
-        update = self.again if of and self.again else self.method.update
+        self.reductions += repeated is None
+        number = repeated.group if repeated else self.reductions
+        name = f"group {number} again" if repeated else f"group {number}"
+        update = self.again if repeated and self.again else self.method.update
         base = self.context
 
         async def reduce(at: Run) -> Reduction:
             delta = traced(await update(lessons, base, at), lessons, base)
-            return Reduction(number, lessons, base, delta, again=of is not None)
+            return Reduction(number, lessons, base, delta, again=repeated is not None)
 
         self._start(name, reduce, sources_of(lessons))
 
@@ -348,15 +348,15 @@ class _Flow:
         if behind > self.staleness:
             delta, fails = reconcile(delta, done.base.version, self.context)
         delta, refused, again = self._account(done, delta, fails)
-        seen, self.arrived = self.arrived, Arrival([], [])
+        arrived, self.arrived = self.arrived, Arrival([], [])
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
-        batch = Batch(tuple(r.task for r in seen.attempts), self.epoch, data=data)
+        batch = Batch(tuple(r.task for r in arrived.attempts), self.epoch, data=data)
         asked = {lesson.id for lesson in again}
         step = OpenStep(self.method, self.step, batch, self.context, clock, self.validation)
         report = await step.close(
-            seen.attempts,
-            seen.lessons,
+            arrived.attempts,
+            arrived.lessons,
             delta,
             refused,
             lambda delta: self.copies.count_applied(done.lessons, delta, asked),
@@ -389,10 +389,10 @@ class _Flow:
         self.run.count(Count.REDONE_EDITS, len(fails) - len(refused))
         self.run.count(Count.REPEATED_ADDITIONS, repeated)
         if self.left is not None:
-            out = [x for x in last if x.id not in settled | asked]
+            uncovered = [x for x in last if x.id not in settled | asked]
             delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in dropped))
-            delta += self.left([x for x in out if x.id not in overtaken], self.run)
-            delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
+            delta += self.left([x for x in uncovered if x.id not in overtaken], self.run)
+            delta += self.left([x for x in uncovered if x.id in overtaken], self.run, OVERTAKEN)
         return delta, refused, again
 
     async def _drain(self) -> None:

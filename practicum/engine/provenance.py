@@ -43,9 +43,9 @@ def traced_lessons(
         tasks.setdefault(one.task.sources[0], []).append(one.task)
     result = []
     for lesson in lessons:
-        near = (task for source in lesson.sources for task in tasks.get(source, ()))
-        own = [task for task in near if {*task.sources} <= {*lesson.sources}]
-        task_texts = [text for task in own for text in (task.input, task.target or "")]
+        related_tasks = (task for source in lesson.sources for task in tasks.get(source, ()))
+        own_tasks = [task for task in related_tasks if {*task.sources} <= {*lesson.sources}]
+        task_texts = [text for task in own_tasks for text in (task.input, task.target or "")]
         sources = read.sources_of([lesson.text], lesson.sources, task_texts)
         result.append(lesson if sources == lesson.sources else replace(lesson, sources=sources))
     return result
@@ -68,14 +68,14 @@ def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: 
         return edit
     basis = [x for x in read.lessons if x.id in edit.lessons] or ([] if edit.sources else read.lessons)
     own = ordered_union([edit.sources, *(x.sources for x in basis)])
-    all_own = frozenset(own)
-    named = [x for x, sources in lessons if sources <= all_own]
+    own_set = frozenset(own)
+    named = [x for x, sources in lessons if sources <= own_set]
     # Text that code copied from a lesson was compared when the lesson was made.
-    taken = {text for x in named for text in (x.text, *strings(x.data))}
-    new = [text for text in strings(written) if text not in taken]
+    copied_texts = {text for x in named for text in (x.text, *strings(x.data))}
+    new_texts = [text for text in strings(written) if text not in copied_texts]
     ids = changed_entries(edit)
     read_texts = [*(x.text for x in named), *(e.text for id in ids if (e := read.context.get(id)))]
-    sources = read.sources_of(new, own, read_texts, ids)
+    sources = read.sources_of(new_texts, own, read_texts, ids)
     return edit if sources == edit.sources else replace(edit, sources=sources)
 
 
@@ -105,8 +105,8 @@ class _Read:
                 holders.setdefault(piece, []).extend(entries)
         rare = (texts for _, texts in sorted(holders.items()) if len(texts) <= COMMON or _of_one_task(texts))
         # Most texts hold many of the pieces.
-        held = {id(x): x.sources for those in rare for x in those if x.id not in ids}
-        return ordered_union([own, *held.values()])
+        sources_by_text = {id(x): x.sources for group in rare for x in group if x.id not in ids}
+        return ordered_union([own, *sources_by_text.values()])
 
     @cached_property
     def _lessons(self) -> Mapping[str, Sequence[Lesson]]:

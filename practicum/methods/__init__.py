@@ -39,7 +39,7 @@ def _missing_parts(plugin: Any) -> Sequence[str]:
     if isinstance(plugin, Method):
         return []
     parts = {"Settings": isinstance(getattr(plugin, "Settings", None), type), "method": hasattr(plugin, "method")}
-    return [name for name, there in parts.items() if not there]
+    return [name for name, present in parts.items() if not present]
 
 
 METHODS: Group[Any] = Group(

@@ -89,21 +89,21 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
     """Build a method that runs each step with `build(choice)`. The tasks come in the order of `base`."""
-    now, order, built = base, base.sample, cache(build)
+    active, order, built = base, base.sample, cache(build)
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        nonlocal now
+        nonlocal active
         relapses = Relapses()
         for batch in order(tasks, history, run):
             choice, why = decide(history, relapses)
-            now = built(choice)
+            active = built(choice)
             # The base may give a reason too, for the number of tasks.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
             yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 
     def current(seam: str) -> Any:
         async def call(*arguments: Any) -> Any:
-            return await getattr(now, seam)(*arguments)
+            return await getattr(active, seam)(*arguments)
 
         return call
 

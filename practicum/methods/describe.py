@@ -78,11 +78,11 @@ def _inner_blocks(block: Any) -> Iterator[Any]:
         with suppress(ValueError):  # a variable without a value
             values.append(cell.cell_contents)
     for value in values:
-        of = value.func if isinstance(value, partial) else value
-        home = getattr(of, "__module__", type(of).__module__) or ""
+        function = value.func if isinstance(value, partial) else value
+        home = getattr(function, "__module__", type(function).__module__) or ""
         if callable(value) and not isinstance(value, type) and home.startswith(OURS):
             # A function within the function that made the block is a part of the block.
-            if _name(of) == _name(block):
-                yield from _inner_blocks(of)
+            if _name(function) == _name(block):
+                yield from _inner_blocks(function)
             else:
                 yield value

@@ -299,12 +299,12 @@ class Rewards:
             qualities.append(solutions[-1][1] if solutions else 0.0)
         return qualities
 
-    def _solutions(self, of: TryId) -> list[tuple[int, float | None]]:
+    def _solutions(self, try_id: TryId) -> list[tuple[int, float | None]]:
         """Return the solutions of one try in order: the number of the move, and the quality."""
         return [
             (n, self.qualities.get(n))
             for n, move in enumerate(self.moves)
-            if _try(move) == of and move["kind"] in SOLUTIONS
+            if _try(move) == try_id and move["kind"] in SOLUTIONS
         ]
 
 

@@ -257,19 +257,19 @@ def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> Act
             return await act(task, context, at)
 
         original, other = await run.gather([("as is", first), ("changed", second)])
-        with_, without = original.first, other
+        with_part, without_part = original.first, other
         if not pays(record(context, name)):
-            with_, without = without, with_
-        data = {"stage": PARTS, "part": name, "verdict": _verdict(with_, without)}
+            with_part, without_part = without_part, with_part
+        data = {"stage": PARTS, "part": name, "verdict": _verdict(with_part, without_part)}
         lesson = Lesson(f"{run.place}/{name}", "", sources=original.sources, data=data)
         return replace(original, rounds=(*original.rounds, Round(lesson, other.trace, other.feedback)))
 
     return wrapped
 
 
-def _verdict(with_: Attempt, without: Attempt) -> Rating:
-    solved, plain = with_.feedback.success, without.feedback.success
-    if solved is plain or None in (solved, plain):
+def _verdict(with_part: Attempt, without_part: Attempt) -> Rating:
+    solved, solved_without = with_part.feedback.success, without_part.feedback.success
+    if solved is solved_without or None in (solved, solved_without):
         return "neutral"
     return "helpful" if solved else "harmful"
 
@@ -298,9 +298,12 @@ def recorded(update: UpdateSeam) -> UpdateSeam:
         edits: list[Edit] = []
         names = dict.fromkeys(x.data["part"] for x in lessons if x.data.get("stage") == PARTS)
         for name in names:
-            of = [x for x in lessons if x.data.get("part") == name]
-            verdicts = [x.data["verdict"] for x in of]
-            sources, ids = tuple(dict.fromkeys(s for x in of for s in x.sources)), tuple(x.id for x in of)
+            part_lessons = [x for x in lessons if x.data.get("part") == name]
+            verdicts = [x.data["verdict"] for x in part_lessons]
+            sources, ids = (
+                tuple(dict.fromkeys(s for x in part_lessons for s in x.sources)),
+                tuple(x.id for x in part_lessons),
+            )
             counts = verdicts.count("helpful"), verdicts.count("harmful")
             old = record(context, name)
             if old is None:

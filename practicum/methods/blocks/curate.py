@@ -180,9 +180,9 @@ def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
         ready, waiting = run.ready(await update(lessons, context, run))
         trial = draft(context, ready)
         entries = (e for e in trial.outcome.context if e.section not in excluded)
-        bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
-        run.count(Count.PRUNED_ENTRIES, len(bad))
-        removed = [Delete(trial.name(e), reason="harmful more often than helpful") for e in bad]
+        harmful_entries = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
+        run.count(Count.PRUNED_ENTRIES, len(harmful_entries))
+        removed = [Delete(trial.name(e), reason="harmful more often than helpful") for e in harmful_entries]
         return trial.delta + Delta(tuple(removed)) + waiting
 
     return wrapped
@@ -455,8 +455,8 @@ async def reflections_prompt(
     number = 0
     for n, (_, group) in enumerate(groupby(lessons, key=lambda lesson: lesson.of or lesson.id), 1):
         first, *others = insights = list(group)
-        sure = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
-        lines = [f"# Reflection {n}{sure}", findings_text(first)]
+        confirmation = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
+        lines = [f"# Reflection {n}{confirmation}", findings_text(first)]
         for insight in (x for x in (first, *others) if x.text):
             number += 1
             section = f" ({insight.section})" if insight.section else ""
@@ -478,10 +478,10 @@ async def lessons_prompt(instructions: Instructions, lessons: Sequence[Lesson], 
         closest = [entries[int(at)] for at in (lesson_vectors @ entry_vectors.T).argmax(axis=1)]
     listed = []
     for n, lesson in enumerate(lessons):
-        sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+        confirmation = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
         why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
         near = f"\n  closest rule: {entry_line(closest[n])}" if closest else ""
-        listed.append(f"Lesson {n + 1}{sure}: {lesson.text}{why}{near}")
+        listed.append(f"Lesson {n + 1}{confirmation}: {lesson.text}{why}{near}")
     state = state_entry(context)
     before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
     user = f"# The playbook\n{rules}\n\n{before}# New lessons\n" + "\n".join(listed)

@@ -72,33 +72,33 @@ def as_number(threshold: Threshold, run: Run) -> float:
 
 async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:
     """Return the merges of the fresh entries of one section."""
-    both = sorted(trial.outcome.context.in_section(section), key=lambda e: e.id in fresh)
-    old = sum(e.id not in fresh for e in both)
-    vectors = await run.embed([e.embedded_text for e in both])
+    entries = sorted(trial.outcome.context.in_section(section), key=lambda e: e.id in fresh)
+    old = sum(e.id not in fresh for e in entries)
+    vectors = await run.embed([e.embedded_text for e in entries])
     distinct: set[int] = set()
 
     def differ(row: int, like: int) -> bool:
-        one, other = both[like], both[row]
+        one, other = entries[like], entries[row]
         apart = one.data.get("outcome") != other.data.get("outcome") or tell_apart(one.text, other.text, run.choices)
         if apart:
             distinct.add(row)
         return apart
 
     merges: list[Merge] = []
-    stays: dict[str, Entry] = {}
-    likes = same_rows([e.text for e in both], vectors, old, threshold, run, differ)
+    keepers: dict[str, Entry] = {}
+    likes = same_rows([e.text for e in entries], vectors, old, threshold, run, differ)
     for row, like in enumerate(likes, old):
         if like is None:
             continue
         distinct.discard(row)
-        entry, older = both[row], both[like]
-        keeper = stays.get(older.id, older)
+        entry, older = entries[row], entries[like]
+        keeper = keepers.get(older.id, older)
         same = words_digest(entry.text) == words_digest(older.text)
         why = "the same words" if same else f"similarity {vectors[row] @ vectors[like]:.2f}, which is ≥ {threshold:g}"
         merges.append(Merge((trial.name(keeper), trial.name(entry)), reason=why))
         # A rewritten old entry may be older than the entry that it now repeats: merge that entry into it.
         if entry.number < keeper.number:
-            stays[older.id] = entry
+            keepers[older.id] = entry
     run.count(Count.SIMILAR_KEPT_APART, len(distinct))
     return merges
 

@@ -211,8 +211,8 @@ needed."}]}""",
 "content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
     ),
 )
-"""Worked examples about other tasks. Without them a small model mistakes the headings for its task, and names no
-answers if they are not choices in a person's words (first and last example)."""
+"""Worked examples about other tasks. Without them a small model mistakes the headings for its task. Without the first
+and the last, which are questions of a person with a choice of answers, its memories name no answers."""
 
 EXTRACT = Instructions(
     full="""\

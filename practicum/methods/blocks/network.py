@@ -112,9 +112,9 @@ class Experience:
 
     def score(self, similarity: float, reward: float) -> float:
         """Return the retrieval score (equation 2)."""
-        alike = similarity if self.similarity == "high" else 1 - similarity
-        good = reward if self.reward == "high" else 1 - reward
-        return self.alpha * alike + (1 - self.alpha) * good
+        similarity_term = similarity if self.similarity == "high" else 1 - similarity
+        reward_term = reward if self.reward == "high" else 1 - reward
+        return self.alpha * similarity_term + (1 - self.alpha) * reward_term
 
     def heading(self, entry: Entry) -> str:
         """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading is part of an
@@ -443,7 +443,7 @@ mistakes the question for a part. With a single example of a plan, it copies tha
 
 def _request(kind: Kind, full: str, small: str) -> Instructions:
     """Build the request for a kind of step, with its worked examples."""
-    shown = ((state, answer) for of, state, answer in EXAMPLES if of == kind)
+    shown = ((state, answer) for example_kind, state, answer in EXAMPLES if example_kind == kind)
     turns = (Turn(f"{state}\n\n# Now\n{small}", json.dumps(answer, separators=(",", ":"))) for state, answer in shown)
     return Instructions(full, small, tuple(turns))
 

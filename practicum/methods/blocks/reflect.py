@@ -64,15 +64,15 @@ def _work(trace: Trace) -> list[str]:
 def solved_as(trace: Trace) -> dict[str, Any]:
     """Return the data of an entry that shows how a task was solved: the answer and, if the agent made calls, its
     `steps` [kind, text], without failed calls, and with shortened observations."""
-    steps, begun = list[Step](), 0
+    steps, call_start = list[Step](), 0
     for step in trace.steps:
         steps.append(step)
         if step.kind == "observation":
             if step.text.startswith("error: "):
-                del steps[begun:]
-            begun = len(steps)
+                del steps[call_start:]
+            call_start = len(steps)
     data: dict[str, Any] = {"answer": trace.answer}
-    if begun:
+    if call_start:
         short = (truncate(step.text, SEEN) if step.kind == "observation" else step.text for step in steps)
         data["steps"] = [[step.kind, text] for step, text in zip(steps, short, strict=True)]
     return data
@@ -154,11 +154,13 @@ def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run,
     if passed is None:
         parts.append(f"# The attempt\n{evidence(failed)}")
     else:
-        wrong, right = evidence(failed), evidence(passed)
+        failed_text, passed_text = evidence(failed), evidence(passed)
         # A small model takes the longer attempt for the better one, so both are cut to the same length.
-        most = max(min(len(wrong), len(right)), SHORTEST) if small else max(len(wrong), len(right))
-        parts.append(f"# The attempt\n{truncate(wrong, most)}")
-        parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(right, most)}")
+        most = (
+            max(min(len(failed_text), len(passed_text)), SHORTEST) if small else max(len(failed_text), len(passed_text))
+        )
+        parts.append(f"# The attempt\n{truncate(failed_text, most)}")
+        parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(passed_text, most)}")
     if attempt.twin is not None and attempt.twin.error is None:
         # The outcome of the twin is not shown, because the requested notes change the agent's behavior (RCL, section
         # 3.2).

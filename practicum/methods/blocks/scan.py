@@ -134,9 +134,9 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
         adds, names = await _distinct([[e for e in group if isinstance(e, Add)] for group in groups], threshold, run)
         others = [_renamed(e, names) for group in groups for e in group if not isinstance(e, Add)]
         votes = [e for e in others if isinstance(e, Vote)]
-        clear, conflicts = _without_conflicts(e for e in others if not isinstance(e, Vote))
+        compatible, conflicts = _without_conflicts(e for e in others if not isinstance(e, Vote))
         solved = await _solve_conflicts(conflicts, update, fan_in, context, run)
-        return _with_resolutions(combine([Delta((*adds, *votes, *clear)), solved]), deltas)
+        return _with_resolutions(combine([Delta((*adds, *votes, *compatible)), solved]), deltas)
 
     return join
 
@@ -246,12 +246,12 @@ async def _solve_conflicts(
     jobs = [(f"conflicts {i}", partial(_update_on_proposals, call, update, context)) for i, call in enumerate(calls)]
     solutions = await run.gather(jobs)
     edits = [e for group in _with_own_refs(solutions) for e in group]
-    clear, left = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
-    if len(calls) == 1 or sum(map(len, left)) >= asked:
+    compatible, conflicting = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
+    if len(calls) == 1 or sum(map(len, conflicting)) >= asked:
         return combine(solutions)
-    solved = (*(e for e in edits if isinstance(e, Add | Vote)), *clear)
+    solved = (*(e for e in edits if isinstance(e, Add | Vote)), *compatible)
     settled = Delta(solved, tuple(_valid_resolutions(solved, solutions)))
-    return combine([settled, await _solve_conflicts(left, update, fan_in, context, run.at("again"))])
+    return combine([settled, await _solve_conflicts(conflicting, update, fan_in, context, run.at("again"))])
 
 
 def _with_own_refs(deltas: Sequence[Delta]) -> list[list[Edit]]:
@@ -282,10 +282,10 @@ async def _distinct(
     if threshold is not None:
         for section in dict.fromkeys(add.section for add in adds):
             rows = [n for n, add in enumerate(adds) if add.section == section and first[n] == n]
-            mine = [adds[n] for n in rows]
-            vectors = await run.embed([add.key or add.text for add in mine])
-            texts, least = [add.text for add in mine], as_number(threshold, run)
-            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, mine, run))
+            section_adds = [adds[n] for n in rows]
+            vectors = await run.embed([add.key or add.text for add in section_adds])
+            texts, least = [add.text for add in section_adds], as_number(threshold, run)
+            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, section_adds, run))
             first_of = {n: rows[like] for n, like in zip(rows, likes, strict=True) if like is not None}
             first = [first_of.get(at, at) for at in first]
     distinct: dict[int, Add] = {}
@@ -331,19 +331,19 @@ def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence
     for n, edit in enumerate(edits):
         for id in changed_entries(edit):
             about.setdefault(id, []).append(n)
-    clear: list[Edit] = []
+    compatible: list[Edit] = []
     conflicts: list[Sequence[Edit]] = []
     for part in components(about):
-        mine = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
-        changes = [e for e in mine if not isinstance(e, Delete)]
+        part_edits = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
+        changes = [e for e in part_edits if not isinstance(e, Delete)]
         rewording = [e for e in changes if isinstance(e, Merge) or getattr(e, "text", None) is not None]
         # Other changes come first, because a merge may remove their entry.
-        clear += [e for e in changes if e not in rewording] if changes else mine
+        compatible += [e for e in changes if e not in rewording] if changes else part_edits
         if len(rewording) > 1:
             conflicts.append(rewording)
         else:
-            clear += rewording
-    return clear, conflicts
+            compatible += rewording
+    return compatible, conflicts
 
 
 def _distinct_changes(edits: Iterable[Edit]) -> list[Edit]:
@@ -378,8 +378,8 @@ def _valid_resolutions(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterat
     """Yield the resolutions of the deltas. A lesson that an entry is wrong is settled by the deletion of the entry. If
     another change of the entry took precedence over the deletion, the lesson gets no resolution."""
     deltas = list(deltas)
-    undone = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
-    return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in undone)
+    cancelled = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
+    return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in cancelled)
 
 
 def _deleting(edits: Iterable[Edit]) -> set[str]:
