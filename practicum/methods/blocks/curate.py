@@ -162,7 +162,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
         for entry in sorted(shown, key=worth):
             if over <= 0:
                 break
-            # Rounded down, so that the remaining tokens are not underestimated.
+            # Rounded down, so that the removed tokens are not overestimated.
             over -= count_tokens(entry_line(entry)) - 1
             removed.append(Delete(trial.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.count(Count.PRUNED_ENTRIES, len(removed))
