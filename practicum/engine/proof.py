@@ -85,9 +85,9 @@ class Proof:
         # Name the failure of the job that began first, so that the message does not depend on which attempt ended
         # first.
         (_, first), attempted = min(self._causes), len(self._causes)
-        others = "" if attempted == 1 else f", and on the other {attempted - 1} it tried so far"
+        others = "" if attempted == 1 else f", and in the other {attempted - 1} attempts so far"
         return BrokenAgentError(
             "agent.always_failed",
             f"the agent failed {first}{others}. Nothing was learned: correct the agent (for a task that it cannot do, "
-            'it must return {"error": "why"} in place of an answer)',
+            'return {"error": "why"})',
         )
