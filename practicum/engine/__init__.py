@@ -1,1 +1,1 @@
-"""The loop, and Run: the one way to every effect."""
+"""The learning loop, and Run, through which every effect passes."""

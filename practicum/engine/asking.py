@@ -1,6 +1,7 @@
-"""Asking a model for an object: its output is read here, and it is asked again with what was wrong.
+"""Structured output of models: parse the output, and ask again with the validation error if the output does not fit.
 
-Where the output is read does not matter, so an attempt on another machine reads its own (`practicum.plugins.ray`).
+Parsing needs no journal and no budget, so an attempt on another machine parses its outputs there
+(`practicum.plugins.ray`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from practicum.models.prompting import describe_validation_error, json_schema, r
 M = TypeVar("M", bound=BaseModel)
 
 REPAIRS = 2
-"""How often a model is asked again if its output does not fit its schema."""
+"""Number of times that a model is asked again if its output does not fit its schema."""
 
 
 class Replies(Protocol):
-    """Whoever gets a model's replies: a `Run`, or an attempt elsewhere that asks through one."""
+    """Source of a model's replies: a `Run`, or an attempt on another machine that asks through a `Run`."""
 
     @property
     def profile(self) -> Profile: ...
@@ -49,14 +50,14 @@ async def ask_for(
     temperature: float | None = None,
     output_tokens: int = 0,
 ) -> M:
-    """The object that a model gives, which is asked again, twice, if its output does not fit. Raises OutputError if no
-    output fits."""
-    wanted = json_schema(schema, run.profile) if form is None else form
+    """Ask a model for an object of this schema; ask again, up to twice, if its output does not fit. Raises OutputError
+    if no output fits."""
+    requested_form = json_schema(schema, run.profile) if form is None else form
     small = run.profile == "small" and issubclass(schema, Output)
     asked: type[BaseModel] = short_form(schema) if small else schema
     for again in range(REPAIRS + 1):
         reply = await run.reply(
-            role, prompt, wanted, again=again, temperature=temperature, output_tokens=output_tokens
+            role, prompt, requested_form, again=again, temperature=temperature, output_tokens=output_tokens
         )  # fmt: skip
         try:
             value, mended = read_object(asked, reply.text, reply.cut)

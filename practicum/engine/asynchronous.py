@@ -1,11 +1,12 @@
-"""Learning without a barrier: attempts never wait for a slow one (Combee, appendix B; METHODS, section 2).
+"""Learning without a barrier: no attempt waits for a slower one (Combee, appendix B; METHODS, section 2).
 
-This is a second schedule for the same six seams. Attempts are numbered in the order they start, and each starts from
-the newest context. Their lessons fill groups as they arrive. A full group is reduced at once, and its delta is applied
-to the newest context, after it is reconciled with the changes since. If a lesson has copies in several groups, only
-the first one that is covered counts (see `Copies`).
+This is a second schedule for the same seams. Attempts are numbered in the order they start, and each starts from the
+newest context. Their lessons fill groups as they arrive. A full group is reduced at once to a delta. The delta is
+reconciled with the changes since its base version and applied to the newest context. If several groups hold a copy of
+the same lesson, only the first copy that is covered counts (see `Copies`).
 
-Everything depends on the order in which attempts and groups end. The journal keeps that order, and a resume repeats it.
+The result depends on the order in which attempts and groups end. The journal stores that order, and a resume repeats
+it.
 """
 
 from __future__ import annotations
@@ -41,27 +42,27 @@ from practicum.engine.run import Run
 OVERTAKEN = "another group changed the same entry first"
 
 
-class LastWord(Protocol):
-    """Decides about lessons that nothing covers in the end: a delta that keeps them, or reports them as dropped."""
+class Fallback(Protocol):
+    """Function that returns a delta for lessons that no edit covers: it adds them, or reports them as dropped."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """The result of attempting batches; `unparsed` says that a reflection on them could not be parsed."""
+class Arrival:
+    """Attempts and lessons of one or more batches. `unparsed`: whether a reflector's output could not be parsed."""
 
     attempts: list[Attempt]
     lessons: list[Lesson]
     unparsed: bool = False
 
-    def __add__(self, other: Arrived) -> Arrived:
-        return Arrived(self.attempts + other.attempts, self.lessons + other.lessons, self.unparsed or other.unparsed)
+    def __add__(self, other: Arrival) -> Arrival:
+        return Arrival(self.attempts + other.attempts, self.lessons + other.lessons, self.unparsed or other.unparsed)
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
-    """The delta of one group, and the context that it was made from; `again` if the lessons were asked about again."""
+class Reduction:
+    """The delta of one group, and the context that it was made from. `again`: whether it is a second update."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -72,14 +73,15 @@ class Reduced:
 
 def without_barrier(
     *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
-    left: LastWord | None = None,
+    left: Fallback | None = None,
 ) -> Schedule:  # fmt: skip
-    """A schedule with `slots` attempts in flight and groups of `group` reflections, each in `copies` of them.
+    """Return a schedule with `slots` attempts in flight and groups of `group` reflections. Each reflection joins
+    `copies` groups.
 
     A delta is reconciled before it is applied if its base is more than `staleness` versions old. Lessons that no copy
-    covered go through `again` once; if it is None, only those whose edits another group overtook go through the update
-    once more. `left` decides about lessons that are still not covered; if it is None, they are not reported. Raises
-    ValueError for impossible numbers.
+    covered go through `again` once. If `again` is None, only lessons whose edits conflict with another group's edits go
+    through the update once more. `left` decides about lessons that are still not covered; None: they are not reported.
+    Raises ValueError for values out of range.
     """
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
         raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
@@ -87,76 +89,79 @@ def without_barrier(
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        # The first group of each copy is smaller, so that copies get other neighbours.
-        groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
+        # The first group of each copy has a different size, so that the copies of a lesson get different neighbours.
+        groups = [OpenGroup(group, group - copy * group // copies) for copy in range(copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
 
 
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
-    """The part of a delta made from version `base` that still applies to `now`, and the refused edits with reasons.
+    """Return the part of a delta made from version `base` that still applies to `now`, and the refused edits with
+    reasons.
 
-    Additions and votes always apply. A change of an entry that was deleted or changed since does not, and a lesson
-    counts as dropped if the entry that covered it was deleted.
+    Additions and votes always apply. A change of an entry does not apply if the entry was deleted or changed after
+    `base`. A lesson counts as dropped if the entry that covered it was deleted.
     """
-    own = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
-    holds: list[Edit] = []
+    added_refs = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
+    applicable: list[Edit] = []
     fails: list[Refused] = []
     for edit in delta.edits:
-        entries = [now.get(id) for id in changed_entries(edit) if id not in own]
+        entries = [now.get(id) for id in changed_entries(edit) if id not in added_refs]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
-            fails.append(Refused(edit, f"an entry that it changes was deleted meanwhile (made from version {base})"))
+            fails.append(
+                Refused(edit, f"an entry that it changes was deleted later (the edit was made from version {base})")
+            )
         elif changed:
-            why = f"{changed[0].id} was changed in version {changed[0].changed} (made from version {base})"
+            why = f"{changed[0].id} was changed in version {changed[0].changed} (the edit was made from version {base})"
             fails.append(Refused(edit, why))
         else:
-            holds.append(edit)
+            applicable.append(edit)
     resolutions = tuple(
-        Resolution(r.lesson, reason=f"{r.entry}, which covered it, was deleted meanwhile")
-        if r.entry and r.entry not in own and r.entry not in now
+        Resolution(r.lesson, reason=f"{r.entry}, which covered the lesson, was deleted in the meantime")
+        if r.entry and r.entry not in added_refs and r.entry not in now
         else r
         for r in delta.resolutions
     )
-    return Delta(tuple(holds), resolutions), fails
+    return Delta(tuple(applicable), resolutions), fails
 
 
 @dataclass
-class Filling:
-    """A group that is being filled, with room for so many reflections more."""
+class OpenGroup:
+    """Group that is being filled. `room` is the number of reflections that it still needs."""
 
     size: int
     room: int
     lessons: list[Lesson] = field(default_factory=list)
 
     def take(self, reflection: Sequence[Lesson]) -> list[Lesson] | None:
-        """The group that the lessons of this reflection fill, or None."""
+        """Add the lessons of a reflection. Returns all lessons of the group if it is full, else None."""
         self.lessons += reflection
         self.room -= any(lesson.text for lesson in reflection)
         return self.close() if self.room <= 0 else None
 
     def close(self) -> list[Lesson]:
-        """Return the lessons; the next group begins empty."""
+        """Return the lessons of the group, and start an empty one."""
         full, self.lessons, self.room = self.lessons, [], self.size
         return full
 
 
 @dataclass
 class Copies:
-    """The copies of lessons that are reduced in several groups, which end at different times.
+    """Counts of the copies of lessons. Copies of a lesson are reduced in several groups, which end at different times.
 
     A lesson is covered when one of its copies is covered, and counts as left out only after its last copy. `held`
-    counts the copies of each lesson that are not applied yet; `covered` are lessons of which an applied copy was
-    covered. A lesson is removed with its last copy.
+    counts the copies of each lesson that are not applied yet. `covered` holds the lessons that an applied copy covered.
+    A lesson is removed with its last copy.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
-    def fresh(self, delta: Delta) -> tuple[Delta, int]:
-        """The delta without additions for lessons that another copy covered, unless the delta refers to them, and
-        without resolutions that name an entry which it deletes; and the number of removed additions."""
+    def without_repeats(self, delta: Delta) -> tuple[Delta, int]:
+        """Remove additions for lessons that another copy covered, unless the delta refers to them, and resolutions that
+        name an entry which the delta deletes. Returns the rest of the delta, and the number of removed additions."""
 
         def repeats(edit: Edit) -> bool:
             return (
@@ -168,13 +173,13 @@ class Copies:
         resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in deleted)
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
-    def last(self, lessons: Iterable[Lesson]) -> list[Lesson]:
-        """The lessons with no other copy to come, none of whose copies was covered."""
+    def last_copies(self, lessons: Iterable[Lesson]) -> list[Lesson]:
+        """Return the lessons whose last copy this is and that no earlier copy covered."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
-    def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
-        """Count these lessons as applied with this delta, except those `asked` about again, and return the resolutions
-        that are final: a lesson is reported as dropped with its last copy, and as covered only once."""
+    def count_applied(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
+        """Count these lessons as applied with this delta, except lessons in `asked`, which go through an update again.
+        Returns the final resolutions: a lesson is reported as dropped with its last copy, and as covered only once."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
         resolutions = tuple(
@@ -195,7 +200,7 @@ class Copies:
 
 @dataclass
 class _Flow:
-    """The state that events change: running jobs, open groups, and the newest context."""
+    """State that events change: the running jobs, the open groups, and the newest context."""
 
     method: Method
     run: Run
@@ -203,12 +208,12 @@ class _Flow:
     context: Context
     slots: int
     staleness: int
-    groups: list[Filling]
+    groups: list[OpenGroup]
     again: UpdateSeam | None
-    left: LastWord | None
+    left: Fallback | None
     copies: Copies = field(default_factory=Copies)
-    running: dict[str, tuple[Run, asyncio.Task[Arrived | Reduced]]] = field(default_factory=dict)
-    arrived: Arrived = field(default_factory=lambda: Arrived([], []))
+    running: dict[str, tuple[Run, asyncio.Task[Arrival | Reduction]]] = field(default_factory=dict)
+    arrived: Arrival = field(default_factory=lambda: Arrival([], []))
     ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     epoch: int = 1
     trying: int = 0
@@ -221,8 +226,8 @@ class _Flow:
         self.losses = Losses(self.run)
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
-        """Run to the end. A step is one applied delta."""
-        unchecked = Arrived([], [])
+        """Run until no attempt or group is left. A step is one applied delta."""
+        unchecked = Arrival([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
         try:
@@ -231,8 +236,8 @@ class _Flow:
             while self.running:
                 event += 1
                 done = await self._next(event)
-                if isinstance(done, Reduced):
-                    yield await self._applied(done, clock)
+                if isinstance(done, Reduction):
+                    yield await self._apply(done, clock)
                     clock = self._clock()
                 else:
                     self.trying -= 1
@@ -240,18 +245,18 @@ class _Flow:
                     unchecked += done
                     if len(unchecked.attempts) >= self.groups[0].size:
                         self._count(unchecked)
-                        unchecked = Arrived([], [])
+                        unchecked = Arrival([], [])
                 self._fill(batches)
             if self.arrived.attempts:
-                yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
+                yield await self._apply(Reduction(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-            self.losses.note()  # again, with what was in flight
+            self.losses.note()  # again, with the places of the jobs that were in flight
         self._count(unchecked)
         self.losses.close()
 
-    def _count(self, done: Arrived) -> None:
-        """Count so many attempts as a step. What is under way belongs to the next one, like all that follows."""
+    def _count(self, done: Arrival) -> None:
+        """Count these attempts as one step of `Losses`. Jobs in flight count for the next step, like all later work."""
         self.losses.count(done.attempts, done.lessons, done.unparsed)
         if not self.losses.places:
             self.losses.places += [at.place for at, _ in self.running.values()]
@@ -263,7 +268,8 @@ class _Flow:
         return Clock(at)
 
     def _fill(self, batches: Iterator[Batch]) -> None:
-        """Start attempts from the newest context while slots are free; at the end, reduce the groups as they are."""
+        """Start attempts from the newest context while slots are free. After the last attempt, reduce the groups, full
+        or not."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
             self.started, self.trying, self.epoch = self.started + 1, self.trying + 1, batch.epoch
             self._start(f"attempt {self.started}", partial(self._attempt, batch, self.context))
@@ -272,7 +278,7 @@ class _Flow:
                 self._reduce(group.close())
 
     def _start(
-        self, name: str, work: Callable[[Run], Awaitable[Arrived | Reduced]], about: tuple[str, ...] | None = None
+        self, name: str, work: Callable[[Run], Awaitable[Arrival | Reduction]], about: tuple[str, ...] | None = None
     ) -> None:
         at = self.run.apart(name, about)
         self.losses.places.append(at.place)
@@ -281,95 +287,100 @@ class _Flow:
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
         self.running[name] = at, job
 
-    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Arrived:
+    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Arrival:
         attempts = await self.method.attempt(batch, context, at.at("attempt"))
         await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await self.method.reflect(attempts, context, reflecting)
         lessons = traced_lessons(lessons, attempts, context, reflecting.chain.playbook)
-        return Arrived(attempts, lessons, reflecting.unparsed)
+        return Arrival(attempts, lessons, reflecting.unparsed)
 
-    def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
-        """Start the reduction of a group, or of the lessons of the group `of` that are asked about again."""
+    def _reduce(self, lessons: Sequence[Lesson], repeated: Reduction | None = None) -> None:
+        """Start the reduction of a group, or a second update for these lessons of the group `repeated`."""
         if not lessons:
             return
-        self.reductions += of is None
-        number = of.group if of else self.reductions
-        name = f"group {number} again" if of else f"group {number}"
-        update = self.again if of and self.again else self.method.update
+        self.reductions += repeated is None
+        number = repeated.group if repeated else self.reductions
+        name = f"group {number} again" if repeated else f"group {number}"
+        update = self.again if repeated and self.again else self.method.update
         base = self.context
 
-        async def reduce(at: Run) -> Reduced:
+        async def reduce(at: Run) -> Reduction:
             delta = traced(await update(lessons, base, at), lessons, base)
-            return Reduced(number, lessons, base, delta, again=of is not None)
+            return Reduction(number, lessons, base, delta, again=repeated is not None)
 
         self._start(name, reduce, sources_of(lessons))
 
-    async def _next(self, event: int) -> Arrived | Reduced:
-        """The next result: in the order of the journal, and otherwise in the order of arrival, which is journaled."""
+    async def _next(self, event: int) -> Arrival | Reduction:
+        """Return the next result, in the order of the journal. After its last event, use the order of arrival, and
+        journal it."""
         self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
         if name is None:
             while (name := await self.ended.get()) not in self.running:
-                pass  # already used, in the order of the journal
+                pass  # already used in the order of the journal
             if self.running[name][1].exception() is None:
                 self.run.note(f"event {event}", name)
         elif name not in self.running:
             raise JournalMismatch(
                 "journal.mismatch",
-                f"the journal has {name!r} as the next result, which was not started: start a new run",
+                f"the journal names {name!r} as the next result, but this run did not start it: start a new run",
             )
         at, job = self.running.pop(name)
         done = await job
         self.run.chain.join([at.chain])
         return done
 
-    def _take(self, done: Arrived) -> None:
+    def _take(self, done: Arrival) -> None:
         """Add each reflection to the open group of each copy; only the first copy carries the votes."""
         self.arrived += done
         self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
         for reflection in by_reflection(done.lessons):
             for copy, group in enumerate(self.groups):
-                told = [replace(x, votes={}) for x in reflection if x.text] if copy else reflection
-                if full := group.take(told):
+                reflection_copy = [replace(x, votes={}) for x in reflection if x.text] if copy else reflection
+                if full := group.take(reflection_copy):
                     self._reduce(full)
 
-    async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
+    async def _apply(self, done: Reduction, clock: Clock) -> StepReport:
         """Apply the delta of a group to the newest context."""
         behind = self.context.version - done.base.version
         delta, fails = done.delta, list[Refused]()
         if behind > self.staleness:
             delta, fails = reconcile(delta, done.base.version, self.context)
-        delta, refused, again = self._accounted(done, delta, fails)
-        seen, self.arrived = self.arrived, Arrived([], [])
+        delta, refused, again = self._account(done, delta, fails)
+        arrived, self.arrived = self.arrived, Arrival([], [])
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
-        batch = Batch(tuple(r.task for r in seen.attempts), self.epoch, data=data)
+        batch = Batch(tuple(r.task for r in arrived.attempts), self.epoch, data=data)
         asked = {lesson.id for lesson in again}
         step = OpenStep(self.method, self.step, batch, self.context, clock, self.validation)
         report = await step.close(
-            seen.attempts, seen.lessons, delta, refused, lambda delta: self.copies.through(done.lessons, delta, asked)
+            arrived.attempts,
+            arrived.lessons,
+            delta,
+            refused,
+            lambda delta: self.copies.count_applied(done.lessons, delta, asked),
         )
         self.context = report.context
         self._reduce(again, done)
         return report
 
-    def _accounted(
-        self, done: Reduced, delta: Delta, fails: Sequence[Refused]
+    def _account(
+        self, done: Reduction, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
-        """The new part of a delta, with a decision about lessons that nothing covers; the refused edits; and the
-        lessons to ask about again, once, which no other copy covered or can still cover.
+        """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
+        lessons for a second update, which no other copy covered or can still cover.
 
-        Edits that another group overtook (`fails`) are made again from the entry's new text.
+        The second update repeats the edits in `fails`, which conflict with another group's edits, from the new texts.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
         overtaken.update(
             was.lesson for was, now in zip(done.delta.resolutions, delta.resolutions, strict=True) if was != now
         )
         dropped = {resolution.lesson for resolution in done.delta.resolutions if not resolution.entry}
-        delta, repeated = self.copies.fresh(delta)
+        delta, repeated = self.copies.without_repeats(delta)
         settled = delta.covered | dropped
-        last = self.copies.last(done.lessons)
+        last = self.copies.last_copies(done.lessons)
         again = [] if done.again else [
             replace(x, votes={}) for x in last if x.id in overtaken or (self.again and x.id not in settled)
         ]  # fmt: skip
@@ -378,14 +389,15 @@ class _Flow:
         self.run.count(Count.REDONE_EDITS, len(fails) - len(refused))
         self.run.count(Count.REPEATED_ADDITIONS, repeated)
         if self.left is not None:
-            out = [x for x in last if x.id not in settled | asked]
+            uncovered = [x for x in last if x.id not in settled | asked]
             delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in dropped))
-            delta += self.left([x for x in out if x.id not in overtaken], self.run)
-            delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
+            delta += self.left([x for x in uncovered if x.id not in overtaken], self.run)
+            delta += self.left([x for x in uncovered if x.id in overtaken], self.run, OVERTAKEN)
         return delta, refused, again
 
     async def _drain(self) -> None:
-        """Let jobs in flight finish, so that what was paid for is kept; only a cancelled run cancels them."""
+        """Wait for the jobs in flight, so that results that were paid for are stored. Cancel them only if the run is
+        cancelled."""
         jobs = [job for _, job in self.running.values()]
         try:
             await asyncio.gather(*jobs, return_exceptions=True)

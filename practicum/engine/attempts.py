@@ -1,4 +1,4 @@
-"""Attempts of the agent and their scores. A failed attempt is a result too."""
+"""Attempts of the agent, and their scores. Failed attempts are results and are journaled too."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ _SCORE = TypeAdapter(Score)
 
 
 class Attempts(Calls):
-    """A place at which the agent attempts tasks, and attempts are scored."""
+    """Place at which the agent attempts tasks, and attempts are scored."""
 
     async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
-        """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
-        of the first attempts failed, and with `must_fit` WindowError if the prompt is larger than the model's window.
-        """
+        """Make one attempt at a task. If the agent fails, the trace carries the failure as `error`. Raises
+        BrokenAgentError if all of the first attempts failed. With `must_fit`, raises WindowError if the prompt is
+        larger than the model's window."""
         proof, broken, before = self._state.proof, False, self.chain.calls
-        # An agent of the user's own, which asks its model by itself, takes one text.
+        # A user's agent, which calls its model by itself, takes the view as one text.
         view = (framed_view if self._state.agent.max_turns else text_view)(view, self._state.nonce)
         proof.begins(self.job)
         try:
-            trace = self._said(await self._attempt(task, view))
+            trace = self._with_answer(await self._attempt(task, view))
         except AgentError as error:
             trace, broken = Trace(answer="", error=str(error)), True
         except (OutputError, ProviderError) as error:
             if must_fit and isinstance(error, WindowError):
                 raise
-            # There is nothing to learn from: no answer came, or none that could be parsed.
+            # There is nothing to learn from: the model gave no answer, or no answer that can be parsed.
             trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
             self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
             if isinstance(error, RequestError) and not self._state.agent.max_turns:
-                self._count_refused(error)  # an agent of the user's own asked its model by itself
+                self._count_refused(error)  # a user's agent called its model by itself
         finally:
             proof.ended(self.job)
-            self._needed(self.chain.calls - before)
+            self._record_calls(self.chain.calls - before)
         if not self._state.trust_tools and any(step.kind == "observation" for step in trace.steps):
             trace = replace(trace, trust=least(trace.trust, "tool"))
         if view.annotated:
@@ -79,12 +79,12 @@ class Attempts(Calls):
         self.count(Count.REFUSED_CALLS, len(trace.data.get("refused", ())))
         self._state.observer.attempted(task, trace)
         if broken:
-            proof.told(self.job, task.id, str(trace.error))
+            proof.report_failure(self.job, task.id, str(trace.error))
         return trace
 
-    def _said(self, trace: Trace) -> Trace:
-        """The trace of an attempt with its answer apart from its thoughts. Raises OutputError if an agent that reports
-        no steps says nothing: its attempt is not a wrong answer."""
+    def _with_answer(self, trace: Trace) -> Trace:
+        """Separate the answer of a trace from its thoughts. Raises OutputError if an agent that reports no steps gives
+        an empty answer, because that is a lost attempt and not a wrong answer."""
         if trace.error is not None:
             return trace
         answer = split_thoughts(trace.answer)
@@ -93,8 +93,8 @@ class Attempts(Calls):
             raise self.silent(why, "the agent")
         return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
-    def _needed(self, calls: int) -> None:
-        """An attempt made so many calls."""
+    def _record_calls(self, calls: int) -> None:
+        """Record the number of model calls of an attempt, and report a new maximum."""
         state = self._state
         if calls > state.most_calls:
             state.most_calls = calls
@@ -111,12 +111,12 @@ class Attempts(Calls):
         # More attempts than the model has slots would evict each other's turns from its prefix cache.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
-        # An agent that asks models sees what is in the journal, and gives its tools the values themselves.
-        given = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
-        return await self._effect("agent", question, TRACE, lambda: agent(*given, self), slot, shown)
+        # An agent that asks models sees redacted texts, as in the journal, and restores the values for its tools.
+        arguments = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
+        return await self._effect("agent", question, TRACE, lambda: agent(*arguments, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
-        """The score of an answer, for reports; None if nothing can score it."""
+        """Score an attempt, for reports. Returns None if the task cannot be scored."""
         score = self._redacted(await self._score(task, trace))
         self._state.observer.scored(task, None if trace.lost else score)
         return score
@@ -151,22 +151,22 @@ class Attempts(Calls):
         slot: AbstractAsyncContextManager[object] | None = None,
         shown: Prompt | None = None,
     ) -> T:
-        """Do something that is not a model call, once, and journal its result. A failed attempt is a result too.
-        `shown` is what it is shown, for those who look at the run."""
+        """Run an effect other than a model call once, and journal its result, or its failure. `shown` is the agent's
+        input, stored for pages and reports."""
         place = f"{self.place}/{role}"
         self._open(place)
-        known = self._state.journal.find(place, question)
+        stored = self._state.journal.find(place, question)
         proof = self._state.proof
-        if known is not None:
-            if role == "agent" and (failed := proof.give()):
+        if stored is not None:
+            if role == "agent" and (failed := proof.record_success()):
                 await self._write(*failed)
-            if not known.ok:
-                raise load_failure(known.answer)
-            self._timed(known)
-            result = kind.validate_json(known.answer)
+            if not stored.ok:
+                raise load_failure(stored.answer)
+            self._add_seconds(stored)
+            result = kind.validate_json(stored.answer)
             if isinstance(result, Trace) and self._state.agent.max_turns:
-                # The calls that the attempt made are not read again.
-                self._needed(int(result.data.get("turns", 0)))
+                # The journal entries of the attempt's model calls are not read again.
+                self._record_calls(int(result.data.get("turns", 0)))
             return result
         async with slot or nullcontext():
             self._state.budget.check()
@@ -177,30 +177,30 @@ class Attempts(Calls):
             own = role == "agent" and not self._state.agent.max_turns
             self._state.budget.attempts += own
             try:
-                result = await self._done(do)
+                result = await self._redacted_result(do)
             except (AgentError, OutputError, ProviderError) as error:
                 if isinstance(error, ProviderError) and not isinstance(error, RequestError):
                     self._lose(replace(record, answer=dump_failure(error), ok=False))
                     self._state.last_error = str(error)
                     raise
                 failure = replace(record, answer=dump_failure(error), ok=False)
-                if role == "agent" and isinstance(error, AgentError) and not proof.given:
-                    proof.failed(failure)
+                if role == "agent" and isinstance(error, AgentError) and not proof.proven:
+                    proof.hold_back(failure)
                 elif role == "agent":
-                    await self._write(*proof.give(), failure)
+                    await self._write(*proof.record_success(), failure)
                 raise
             finally:
                 self._state.budget.attempts -= own
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
-            # The calls that it made are part of its own time.
+            # The agent's model calls are part of the attempt's time, so their seconds are not added again.
             self.chain.seconds = before
-            self._timed(record)
-            await self._write(*(proof.give() if role == "agent" else ()), record)
+            self._add_seconds(record)
+            await self._write(*(proof.record_success() if role == "agent" else ()), record)
             return result
 
-    async def _done(self, do: Callable[[], Awaitable[T]]) -> T:
-        """What came of it, without what must not be stored, be it a result or a failure."""
+    async def _redacted_result(self, do: Callable[[], Awaitable[T]]) -> T:
+        """Return the redacted result of an effect, or raise its error with a redacted message."""
         try:
             return self._redacted(await do())
         except (AgentError, OutputError, ProviderError) as error:
@@ -208,16 +208,18 @@ class Attempts(Calls):
             raise
 
     def restored(self, value: T) -> T:
-        """The value with what its placeholders stand for, if the run's user keeps that: for code of the user alone."""
+        """Replace placeholders in a value by the secrets that they represent, if the run stores those. Only for the
+        user's own code, never for prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     def kept_of(self, value: object) -> dict[str, str]:
-        """What `restored` puts in place of the placeholders in this value."""
+        """Return, by placeholder, the values that `restored` puts into this value."""
         return {} if self._state.redactor is None else self._state.redactor.kept_of(value)
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
-    """What learning may see of an attempt. Without labels, that is an execution error or nothing."""
+    """Return the feedback on an attempt that learning may see. Without labels it holds only the error of a failed
+    attempt."""
     if trace.error is not None:
         return Feedback(False, f"The attempt failed: {trace.error}")
     if not labels or score is None:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 CODE = "code"
-"""Ends the place of a note on why the provider refused a request."""
+"""Suffix of the place of a note that stores the code of a refused request."""
 
 REFUSED: Mapping[str, Count] = {
     "provider.filtered": Count.FILTERED_REQUESTS, "provider.refused": Count.REFUSED_REQUESTS,
@@ -56,7 +56,7 @@ REFUSED: Mapping[str, Count] = {
 
 @dataclass
 class _Sent:
-    """A call in flight: when it was sent (s), its slot in the file of calls in flight, and the reply once it came."""
+    """Call in flight: the time it was sent (s, monotonic), its slot in the file of calls in flight, and the reply."""
 
     began: float
     slot: int
@@ -64,15 +64,15 @@ class _Sent:
 
 
 class Calls(Place):
-    """A place at which models are asked."""
+    """Place at which models are asked."""
 
     @property
     def last_error(self) -> str:
-        """The last failure of a model."""
+        """Message of the last failed model call."""
         return self._state.last_error
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """The semaphore that is held while something is in flight at this endpoint."""
+        """Return the semaphore that limits the requests in flight at this endpoint."""
         return self._state.slot(endpoint, most)
 
     async def ask(
@@ -87,9 +87,9 @@ class Calls(Place):
     ) -> M:
         """Ask a model for an object of this schema.
 
-        The model is asked again, twice, if its output does not fit. `form` is the JSON schema that the model is given,
-        if it is not that of the object. `output_tokens` raises the limit of an answer. Raises OutputError if no output
-        fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
+        The model is asked again, up to twice, if its output does not fit. `form` is the JSON schema sent to the model,
+        if it differs from that of `schema`. `output_tokens` raises the limit of an answer. Raises OutputError if no
+        output fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
         """
         prompt = self._framed(role, prompt)
         return await ask_for(self, role, prompt, schema, form, temperature=temperature, output_tokens=output_tokens)
@@ -104,17 +104,17 @@ class Calls(Place):
         temperature: float | None = None,
         output_tokens: int = 0,
     ) -> Reply:
-        """What a model replied when it was asked for JSON of this form, for the `again`th time at this place."""
+        """Ask a model for JSON of this form and return its reply. `again` counts the repairs at this place, from 0."""
         if again:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
 
     async def mended(self, role: str) -> None:
-        """Count an answer of a role whose JSON had to be mended."""
+        """Count an answer of this role whose JSON was repaired by code."""
         self.count(Count.MENDED_JSON)
 
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
-        """The error of a role whose last output did not fit either. `advice` says what to change."""
+        """Return the error for a role whose last output did not fit either. `advice` names a change that may help."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
         model = self._state.seat(role).client.name
@@ -124,8 +124,8 @@ class Calls(Place):
         return OutputError("output.invalid", self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        """`ask` with a prompt of any length: it is shortened until the model accepts it. Raises OutputError if it never
-        does, because a resume would fail in the same way."""
+        """Call `ask` with a prompt of any length, shortened until the model accepts it. Raises OutputError if the model
+        accepts no version, because a resume would fail in the same way."""
         for n, short in enumerate(self._state.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
@@ -137,8 +137,8 @@ class Calls(Place):
         raise OutputError("window.exceeded", refused)
 
     async def try_ask(self, role: str, prompt: Prompt, schema: type[M], lost: Count, **how: Any) -> M | None:
-        """`ask_fitted` for what a run can do without. Returns None, and raises the counter `lost`, if there
-        is no answer or none that can be parsed."""
+        """Call `ask_fitted` for an optional answer. Returns None, and counts it in `lost`, if the model gives no answer
+        or none that can be parsed."""
         try:
             return await self.ask_fitted(role, prompt, schema, **how)
         except (OutputError, ProviderError):
@@ -146,8 +146,8 @@ class Calls(Place):
             return None
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """Ask a model for plain text, which is one of the `choices` if its server can hold it to them. A text that
-        ended at the limit of output tokens is taken as it is, and counted. Raises OutputError if there is no text."""
+        """Ask a model for plain text, which is one of the `choices` if its server can enforce them. A text that was cut
+        at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is empty."""
         prompt = self._framed(role, prompt)
         held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
         reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
@@ -157,23 +157,24 @@ class Calls(Place):
         return reply.text
 
     async def require_working_agent(self) -> None:
-        """Wait until an attempt has ended otherwise than by an error of the agent, or no attempt has failed so. Raises
-        BrokenAgentError if no job is left that could make one."""
+        """Wait until an attempt ends without an error of the agent. Return at once if no attempt has failed that way.
+        Raises BrokenAgentError if all attempts failed and no job is left that could make one."""
         proof = self._state.proof
         proof.ended(self.job)
-        while proof.failures and not proof.given:
+        while proof.failures and not proof.proven:
             self._state.budget.check()
             if not proof.coming:
                 raise proof.error()
             await proof.change()
 
-    def silent(self, why: Count, who: str) -> OutputError:
-        """The error for an answer without text, which says what to change. `who` gave it: a model or an agent."""
-        self._state.last_error = f"the answer of {who} {SILENCES[why]}"
+    def silent(self, why: Count, speaker: str) -> OutputError:
+        """Return the error for an empty answer, with advice on settings. `speaker` is the model or agent."""
+        self._state.last_error = f"the answer of {speaker} {SILENCES[why]}"
         return OutputError("output.empty", self.last_error)
 
     def _framed(self, role: str, prompt: Prompt) -> Prompt:
-        """The prompt with its material between marks. That of the agent has its pages framed, and its task as it is."""
+        """Put the material of a prompt between marks. The agent's prompt is returned unchanged: its pages are already
+        framed, and its task needs no marks."""
         return prompt if role == "agent" else framed_prompt(prompt, self._state.nonce)
 
     async def _call(
@@ -185,7 +186,7 @@ class Calls(Place):
         attempt: int,
         output_tokens: int = 0,
     ) -> Reply:
-        """One model call: read from the journal, or paid for and journaled before its result is used."""
+        """Return the reply from the journal, or call the model and journal the reply before it is used."""
         prompt = self._redacted(prompt)
         seat = self._state.seat(self.actor if role == "agent" else role)
         self.chain.playbook |= role != "agent" and bool(prompt.pages)
@@ -200,34 +201,34 @@ class Calls(Place):
             seed=self.rng(role).randrange(2**31),
         )
         question = prompt_digest(role, seat.client.name, prompt, schema, options)
-        known = self._state.journal.find(place, question)
-        if known is not None:
-            if not known.ok and not known.silent:
-                raise self._failed(known)
-            self._timed(known)
-            text, cut, *changed = json.loads(known.answer)
+        stored = self._state.journal.find(place, question)
+        if stored is not None:
+            if not stored.ok and not stored.silent:
+                raise self._stored_error(stored)
+            self._add_seconds(stored)
+            text, cut, *changed = json.loads(stored.answer)
             changed = [Count[key.upper()] for keys in changed for key in keys]
-            self._changed(changed)
-            self._state.learn_output(seat.client, options.max_output_tokens, known.usage)
-            return Reply(text, known.usage, cut, tuple(changed))
+            self._count_changes(changed)
+            self._state.learn_output(seat.client, options.max_output_tokens, stored.usage)
+            return Reply(text, stored.usage, cut, tuple(changed))
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
             seat.client, prompt, schema,
             replace(options, wait=self._wait, refused=self._state.refused_by(seat.client.name)),
         )  # fmt: skip
 
-    def _failed(self, known: JournalRow) -> ProviderError:
-        """The error of a call that failed before a resume."""
-        code = self._state.journal.find(f"{known.place} {CODE}", NOTE_ROLE)
+    def _stored_error(self, stored: JournalRow) -> ProviderError:
+        """Return the error of a call that failed before a resume."""
+        code = self._state.journal.find(f"{stored.place} {CODE}", NOTE_ROLE)
         if code is None:
-            return ProviderError("provider.failed", known.answer)
-        error = request_error(code.answer, known.answer)
+            return ProviderError("provider.failed", stored.answer)
+        error = request_error(code.answer, stored.answer)
         self._count_refused(error)
         return error
 
     async def _lose_call(self, record: JournalRow, error: ProviderError) -> None:
-        """Keep the failure of a call. A request that the provider refused would be refused again: that is a result,
-        which a resume does not ask for again."""
+        """Record the failure of a call. A refused request would be refused again, so its refusal is written as a result
+        and a resume does not send the request again."""
         self._state.last_error = str(error)
         failure = replace(record, answer=str(error), ok=False)
         if isinstance(error, RequestError):
@@ -238,12 +239,12 @@ class Calls(Place):
             self._lose(failure)
 
     def _count_refused(self, error: RequestError) -> None:
-        """Count a request that the provider refused. A prompt above the window may be shortened yet."""
+        """Count a request that the provider refused, except one above the window: its prompt may still be shortened."""
         if (count := REFUSED.get(error.code)) is not None:
             self.count(count)
 
-    def _changed(self, keys: Sequence[str] = ()) -> None:
-        """Count what had to be changed about a reply."""
+    def _count_changes(self, keys: Sequence[str] = ()) -> None:
+        """Count the changes that were made to a reply."""
         for key in keys:
             self._state.counts[key] += 1
 
@@ -266,13 +267,13 @@ class Calls(Place):
             await self._lose_call(record, error)
             raise
         if client.window is not None:
-            # Some servers refuse a limit that exceeds the window together with the prompt. It is lowered for sending
-            # alone: a resume may have a model with another window.
+            # Some servers refuse a limit that exceeds the window together with the prompt. The limit is lowered only
+            # for sending, not in the digest: a resume may use a model with another window.
             left = max(client.window - int(1.25 * estimate), client.window // 2)
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
         limit = options.max_output_tokens
         async with state.slot(client.endpoint, client.slots):
-            # What it needs is known best when it is its turn.
+            # Estimate the cost only now: other calls may have updated the model's ratios during the wait.
             most = state.most(client, estimate, limit)
             async with self._in_flight(record, client, prompt, options, most) as sent:
                 with state.budget.repeatable():
@@ -282,14 +283,14 @@ class Calls(Place):
                 reply = sent.reply = received(raw, estimate, limit, client.cost)
                 state.flight.received(sent.slot, reply.usage)
             state.in_row.pop((client.name, role), None)
-            self._changed(reply.changed)
+            self._count_changes(reply.changed)
             changed = [reply.changed] if reply.changed else []
             answer = json.dumps([reply.text, reply.cut, *changed], ensure_ascii=False)
             record = replace(
                 record, answer=answer, usage=reply.usage, seconds=time.monotonic() - sent.began,
                 ok=reply.silence is None,
             )  # fmt: skip
-            self._timed(record)
+            self._add_seconds(record)
             await self._write(record)
             state.flight.end(sent.slot)
         if estimate > 200:
@@ -302,22 +303,22 @@ class Calls(Place):
     async def _in_flight(
         self, record: JournalRow, client: Client, prompt: Prompt, options: CallOptions, most: Usage
     ) -> AsyncIterator[_Sent]:
-        """A block that sends a call: what it needs is reserved before, and settled after, whatever becomes of it. A
-        failure is kept."""
+        """Reserve the cost of a call before the block that sends it, and settle it afterwards, also on errors. Records
+        the failure of the call."""
         state, need = self._state, Need.of(most)
         await state.budget.reserve(need)
         state.budget.timeout = max(state.budget.timeout, options.timeout)
         sent = _Sent(time.monotonic(), state.flight.start(record.place, record.digest, most))
-        said: str | None = None
+        failure: str | None = None
         try:
             yield sent
         except BaseException as error:
             if isinstance(error, ProviderError):
                 error.args = self._redacted(error.args)
                 await self._lose_call(record, error)
-            said = self._redacted(str(error)) or type(error).__name__
+            failure = self._redacted(str(error)) or type(error).__name__
             if isinstance(error, Exception):
-                # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
+                # A cancelled call stays in flight, because its cost is unknown.
                 state.flight.end(sent.slot)
             if isinstance(error, RequestError):
                 state.refused_request(client.name, record, error)
@@ -327,10 +328,10 @@ class Calls(Place):
             state.budget.settle(need, usage)
             seconds = time.monotonic() - sent.began
             state.observer.called(
-                ModelCall(record.place, record.role, client.name, prompt, options, text, usage, seconds, error=said)
+                ModelCall(record.place, record.role, client.name, prompt, options, text, usage, seconds, error=failure)
             )
 
-    def _timed(self, record: JournalRow) -> None:
+    def _add_seconds(self, record: JournalRow) -> None:
         """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls

@@ -1,7 +1,8 @@
-"""The door between what was learned and the context: what a stranger may have taught waits for review.
+"""The door between a delta and the context: edits from untrusted sources wait for review.
 
-An edit waits if it rests on a source that is less than the operator's own, or if a filter flags its text. What waits is
-in no prompt, not even in one of the acceptance gate; edits that build on it wait with it. `session.review` decides.
+An edit waits if one of its sources is less trusted than the operator, or if a filter flags its text. Edits that build
+on a waiting edit wait with it. No prompt shows a waiting edit, not even in the acceptance gate. `session.review`
+decides.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from practicum.core.words import strings
 from practicum.store.reviews import PENDING
 
 COUNTED: frozenset[Trust] = frozenset({"own", "labelled", "tool"})
-"""Origins whose votes count at once: the outcome that a vote rests on is the operator's own."""
+"""Trust levels whose votes count at once, because the outcome that a vote depends on is the operator's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Edits that wait for review together, since the later ones build on the first. `trust` is the least of their
-    sources, and `flags` are what the filter found in their texts."""
+    """Edits that wait for review together, because the later ones build on the first. `trust` is the lowest trust level
+    of their sources. `flags` are the filter's flags on their texts."""
 
     edits: tuple[Edit, ...]
     trust: Trust
     flags: tuple[Flag, ...] = ()
 
     def naming(self, ids: Mapping[str, str]) -> Held:
-        """The same, with the ids of entries that were added meanwhile in place of their refs."""
+        """Replace refs by the ids of entries that were added after the edits were held."""
 
         def named(edit: Edit) -> Edit:
             if isinstance(edit, Add):
@@ -43,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A delta at the door: the part that goes on, what waits for review, and what is refused."""
+    """Result of passing a delta through the door: the admitted part, the edits held for review, the refused edits."""
 
     delta: Delta
     held: tuple[Held, ...] = ()
@@ -52,13 +53,14 @@ class Admitted:
 
 @dataclass
 class Door:
-    """Decides which edits wait. `known` is what edits say that wait or were rejected, each with its state."""
+    """Policy that decides which edits wait. `review_states` maps the texts of waiting and rejected edits to their
+    review state."""
 
     review: Review = "none"
-    known: dict[str, str] = field(default_factory=dict)
+    review_states: dict[str, str] = field(default_factory=dict)
 
     def split(self, edits: Iterable[Edit]) -> tuple[list[Edit], list[Held]]:
-        """The edits that go on, in order, and those that wait."""
+        """Separate edits that are admitted, in order, from groups of edits that wait for review."""
         ready: list[Edit] = []
         groups: list[list[Edit]] = []
         of_ref: dict[str, list[Edit]] = {}
@@ -75,42 +77,42 @@ class Door:
         return ready, [held(group) for group in groups]
 
     def waits(self, edit: Edit) -> bool:
-        """Whether an edit waits for review."""
+        """Return whether an edit waits for review."""
         if self.review == "none":
             return False
         trust = trust_of(edit.sources)
         if isinstance(edit, Vote):
             return trust not in COUNTED and bool(edit.helpful or edit.harmful)
-        # What code does to keep the playbook small or free of duplicates rests on no source.
+        # Edits that code makes to keep the playbook small or free of duplicates have no sources.
         taught = bool(edit.sources or edit.lessons)
-        # The operator's own texts may be long: budgets bound what is shown of them.
+        # The operator's own texts may be long: budgets bound how much of them is shown.
         flagged = any(flag.kind != "length" for flag in edit_flags(edit))
         return trust != "own" or (self.review == "all" and taught) or flagged
 
     def repeats(self, edit: Edit) -> bool:
-        """Whether an edit that would wait says, word for word, what one that waits already says. What strangers taught
-        keeps nobody from learning the same from tasks of their own, which does not wait."""
-        return self.known.get(said(edit)) == PENDING and self.waits(edit)
+        """Return whether an edit must wait and has the same text as an edit that waits already. The same text from
+        trusted tasks does not wait, so untrusted sources cannot block it."""
+        return self.review_states.get(edit_statement(edit)) == PENDING and self.waits(edit)
 
 
 def named_entries(edit: Edit) -> tuple[str, ...]:
-    """The ids or refs of the entries that an edit is about."""
+    """Return the ids or refs of the entries that an edit changes or votes on."""
     return (edit.id,) if isinstance(edit, Vote) else changed_entries(edit)
 
 
 def held(edits: Sequence[Edit]) -> Held:
-    """These edits as one thing to review."""
-    found = dict.fromkeys(flag for edit in edits for flag in edit_flags(edit))
-    return Held(tuple(edits), trust_of(source for edit in edits for source in edit.sources), tuple(found))
+    """Combine edits into one item for review."""
+    flagged = dict.fromkeys(flag for edit in edits for flag in edit_flags(edit))
+    return Held(tuple(edits), trust_of(source for edit in edits for source in edit.sources), tuple(flagged))
 
 
 def edit_flags(edit: Edit) -> tuple[Flag, ...]:
-    """What the filter finds in the texts that an edit brings into the context."""
+    """Return the filter's flags on the texts that an edit brings into the context."""
     return tuple(dict.fromkeys(flag for text in edit_texts(edit) for flag in flags(text)))
 
 
 def edit_texts(edit: Edit) -> list[str]:
-    """The texts that an edit brings into the context, its own first."""
+    """Return the texts that an edit brings into the context: the entry's text first."""
     if isinstance(edit, Vote | Delete):
         return []
     texts = [edit.text] if edit.text else []
@@ -120,7 +122,7 @@ def edit_texts(edit: Edit) -> list[str]:
     return texts
 
 
-def said(edit: Edit) -> str:
-    """What an edit says, a solved task with its answer; empty if it has no text."""
+def edit_statement(edit: Edit) -> str:
+    """Return the text of an edit, with the answer if it adds a solved task; empty if it has no text."""
     text = getattr(edit, "text", None)
     return solved(text, getattr(edit, "data", None) or {}) if text else ""

@@ -1,8 +1,8 @@
-"""Framing: what was learned, and what comes from outside, is shown to models as material between two marks.
+"""Framing: learned texts and outside texts are shown to models as material between two marks.
 
-The marks carry a nonce that a stranger cannot know, so no text can close them. The nonce is the same in a whole run, so
-a prefix cache keeps serving. What is between them is announced as notes or as material that changes no instruction.
-This lowers what an injected order achieves and does not exclude it: a model may still obey what it reads.
+The marks carry a nonce that the author of a text cannot know, so no text can close them. The nonce is the same in a
+whole run, so prefix caches stay valid. An announcement calls the text between the marks notes or material that changes
+no instruction. This lowers the effect of an injected instruction, but does not exclude it: a model may still obey.
 """
 
 from __future__ import annotations
@@ -25,37 +25,39 @@ to you."""
 
 
 def nonce_for(tasks: Iterable[str]) -> str:
-    """A nonce for a run on tasks with these digests. Whoever does not have the key of this installation cannot know it;
-    the same tasks have the same one here, so that runs with the same seed can be repeated and compared."""
+    """Return the nonce of a run on tasks with these digests. It cannot be computed without the key of this
+    installation. The same tasks give the same nonce, so that runs with the same seed can be repeated and compared."""
     return mark(["nonce", [*tasks]])[:8]
 
 
 def framed(pages: Sequence[str], nonce: str) -> tuple[str, ...]:
-    """Pages of notes between marks. Without a nonce, or without pages, there are no marks."""
+    """Put pages of notes between marks. Without a nonce or pages, add no marks."""
     if not nonce or not pages:
         return tuple(pages)
     return f"{NOTES.format(nonce=nonce)}\n<notes-{nonce}>", *pages, f"</notes-{nonce}>"
 
 
 def framed_view(view: View, nonce: str) -> View:
-    """The view with its pages between marks. Instructions stay as they are."""
+    """Put the pages of a view between marks, unless they are instructions."""
     if view.instructing or len(pages := framed(view.pages, nonce)) == len(view.pages):
         return view
     return replace(view, pages=pages, tokens=view.tokens + count_tokens(pages[0]) + count_tokens(pages[-1]))
 
 
 def text_view(view: View, nonce: str) -> View:
-    """The view of an agent that takes one text: its turns are a page of notes."""
+    """Convert a view for an agent that takes one text: its turns become a page of notes."""
     solved = (exchanges(view.turns),) if view.turns else ()
     pages = (*view.pages, *framed(solved, nonce)) if view.instructing else framed((*view.pages, *solved), nonce)
     return replace(view, pages=pages, turns=(), tokens=sum(map(count_tokens, pages)))
 
 
 def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
-    """The prompt of a role that learns or judges, with its pages and its message between marks. Worked examples have
-    the same form, since a small model takes the form from them. Without a nonce there are no marks."""
+    """Put the pages and the message of a prompt for a learning or judging role between marks. Worked examples get the
+    same marks, because a small model copies their form. Without a nonce, add no marks."""
     if not nonce:
-        return replace(prompt, user=_closed(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
+        return (
+            replace(prompt, user=_with_closing(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
+        )
     before, after = f"<data-{nonce}>", f"</data-{nonce}>"
 
     def between(text: str) -> str:
@@ -64,11 +66,11 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     return Prompt(
         # The pages follow the instructions, whose last line may be their heading.
         "\n\n".join(filter(None, (MATERIAL.format(nonce=nonce), prompt.system))),
-        _closed(between(visible_to_model(prompt.user)), prompt),
+        _with_closing(between(visible_to_model(prompt.user)), prompt),
         (before, *prompt.pages, after) if prompt.pages else (),
         tuple(Turn(between(turn.user), turn.assistant) for turn in prompt.turns),
     )
 
 
-def _closed(user: str, prompt: Prompt) -> str:
+def _with_closing(user: str, prompt: Prompt) -> str:
     return f"{user}\n\n{prompt.closing}" if prompt.closing else user

@@ -21,7 +21,7 @@ class Verdict(Output):
 
 
 async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdict:
-    """Ask for one verdict, at temperature 0. `target` is the reference answer; None judges without one."""
+    """Ask the judge for one verdict, at temperature 0. `target` is the reference answer; None: judge without one."""
     # The answer of an agent with tools is mostly in its steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
     parts = [*run.agent_instructions, f"# Task\n{task.input}"]
@@ -32,7 +32,8 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
 
 
 class JudgeScorer:
-    """Scores by a judge, which sees the target if there is one. Its calls are journaled, so the score need not be."""
+    """Scorer that asks a judge. The judge sees the target, if the task has one. The judge's calls are journaled, so the
+    score need not be."""
 
     name, needs_target, pure = "judge", False, True
 
@@ -42,8 +43,8 @@ class JudgeScorer:
 
 
 async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
-    """Feedback from a judge that never sees the target, for learning without labels. It is unknown, and counted, if the
-    judge gives no verdict."""
+    """Ask a judge that never sees the target for feedback, for learning without labels. If the judge gives no verdict,
+    the feedback is unknown, and the attempt is counted."""
     try:
         verdict = await judge(run.at("verdict"), task, trace, None)
     except (OutputError, ProviderError):

@@ -1,10 +1,10 @@
-"""The loop: what a method is, and the one loop that runs it.
+"""The loop: `Method`, and the schedule that runs a method step after step.
 
     sample -> attempt (wraps act, which begins with show) -> reflect -> update -> door -> accept -> apply
 
-A method is a value of `Method`: seven functions, the seams. Blocks fill the seams and wrap each other
-(`methods/blocks/`), recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds
-blocks, never a branch here. `docs/extending.md` builds a method.
+A method is a value of `Method` with seven functions, the seams. Blocks fill the seams and wrap each other
+(`methods/blocks/`). Recipes combine blocks (`methods/`). The loop has no branch for any method: a new method adds
+blocks. `docs/extending.md` shows how to build a method.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from practicum.retrieval.search import DEFAULT, Retrieval
 T = TypeVar("T")
 
 ENDED = "ended"
-"""The name of the note that holds when a step ended, in seconds since 1970."""
+"""Name of the note that stores when a step ended, in seconds since 1970."""
 
 LOST_STEPS = 3
-"""Steps in a row that the provider must fail before the run stops."""
+"""Number of lost steps in a row after which the run stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step works on.
+    """Tasks of one step.
 
-    `arm` is the candidate to start from, for methods that keep several (GEPA). `data` describes the sampler's choice
-    as JSON values and is stored with the step. `steps` is the total number of steps, None where it is not known yet.
+    `arm` is the candidate to start from, for methods that keep several (GEPA). `data` describes the sampler's choice as
+    JSON values and is stored with the step. `steps` is the total number of steps; None: not known yet.
     """
 
     tasks: tuple[Task, ...]
@@ -53,11 +53,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step: what was tried, what was learned from it, and the context after it.
+    """Result of one step: the attempts, the lessons, and the context after it.
 
-    `applied` and `refused` are the edits that changed the context and those that did not, with reasons; `resolutions`
-    say what became of each lesson, and `held` are the edits that wait for review. `seconds` is how long the step took,
-    None where a stop cut it in two. `val` is the mean validation score, in [0, 1], where the step was validated.
+    `applied` are the edits that changed the context, `refused` the edits that did not, with reasons. `resolutions` give
+    the outcome of each lesson. `held` are the edits that wait for review. `seconds` is the duration of the step; None:
+    the run was stopped during the step. `val` is the mean validation score, in [0, 1]; None: the step was not
+    validated.
     """
 
     step: int
@@ -82,12 +83,12 @@ class Validation:
     every: int = 1
 
     async def score(self, method: Method, context: Context, run: Run) -> float:
-        """The mean score under `context`. A context that shows the same as an earlier one costs nothing."""
+        """Return the mean score under `context`. No calls are made if an evaluated context shows the same view."""
         return mean_score(await run.evaluate(method.act, "val", self.tasks, context))
 
 
 RECENT = 20
-"""Steps that a history keeps."""
+"""Number of steps that a history keeps."""
 
 History = Sequence[StepReport]
 ShowSeam = Callable[[Context, Task, Run], Awaitable[View]]
@@ -105,26 +106,28 @@ Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None],
 
 
 async def _no_show(context: Context, task: Task, run: Run) -> View:
-    """Stands for the view of a method that was made without one, which is refused."""
+    """Serve as the default of a missing `show`, which `Method` refuses."""
     raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to learn.
+    """Learning method: seven functions, the seams, and facts about them.
 
-    `show` makes the view that an agent sees of the context for a task. It looks things up, and asks no model but those
-    of `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the score; `attempt`
-    may make several and wraps it. `roles` are the models that learning asks beside the agent, `act_roles` those that
-    `act` itself asks (a judge that chooses among attempts).
-    `schedule` drives the six functions; `sequential` does so one step after the other. `models` names the models of
-    seats that are no role, such as single agents of a network.
+    `show` makes the view that an agent sees of the context for a task. It searches, and asks only the models of
+    `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the score. `attempt`
+    wraps `act` and may make several attempts. `schedule` calls the seven functions; `sequential` runs one step after
+    the other.
 
-    `retrieval` is the measure of similarity in all searches of a run: "cosine", "words" or "mixed".
+    `roles` are the models that learning asks in addition to the agent. `act_roles` are the models that `act` asks, such
+    as a judge that chooses among attempts. `models` names models of seats that are not roles, such as single agents of
+    a network.
 
-    `act_calls` is the most model calls of one `act`, which the budget holds back for each test task. `calls` are the
-    fewest and the most model calls of a step, for the announcement of a run; `costs` says in words what a step asks
-    models for beside the attempts.
+    `retrieval` is the similarity measure of all searches of a run: "cosine", "words" or "mixed".
+
+    `act_calls` is the most model calls of one `act`, which the budget reserves for each test task. `calls` is the
+    minimum and maximum number of model calls of a step, for the estimate before a run. `costs` describes in words the
+    model calls of a step other than the attempts.
     """
 
     name: str
@@ -149,7 +152,7 @@ class Method:
         if self.show is _no_show:
             raise UsageError(
                 "method.no_show",
-                f"method {self.name} has no `show`: give the function that makes an agent's view of the context for a "
+                f"method {self.name} has no `show`: pass the function that makes an agent's view of the context for a "
                 "task, `async def show(context, task, run) -> View`, such as `practicum.methods.blocks.show.full_view`",
             )
 
@@ -159,18 +162,18 @@ class Method:
 
 
 async def view_of(show: ShowSeam, context: Context, task: Task, run: Run) -> View:
-    """The view that `show` makes of a context for a task. Raises MethodError for a mistake in it."""
+    """Return the view that `show` makes of a context for a task. Raises MethodError if `show` fails."""
     try:
         view = await show(context, task, run)
     except PracticumError:
         raise
     except Exception as error:
-        what = f"`show` raised {error_line(error)} for task {task.id!r}"
-        raise MethodError("method.wrong_result", f"{what}{KEPT}") from error
+        problem = f"`show` raised {error_line(error)} for task {task.id!r}"
+        raise MethodError("method.wrong_result", f"{problem}{KEPT}") from error
     if not isinstance(view, View):
-        found = "None" if view is None else type(view).__name__
+        returned = "None" if view is None else type(view).__name__
         raise MethodError(
-            "method.wrong_result", f"`show` returned {found} for task {task.id!r}; it must return a View{KEPT}"
+            "method.wrong_result", f"`show` returned {returned} for task {task.id!r}; it must return a View{KEPT}"
         )
     return run.completed(view)
 
@@ -178,11 +181,11 @@ async def view_of(show: ShowSeam, context: Context, task: Task, run: Run) -> Vie
 async def sequential(
     method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
 ) -> AsyncIterator[StepReport]:
-    """The loop: one step after the other, from `context` on. Yields each step once it is done.
+    """Run one step after the other, from `context` on. Yields the report of each step when it is done.
 
     Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was requested,
-    ProviderError when three steps in a row were lost, and MethodError when a seam returns the wrong thing. Steps that
-    were yielded before are valid.
+    ProviderError when three steps in a row were lost, and MethodError when a seam returns a wrong type. Steps that were
+    yielded before remain valid.
     """
     history = Steps()
     losses = Losses(run)
@@ -210,13 +213,13 @@ async def sequential(
 
 
 def resolutions_of(delta: Delta) -> tuple[Resolution, ...]:
-    """What a delta says became of the lessons."""
+    """Return the resolutions of a delta: the outcome of each lesson."""
     return delta.resolutions
 
 
 @dataclass(frozen=True)
 class OpenStep:
-    """A step that has begun: its batch, and the context that its delta is applied to."""
+    """Step that has begun: its batch, and the context that its delta is applied to."""
 
     method: Method
     number: int
@@ -233,11 +236,11 @@ class OpenStep:
         self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
         resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
     ) -> StepReport:  # fmt: skip
-        """The end of the step: the delta passes the door and `accept`, is applied, and the new context is validated.
-        `refused` are edits that were refused before. `resolve` gives what became of the lessons, from the accepted
-        delta and the edits that wait for review."""
+        """End the step: pass the delta through the door and `accept`, apply it, and validate the new context. `refused`
+        are edits that were refused before. `resolve` returns the resolutions of lessons, from the accepted delta
+        together with the edits that wait for review."""
         run, method = self.clock.run, self.method
-        # What waits for review is in no prompt, and so in none of a gate either.
+        # Edits that wait for review are in no prompt, including the prompts of a gate.
         admitted = await run.admit(delta)
         accepting = run.at("accept")
         delta = await self.check.delta(
@@ -257,9 +260,9 @@ class OpenStep:
 
 
 class Steps(Sequence[StepReport]):
-    """The history of a run: its length is the number of all steps, and the last `RECENT` of them are kept, since a step
-    holds its attempts. A sampler is asked before each step, so it can take what it needs from every step in turn.
-    Raises MethodError for a step that is no longer kept."""
+    """History of a run. Its length is the number of all steps, but it keeps only the last `RECENT`, because a step
+    holds its attempts. A sampler runs before each step, so it can read every step while it is new. Raises MethodError
+    for a step that was dropped."""
 
     def __init__(self) -> None:
         self._last: deque[StepReport] = deque(maxlen=RECENT)
@@ -282,20 +285,20 @@ class Steps(Sequence[StepReport]):
         if isinstance(at, slice):
             return [self[number] for number in range(*at.indices(self._count))]
         number = range(self._count)[at]
-        kept_from = self._count - len(self._last)
-        if number < kept_from:
+        first_stored = self._count - len(self._last)
+        if number < first_stored:
             raise MethodError(
                 "method.wrong_result",
-                f"`sample` read step {number + 1} of {self._count} in the history, which keeps the last {RECENT}: take "
-                f"what you need from each step while it is new (`history[read:]`){KEPT}",
+                f"`sample` read step {number + 1} of {self._count} in the history, which keeps the last {RECENT}: read "
+                f"each step while it is new (`history[read:]`){KEPT}",
             )
-        return self._last[number - kept_from]
+        return self._last[number - first_stored]
 
 
 @dataclass(frozen=True)
 class Check:
-    """Calls the seams of a method and checks what they return. A mistake raises MethodError, which names the method,
-    the seam and the step."""
+    """Caller of the seams of a method, which checks the types of their results. A mistake raises MethodError, which
+    names the method, the seam and the step."""
 
     method: str
     step: int = 1
@@ -309,7 +312,7 @@ class Check:
             yield batch
 
     async def each(self, seam: str, kind: type[T], function: Callable[..., Any], *arguments: Any) -> list[T]:
-        """The result of a seam, which is a list or tuple of this type."""
+        """Call a seam that must return a list or tuple of this type, and return it as a list."""
         values = await self._call(seam, function, *arguments)
         if not isinstance(values, list | tuple):
             raise self._error(seam, values, f"a list of {kind.__name__}")
@@ -319,7 +322,7 @@ class Check:
         return list(values)
 
     async def delta(self, seam: str, context: Context, function: Callable[..., Any], *arguments: Any) -> Delta:
-        """The result of a seam, which is a delta whose edits change entries that exist or existed."""
+        """Call a seam that must return a delta whose edits change only entries that exist or existed."""
         delta = await self._call(seam, function, *arguments)
         if not isinstance(delta, Delta):
             raise self._error(seam, delta, "a Delta")
@@ -339,21 +342,21 @@ class Check:
         except PracticumError:
             raise
         except Exception as error:
-            what = f"`{seam}` raised {error_line(error)} in step {self.step}"
-            raise MethodError("method.wrong_result", f"method {self.method!r}: {what}{KEPT}") from error
+            problem = f"`{seam}` raised {error_line(error)} in step {self.step}"
+            raise MethodError("method.wrong_result", f"method {self.method!r}: {problem}{KEPT}") from error
         raise self._error(seam, work, "an awaitable: define it with `async def`")
 
-    def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:
-        found = "None" if value is None else type(value).__name__
+    def _error(self, seam: str, value: Any, expected: str, prefix: str = "") -> MethodError:
+        returned = "None" if value is None else type(value).__name__
         return MethodError(
             "method.wrong_result",
-            f"method {self.method!r}: `{seam}` returned {prefix}{found} in step {self.step}; it must return {wanted}"
-            f"{KEPT}",
+            f"method {self.method!r}: `{seam}` returned {prefix}{returned} in step {self.step}; it must return "
+            f"{expected}{KEPT}",
         )
 
 
 class Clock:
-    """Measures a step once: a resume finds the measured time instead of its own, which is shorter."""
+    """Clock of a step. It measures once: a resume returns the recorded time, because its own time is shorter."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -361,10 +364,10 @@ class Clock:
         self._began = time.monotonic()
 
     def stop(self) -> float | None:
-        """Seconds since the start; None if a part of the work came from the journal, so that it was not measured."""
-        known = self.run.recall("seconds")
-        if known is not None:
-            return float(known)
+        """Return the seconds since the start, or None if part of the work came from the journal."""
+        recorded = self.run.recall("seconds")
+        if recorded is not None:
+            return float(recorded)
         cut = self.run.hits > self._hits
         seconds = None if cut else time.monotonic() - self._began
         self.run.note("seconds", seconds)
@@ -374,8 +377,8 @@ class Clock:
 
 @dataclass
 class Losses:
-    """Counts steps in a row that produced nothing through no fault of the agent. `places` are those of the work since
-    the last step that produced something: if the run stops, a resume tries again what was lost there."""
+    """Counter of steps in a row that produced nothing, through no fault of the agent. `places` are the places of the
+    work since the last step that produced something. If the run stops, a resume repeats the lost effects there."""
 
     run: Run
     row: int = 0
@@ -385,15 +388,15 @@ class Losses:
     over: bool = False
 
     def count(self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
-        """Count a step, unless it had no attempts. Raises ProviderError at the third lost step in a row.
+        """Count a step that had attempts. Raises ProviderError at the third lost step in a row.
 
-        A step is lost if every attempt or every reflection was lost; `unparsed` says that a reflection could not be
-        parsed. Unparsed answers stop the run only if there never was a good one, since a resume reads them again.
+        A step is lost if every attempt or every reflection was lost. `unparsed`: whether a reflection could not be
+        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume reads them again.
         """
         if not attempts:
             return
         if all(r.trace.refused for r in attempts):
-            # Requests that the provider refuses one by one say nothing about the next ones.
+            # A provider that refuses single requests may still answer the next ones.
             self.refused = True
             return
         failed = self.run.provider_failed or unparsed
@@ -407,7 +410,7 @@ class Losses:
             raise self._error(f"{LOST_STEPS} steps in a row were lost")
 
     def close(self) -> None:
-        """Raises ProviderError if every step of the run was lost, however few they were."""
+        """Raise ProviderError if every step of the run was lost, even if there were fewer than three."""
         if (self.row or self.refused) and not self.ever:
             raise self._error("every step was lost")
 
@@ -417,36 +420,36 @@ class Losses:
         return ProviderError("attempts.all_failed", f"{text}: {self.run.last_error}")
 
     def note(self) -> None:
-        """Have a resume try again what was lost, if that ended the run: all that was written there until now."""
+        """If losses ended the run, mark the places so that a resume repeats the lost effects written there so far."""
         if self.over and self.places:
             self.run.try_again(self.places)
 
 
 def unknown_ids(delta: Delta, context: Context) -> list[str]:
-    """Ids that a delta edits and that neither the context nor the delta itself ever had."""
+    """Return the ids that a delta edits and that neither the context nor the delta itself ever had."""
     added = {edit.ref for edit in delta.edits if isinstance(edit, Add) and edit.ref}
     return [id for edit in delta.edits for id in changed_entries(edit) if id not in added and not context.issued(id)]
 
 
 def sources_of(items: Iterable[Lesson | Attempt]) -> tuple[str, ...]:
-    """The sources of these lessons or attempts, each once."""
+    """Return the sources of lessons or attempts, each once."""
     return ordered_union(item.sources for item in items)
 
 
 def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
-    found: dict[str, list[Lesson]] = {}
+    reflections: dict[str, list[Lesson]] = {}
     for lesson in lessons:
-        found.setdefault(lesson.of or lesson.id, []).append(lesson)
-    return [*found.values()]
+        reflections.setdefault(lesson.of or lesson.id, []).append(lesson)
+    return [*reflections.values()]
 
 
 def mean_score(attempts: Sequence[Attempt]) -> float:
-    """The mean score of the first attempts. A failed attempt scores 0; one that nothing could score is left out."""
+    """Return the mean score of the first attempts. A failed attempt scores 0; unscored attempts are left out."""
     return _mean([r.first for r in attempts])
 
 
 def best_of_k(attempts: Sequence[Attempt]) -> float | None:
-    """The mean score of the attempts that were chosen from several at a task; None where nothing was chosen."""
+    """Return the mean score of attempts chosen from several per task, or None if no attempt was chosen so."""
     return _mean(attempts) if any(r.choice for r in attempts) else None
 
 

@@ -1,9 +1,9 @@
-"""A place in a run: the conditions it was given, and what is journaled under it.
+"""A place in a run: the run's conditions, and the effects that are journaled under the place.
 
-`at` and the jobs of a `gather` get places below it. An effect is done once: if the journal has its result, that is
-used; else the effect is paid for, written, and then used. Results are used in the order of places, never of arrival,
-and randomness comes from the seed and the place. Resume, budgets and determinism at any concurrency follow from this,
-without code for them in any method.
+`at` and the jobs of a `gather` open places below it. An effect runs once: if the journal has its result, that result is
+used; otherwise the effect is paid for, written, and then used. Results are used in the order of places, not of arrival.
+Randomness depends on the seed and the place. So resume, budgets and determinism at any concurrency need no code in a
+method.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from practicum.store.journal import (
 
 T = TypeVar("T")
 
-KEPT = ". What was paid for is kept: correct the method and resume the run"
-"""Ends every error about a mistake in a method."""
+KEPT = ". Results that were paid for are stored: correct the method and resume the run"
+"""Suffix of every error about a mistake in a method."""
 
 
 @dataclass
 class Chain:
-    """What one line of work has behind it, up to some place: the seconds of calls that waited for each other (a run's
-    longest chain is its critical path), the number of calls since its job began, the places of the provider's failures
-    that it may rest on, and whether a model that learns read the playbook.
+    """History of one line of work, up to some place: the seconds of calls that waited for each other (the longest chain
+    of a run is its critical path), the number of calls since the job began, the places of provider failures that the
+    work may depend on, and whether a learning model read the playbook.
 
-    Jobs of one `gather` have a chain each, so none of them makes the failure of another one permanent.
+    Each job of a `gather` has its own chain, so that no job makes the failure of another job permanent.
     """
 
     seconds: float = 0.0
@@ -50,11 +50,11 @@ class Chain:
     playbook: bool = False
 
     def apart(self) -> Chain:
-        """The chain of a job that begins here."""
+        """Return the chain of a job that begins here."""
         return Chain(self.seconds, losses={*self.losses}, playbook=self.playbook)
 
     def join(self, others: Iterable[Chain]) -> None:
-        """Go on after these chains."""
+        """Merge the chains of jobs that this work waited for."""
         for other in others:
             self.seconds = max(self.seconds, other.seconds)
             self.losses |= other.losses
@@ -62,14 +62,14 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a run was given, for all of its places."""
+class Conditions:
+    """Conditions of a run, equal in all places of the run."""
 
     _state: RunState
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What was counted in this run so far."""
+        """Values of the run's counters so far."""
         return self._state.counts
 
     @property
@@ -79,36 +79,36 @@ class Given:
 
     @property
     def profile(self) -> Profile:
-        """What the models of the run can do."""
+        """Capability of the run's models: full or small."""
         return self._state.profile
 
     def room(self, role: str) -> int:
-        """The tokens that a prompt of this role may have, by estimate."""
+        """Return the estimated number of tokens that a prompt of this role may have."""
         return self._state.room(role)
 
     @property
     def sections(self) -> Mapping[str, str]:
-        """The sections of a playbook, in order, each with what belongs there."""
+        """Sections of a playbook, in order, each with a description of its content."""
         return self._state.sections
 
     @property
     def same_from(self) -> float:
-        """The cosine similarity from which two entries count as the same, by the embedder."""
+        """Cosine similarity from which two entries count as the same. It depends on the embedder and the profile."""
         return same_from(self._state.vectors.embedder.name, self.profile)
 
     @property
     def judged(self) -> bool:
-        """Whether a judge gives feedback where there are no labels."""
+        """Whether a judge gives feedback if labels are missing."""
         return self._state.judged
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The possible answers, where they are few; else empty."""
+        """Possible answers of the tasks; empty if they are not a short list."""
         return self._state.choices
 
     @property
     def only_answers(self) -> bool:
-        """Whether the agent only answers: it uses no tools, so that its answer is all there is to show."""
+        """Whether the agent only answers and uses no tools, so that an attempt consists of its answer."""
         return not self._state.agent.journaled
 
     @property
@@ -117,34 +117,34 @@ class Given:
 
     @property
     def instructions(self) -> str:
-        """What the user instructs the agent to do, beside the task."""
+        """The user's instructions to the agent, in addition to the task."""
         return self._state.instructions
 
     @property
     def agent_instructions(self) -> list[str]:
-        """The part of a prompt that quotes the agent's instructions; empty if it has none."""
+        """Part of a prompt that quotes the agent's instructions, as a list of one text; empty without instructions."""
         return [f"# What the agent is told\n{self.instructions}"] if self.instructions else []
 
     @property
     def scorer_name(self) -> str | None:
-        """The scorer's name; None if nothing is scored."""
+        """Name of the scorer. None: attempts are not scored."""
         return None if self._state.scorer is None else self._state.scorer.name
 
     @property
-    def answers_known(self) -> bool:
-        """Whether learning sees the targets and these could be answers: `regex` has patterns."""
+    def targets_are_answers(self) -> bool:
+        """Whether learning sees the targets, and targets have the form of answers (targets of `regex` are patterns)."""
         return self.labels and self.scorer_name != "regex"
 
 
 @dataclass(frozen=True)
-class Place(Given):
-    """A place in a run: work below it, chance, and notes.
+class Place(Conditions):
+    """Place in a run. It opens places below it, provides randomness, and stores notes.
 
-    `about` names the sources ("task:t1") of what happens here. `teaches` is False in evaluation. `warmth` is the
-    agent's temperature if several attempts should differ, and `member` numbers such attempts. `actor` names the seat
-    that plays the agent, where there are several. `job` is the place of the concurrent job that this belongs to.
-    `opened` are the places opened right below this one, which are forgotten with it; None where nothing is above it, so
-    that others may open them, too.
+    `about` names the sources ("task:t1") of the work here. `teaches` is False in evaluation. `warmth` is the
+    temperature of the agent if several attempts should differ; `member` numbers such attempts. `actor` names the seat
+    that plays the agent, for methods with several. `job` is the place of the concurrent job that this place belongs to.
+    `opened` holds the places opened directly below this place, and is discarded with it. None at the top, where the
+    run's state holds them for all `Run` objects.
     """
 
     place: str = ""
@@ -162,41 +162,41 @@ class Place(Given):
 
     @property
     def hits(self) -> int:
-        """How many effects the journal has saved so far."""
+        """Number of effects whose results came from the journal so far."""
         return self._state.journal.hits
 
     @property
     def provider_failed(self) -> bool:
-        """Whether the provider failed before this place, and no result rests on that yet."""
+        """Whether the provider failed before this place, and no stored result depends on the failure yet."""
         return not self.chain.losses.isdisjoint(self._state.lost)
 
     @property
     def unparsed(self) -> bool:
-        """Whether an output of a model could not be parsed at this place or below it."""
+        """Whether the output of a model could not be parsed at this place or below it."""
         return any(f"{place}/".startswith(f"{self.place}/") for place in self._state.unparsed)
 
     def count(self, counter: Count, by: int = 1) -> None:
         self._state.counts[counter] += by
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Self:
-        """The place `name` below this one. Raises PlaceTaken if it was opened before."""
-        # A name may hold a slash (task ids are the user's), but must not look like a place further down.
+        """Open the place `name` below this one. Raises PlaceTaken if it was opened before."""
+        # A name may contain a slash (users choose task ids), but must not look like a place further down.
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
         return replace(self, place=place, about=self.about if about is None else about, opened=set())
 
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Self:
-        """The same for work that runs beside what follows here: it is a job with a chain of its own."""
+        """Open the place `name` for a job that runs concurrently with the work here, with its own chain."""
         at = self.at(name, about)
         return replace(at, job=at.place, chain=self.chain.apart())
 
     def begins(self) -> None:
-        """The job at this place, which `apart` made, is about to begin."""
+        """Register that the job at this place, opened by `apart`, is about to begin."""
         self._state.proof.begins(self.job)
 
     async def do(self, job: Callable[[Self], Awaitable[T]]) -> T:
-        """The result of a job at this place, which `apart` made."""
+        """Run a job at this place, opened by `apart`, and return its result."""
         try:
             return await job(self)
         finally:
@@ -205,14 +205,15 @@ class Place(Given):
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        A failure cancels no sibling, so what they pay for is kept; then the first in the order of the jobs is raised.
+        A failure does not cancel the other jobs, so results that they pay for are stored. Then the failure that comes
+        first in the order of the jobs is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         self._state.proof.ended(self.job)
         for child in children:
             child.begins()
         if len(jobs) == 1:
-            # Nobody runs beside it, so it needs no task of its own.
+            # A single job needs no asyncio task.
             results: list[T | BaseException] = [await children[0].do(jobs[0][1])]
         else:
             results = await asyncio.gather(
@@ -220,7 +221,7 @@ class Place(Given):
             )
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if isinstance(failure, Stopped):
-            # Nothing goes on from here, and what was lost is tried again.
+            # The run stops here, and a resume repeats the lost effects.
             raise failure
         self.chain.join(child.chain for child in children)
         if failure is not None:
@@ -228,13 +229,13 @@ class Place(Given):
         return [result for result in results if not isinstance(result, BaseException)]
 
     def rng(self, name: str = "") -> random.Random:
-        """Randomness that depends on nothing but the seed and this place."""
+        """Return a random generator that depends only on the seed and this place."""
         return random.Random(digest(str(self.seed), self.place, name))
 
     def recall(self, name: str) -> Any:
-        """What was noted here under this name before a resume, or None."""
-        known = self._state.journal.find(f"{self.place}/{name}", NOTE_ROLE)
-        return None if known is None else json.loads(known.answer)
+        """Return the value noted here under this name before a resume, or None."""
+        recorded = self._state.journal.find(f"{self.place}/{name}", NOTE_ROLE)
+        return None if recorded is None else json.loads(recorded.answer)
 
     def note(self, name: str, value: Any) -> None:
         """Store a JSON value that a resume could not compute again, such as a duration, before any later result."""
@@ -242,34 +243,34 @@ class Place(Given):
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
         if self.provider_failed:
-            # A resume tries a lost call again, and must not find what followed from the loss.
+            # A resume repeats a lost call, and must not read a note that depends on the loss.
             self._lose(row)
         else:
             self._state.journal.post(row)
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What an action on the outside world returned, as a JSON value. A resume repeats the action, because the world
-        may live in memory, but returns the first result."""
-        known = self.recall(name)
+        """Act on the outside world and return the result, as a JSON value. A resume repeats the action, because the
+        state of the world may be in memory, but returns the first result."""
+        recorded = self.recall(name)
         result = self._redacted(await do())
-        if known is None:
+        if recorded is None:
             self.note(name, result)
             return result
         self._open(f"{self.place}/{name}")
-        return known
+        return recorded
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What a decision returned, as a JSON value. A resume does not ask for it again."""
-        known = self.recall(name)
-        if known is None:
-            self.note(name, known := await do())
+        """Make a decision and return it, as a JSON value. A resume returns the recorded decision."""
+        recorded = self.recall(name)
+        if recorded is None:
+            self.note(name, recorded := await do())
         else:
             self._open(f"{self.place}/{name}")
-        return known
+        return recorded
 
     def try_again(self, places: Sequence[str]) -> None:
-        """Have a resume try again what the provider failed at or below these places. Other results there count as long
-        as the same is asked."""
+        """Mark places so that a resume repeats the effects that the provider failed at or below them. Other results
+        there stay valid if the same is asked."""
         self._state.journal.note_outage(again=places)
 
     def _open(self, place: str) -> None:
@@ -277,13 +278,13 @@ class Place(Given):
         if place in opened:
             raise PlaceTaken(
                 "journal.place_taken",
-                f"the place '{place}' was opened twice: give each effect or job a name of its own",
+                f"the place '{place}' was opened twice: give each effect or job a different name",
             )
         opened.add(place)
 
     async def _write(self, *rows: JournalRow) -> None:
-        """Write results to disk, together with the failures that they may rest on: a resume never forgets a failure
-        that the run went on from, and tries again what was lost besides."""
+        """Write results to disk, together with the provider failures that they may depend on. So a resume keeps each
+        failure that later results depend on, and repeats all other lost effects."""
         settled = self._state.settle(self.chain.losses)
         self.chain.losses.clear()
         await self._state.journal.write(*settled, *rows)
@@ -293,5 +294,5 @@ class Place(Given):
         self.chain.losses.add(row.place)
 
     def _redacted(self, value: T) -> T:
-        """The value without what must not be stored or sent."""
+        """Return the value with secrets redacted."""
         return value if self._state.redactor is None else self._state.redactor(value)

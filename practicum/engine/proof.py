@@ -1,4 +1,4 @@
-"""Whether the agent works at all. Nothing is learned until one attempt ends without an error of the agent."""
+"""Check that the agent works. Nothing is learned until one attempt ends without an error of the agent."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from practicum.core.errors import BrokenAgentError
 from practicum.store.journal import JournalRow
 
 FIRST = 5
-"""Attempts after which a run stops, if all of them failed."""
+"""Number of attempts after which a run stops, if all of them failed."""
 
 
 @dataclass
 class Proof:
-    """What the first attempts say about the agent.
+    """Results of the first attempts: whether the agent works.
 
-    `given`: an attempt has ended otherwise than by an error of the agent, or nothing can fail so. Before that, failed
-    attempts are held back from the journal, so that a resume makes them again. `coming` are the jobs that may still
-    make an attempt; what is learned from the first attempts waits for them.
+    `proven`: an attempt ended without an error of the agent, or the agent cannot raise errors. Before that, failed
+    attempts are held back from the journal, so that a resume repeats them. `coming` are the jobs that may still make an
+    attempt. Learning from the first attempts waits for these jobs.
     """
 
-    given: bool = False
+    proven: bool = False
     coming: set[str] = field(default_factory=set)
     _order: dict[str, int] = field(default_factory=dict)
     _causes: list[tuple[int, str]] = field(default_factory=list)
@@ -29,49 +29,49 @@ class Proof:
     _changed: asyncio.Event | None = None
 
     def begins(self, *jobs: str) -> None:
-        """These jobs may make attempts."""
-        if not self.given:
+        """Register jobs that may make attempts."""
+        if not self.proven:
             self.coming.update(jobs)
             for job in jobs:
                 self._order.setdefault(job, len(self._order))
 
     def ended(self, job: str) -> None:
-        """The job has made an attempt, or makes none, or stands aside for jobs of its own."""
+        """Remove a job that made its attempt, makes none, or waits for jobs that it started."""
         self.coming.discard(job)
         self._wake()
 
-    def failed(self, row: JournalRow) -> None:
-        """An attempt ended by an error of the agent."""
+    def hold_back(self, row: JournalRow) -> None:
+        """Hold back the journal row of an attempt that ended with an error of the agent."""
         self._held.append(row)
 
-    def told(self, job: str, task: str, error: str) -> None:
-        """The error of an attempt of this job, after the run's observer was told of it. Raises BrokenAgentError if it
-        was one of too many."""
-        if not self.given:
+    def report_failure(self, job: str, task: str, error: str) -> None:
+        """Record the error of a failed attempt of this job, after the observer got the attempt. Raises BrokenAgentError
+        if too many attempts failed."""
+        if not self.proven:
             self._causes.append((self._order[job], f"on task {task}: {error}"))
             self._wake()
             self.check()
 
-    def give(self) -> list[JournalRow]:
-        """An attempt ended in another way. Returns the failed attempts that are results now."""
-        if self.given or len(self._held) >= FIRST:
+    def record_success(self) -> list[JournalRow]:
+        """Record an attempt that ended without an error of the agent. Returns the held rows, which are results now."""
+        if self.proven or len(self._held) >= FIRST:
             return []
-        self.given, held, self._held = True, self._held, []
+        self.proven, held, self._held = True, self._held, []
         self._wake()
         return held
 
     def check(self) -> None:
-        """Raises BrokenAgentError if so many attempts failed that no other one is made."""
-        if not self.given and len(self._held) >= FIRST:
+        """Raise BrokenAgentError if `FIRST` attempts failed and none worked."""
+        if not self.proven and len(self._held) >= FIRST:
             raise self.error()
 
     @property
     def failures(self) -> int:
-        """Attempts that ended by an error of the agent and are held back."""
+        """Number of held-back attempts that ended with an error of the agent."""
         return len(self._held)
 
     async def change(self) -> None:
-        """Wait until something more is known."""
+        """Wait for the end of a job or the result of an attempt."""
         self._changed = self._changed or asyncio.Event()
         await self._changed.wait()
 
@@ -81,12 +81,13 @@ class Proof:
             self._changed = None
 
     def error(self) -> BrokenAgentError:
-        """The error that ends a run whose agent does not work."""
-        # That of the job which began first, so that the same run says the same, whichever attempt ended first.
-        (_, first), tried = min(self._causes), len(self._causes)
-        others = "" if tried == 1 else f", and on the other {tried - 1} it tried so far"
+        """Return the error that ends a run whose agent does not work."""
+        # Name the failure of the job that began first, so that the message does not depend on which attempt ended
+        # first.
+        (_, first), attempted = min(self._causes), len(self._causes)
+        others = "" if attempted == 1 else f", and in the other {attempted - 1} attempts so far"
         return BrokenAgentError(
             "agent.always_failed",
-            f"the agent failed {first}{others}. Nothing was learned: correct the agent (one that cannot do a task "
-            'returns {"error": "why"} in place of an answer)',
+            f"the agent failed {first}{others}. Nothing was learned: correct the agent (for a task that it cannot do, "
+            'return {"error": "why"})',
         )

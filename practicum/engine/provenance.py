@@ -1,9 +1,9 @@
-"""Where learned text comes from: the sources of what the model read, as far as its words show it.
+"""Provenance of learned text: the sources of the texts that a model read, as far as its words show it.
 
-A model that is asked about one lesson has often read others, and the entries of the playbook beside them. What it
-writes rests on the lessons that it names and, if it has rare words of another lesson or entry that those do not
-explain, on that too. So sources follow the words: `forget` finds what was copied, and trust cannot be washed off by
-copying. `core.shingles` says what is rare, and what is not found: paraphrases.
+A model that is asked about one lesson has often read other lessons and the entries of the playbook. Its text depends on
+the lessons that it names. If it also has rare words of another lesson or entry, which the named lessons do not explain,
+it depends on that one too. So sources follow the words: `forget` finds copies, and copying cannot raise the trust of a
+text. `core.shingles` defines rare words. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -23,90 +23,90 @@ from practicum.core.words import strings
 T = TypeVar("T")
 
 WHOLE = 5_000
-"""Entries of the largest context that is compared as a whole, more than prompts usually show."""
+"""Size of the largest context that is compared as a whole, in entries; more than prompts usually show."""
 
 
 def traced_lessons(
     lessons: Sequence[Lesson], attempts: Sequence[Attempt], context: Context, whole: bool
 ) -> list[Lesson]:
-    """The lessons, with the sources of the entries whose rare words they have and their tasks do not explain.
+    """Add to each lesson the sources of the entries whose rare words it has and its tasks do not explain.
 
-    `whole` says that a reflector read the playbook. If none did, only the entries that were looked up for an attempt,
-    or cited by it, are compared; if nothing was looked up, the agent was shown all.
+    `whole` says that a reflector read the playbook. If not, only the entries that were looked up for an attempt, or
+    cited by it, are compared. If nothing was looked up, all are compared, because the agent saw all.
     """
-    made = [one for attempt in attempts for one in attempt.group]
-    shown = {id for one in made for id, _ in one.retrieved}
-    cited = {id for one in made for id in one.trace.used}
+    attempted = [one for attempt in attempts for one in attempt.group]
+    shown = {id for one in attempted for id, _ in one.retrieved}
+    cited = {id for one in attempted for id in one.trace.used}
     read = _Read(context, None if whole or not shown else shown | cited)
     tasks: dict[str, list[Task]] = {}
-    for one in made:
+    for one in attempted:
         tasks.setdefault(one.task.sources[0], []).append(one.task)
     result = []
     for lesson in lessons:
-        near = (task for source in lesson.sources for task in tasks.get(source, ()))
-        own = [task for task in near if {*task.sources} <= {*lesson.sources}]
-        known = [text for task in own for text in (task.input, task.target or "")]
-        sources = read.sources_of([lesson.text], lesson.sources, known)
+        related_tasks = (task for source in lesson.sources for task in tasks.get(source, ()))
+        own_tasks = [task for task in related_tasks if {*task.sources} <= {*lesson.sources}]
+        task_texts = [text for task in own_tasks for text in (task.input, task.target or "")]
+        sources = read.sources_of([lesson.text], lesson.sources, task_texts)
         result.append(lesson if sources == lesson.sources else replace(lesson, sources=sources))
     return result
 
 
 def traced(delta: Delta, lessons: Sequence[Lesson], context: Context) -> Delta:
-    """The delta, with the sources of all that its edits rest on.
+    """Add to each edit the sources of all texts that it depends on.
 
-    An edit rests on the lessons that it names and, if it has no sources at all, on every lesson. The sources of other
-    lessons and of entries that the edit does not change join, if it has rare words of them.
+    An edit depends on the lessons that it names, or on every lesson if it has no sources. If it has rare words of other
+    lessons, or of entries that it does not change, their sources are added.
     """
     read = _Read(context, None, lessons)
-    those = [(x, frozenset(x.sources)) for x in lessons]
-    return replace(delta, edits=tuple(_traced(edit, those, read) for edit in delta.edits))
+    lessons_with_sources = [(x, frozenset(x.sources)) for x in lessons]
+    return replace(delta, edits=tuple(_traced(edit, lessons_with_sources, read) for edit in delta.edits))
 
 
 def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: _Read) -> Edit:
     written = [getattr(edit, name, None) for name in ("text", "key", "data")]
     if not any(written):
         return edit
-    rests_on = [x for x in read.lessons if x.id in edit.lessons] or ([] if edit.sources else read.lessons)
-    own = ordered_union([edit.sources, *(x.sources for x in rests_on)])
-    all_own = frozenset(own)
-    named = [x for x, sources in lessons if sources <= all_own]
-    # What code took from a lesson as it is was looked at when the lesson was made.
-    taken = {text for x in named for text in (x.text, *strings(x.data))}
-    new = [text for text in strings(written) if text not in taken]
+    basis = [x for x in read.lessons if x.id in edit.lessons] or ([] if edit.sources else read.lessons)
+    own = ordered_union([edit.sources, *(x.sources for x in basis)])
+    own_set = frozenset(own)
+    named = [x for x, sources in lessons if sources <= own_set]
+    # Text that code copied from a lesson was compared when the lesson was made.
+    copied_texts = {text for x in named for text in (x.text, *strings(x.data))}
+    new_texts = [text for text in strings(written) if text not in copied_texts]
     ids = changed_entries(edit)
-    known = [*(x.text for x in named), *(e.text for id in ids if (e := read.context.get(id)))]
-    sources = read.sources_of(new, own, known, ids)
+    read_texts = [*(x.text for x in named), *(e.text for id in ids if (e := read.context.get(id)))]
+    sources = read.sources_of(new_texts, own, read_texts, ids)
     return edit if sources == edit.sources else replace(edit, sources=sources)
 
 
 @dataclass
 class _Read:
-    """What a model read: the entries of a context with these ids, or any (None) if they are few; and lessons."""
+    """Texts that a model read: lessons, and entries of a context. `ids`: the entries; None: all, if there are few."""
 
     context: Context
     ids: Collection[str] | None
     lessons: Sequence[Lesson] = ()
 
     def sources_of(
-        self, texts: Sequence[str], own: tuple[str, ...], known: Iterable[str], ids: Collection[str] = ()
+        self, texts: Sequence[str], own: tuple[str, ...], read_texts: Iterable[str], ids: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """`own`, and the sources of whatever else has rare pieces of these texts, except entries with these ids. Pieces
-        of a text that is known to be read come from there."""
-        found = frozenset(chain.from_iterable(map(grams, texts)))
-        if not found:
+        """Return `own`, and the sources of other texts that have rare pieces of `texts`, except entries with these ids.
+        Pieces of the texts in `read_texts` are not compared, because their sources are known."""
+        new_pieces = frozenset(chain.from_iterable(map(grams, texts)))
+        if not new_pieces:
             return own
-        found -= frozenset(chain.from_iterable(map(grams, known)))
+        new_pieces -= frozenset(chain.from_iterable(map(grams, read_texts)))
         holders: dict[str, list[Lesson | Entry]] = {}
-        for piece in found & self._lessons.keys():
+        for piece in new_pieces & self._lessons.keys():
             holders[piece] = [*self._lessons[piece]]
         for page in self._pages:
-            for piece in found & page.keys():
+            for piece in new_pieces & page.keys():
                 entries = (entry for id in page[piece] if (entry := self.context.get(id)) is not None)
                 holders.setdefault(piece, []).extend(entries)
-        rare = (those for _, those in sorted(holders.items()) if len(those) <= COMMON or _of_one_task(those))
-        # Most hold many of the pieces.
-        held = {id(x): x.sources for those in rare for x in those if x.id not in ids}
-        return ordered_union([own, *held.values()])
+        rare = (texts for _, texts in sorted(holders.items()) if len(texts) <= COMMON or _of_one_task(texts))
+        # Most texts hold many of the pieces.
+        sources_by_text = {id(x): x.sources for group in rare for x in group if x.id not in ids}
+        return ordered_union([own, *sources_by_text.values()])
 
     @cached_property
     def _lessons(self) -> Mapping[str, Sequence[Lesson]]:
@@ -114,35 +114,35 @@ class _Read:
 
     @cached_property
     def _pages(self) -> Sequence[Mapping[str, Sequence[str]]]:
-        """The ids of the entries that have a piece, by page."""
+        """Ids of the entries that have a piece, by page."""
         if self.ids is not None:
             return [_ids_by_piece(entry for id in sorted(self.ids) if (entry := self.context.get(id)) is not None)]
         return [page.rendered(_ids_by_piece) for page in self.context.pages] if len(self.context) <= WHOLE else []
 
 
 def _ids_by_piece(entries: Iterable[Entry]) -> Mapping[str, Sequence[str]]:
-    # Sources are not kept here: they change while the words stay.
+    # Cache ids, not sources: the sources of an entry can change while its words stay.
     return _by_piece((entry.id, entry.text, entry.data) for entry in entries)
 
 
 def _by_piece(items: Iterable[tuple[T, str, Mapping[str, Any]]]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    holders: dict[str, list[T]] = {}
     for item, text, data in items:
         for piece in frozenset(chain.from_iterable(map(_pieces, {text, *strings(data)}))):
-            found.setdefault(piece, []).append(item)
-    return found
+            holders.setdefault(piece, []).append(item)
+    return holders
 
 
-# An edit changes a page, and nearly all texts of the page stay.
+# An edit changes a page, and nearly all texts of the page stay the same.
 _pieces = lru_cache(maxsize=4 * PAGE)(pieces)
 
 
 def _of_one_task(holders: Sequence[Lesson | Entry]) -> bool:
-    """Whether all rest on the same task: words that are in many texts because they were copied are not common."""
+    """Return whether all texts come from the same task: words that were copied into many texts are not common words."""
     first, *others = holders
     tasks = {source for source in first.sources if source.startswith("task:")}
     for other in others:
-        # Most have none in common with the second.
+        # Most have no task in common with the second text.
         if not tasks:
             return False
         tasks.intersection_update(other.sources)

@@ -1,4 +1,4 @@
-"""The resources of a machine that an attempt on a cluster takes."""
+"""Resources of a machine that an attempt on a cluster takes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LOCAL = "local"
-"""The engine that makes attempts in this process."""
+"""Name of the engine that makes attempts in this process."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
 
 
 class Resources(BaseModel):
-    """What one attempt takes: processors, accelerators, bytes of memory, the container image that it runs in, and what
-    else the nodes of the cluster offer by a name of their own. Attempts that take less than one processor share a
-    process, so many of them can be in flight on a node."""
+    """Resources that one attempt takes: processors, accelerators, memory (bytes), the container image that it runs in,
+    and resources with names that the cluster defines. Attempts that take less than one processor share a process, so
+    many of them can be in flight on a node."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class Resources(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """A text such as "cpu=2,gpu=0.5,memory=4gb" or the same as a mapping."""
+        """Parse a text such as "cpu=2,gpu=0.5,memory=4gb", or accept the same as a mapping."""
         if isinstance(value, str):
             pairs = [part.partition("=") for part in value.split(",") if part.strip()]
             if bad := [name for name, equals, text in pairs if not (name.strip() and equals and text.strip())]:
@@ -43,20 +43,20 @@ class Resources(BaseModel):
             return value
         read = dict(value)
         if isinstance(size := read.get("memory"), str):
-            if (found := _SIZE.fullmatch(size.strip())) is None:
-                raise ValueError(f"memory={size} is no size: write it as in memory=4gb")
-            read["memory"] = int(float(found[1]) * _UNITS[found[2].lower()])
+            if (size_parts := _SIZE.fullmatch(size.strip())) is None:
+                raise ValueError(f"memory={size} is not a size: write a number and a unit, as in memory=4gb")
+            read["memory"] = int(float(size_parts[1]) * _UNITS[size_parts[2].lower()])
         own = {name: read.pop(name) for name in [*read] if name not in cls.model_fields}
         return {**read, "other": {**read.get("other", {}), **own}} if own else read
 
     @property
     def at_once(self) -> int:
-        """How many attempts share a process."""
+        """Number of attempts that share a process."""
         return max(1, int(1 / self.cpu + 1e-9))
 
     @property
     def demand(self) -> dict[str, float]:
-        """What the process of so many attempts takes, by Ray's names."""
+        """Resources of one process, which makes `at_once` attempts, by Ray's names."""
         share = self.at_once
         own = {"CPU": self.cpu, "GPU": self.gpu, "memory": float(self.memory), **self.other}
         return {name: amount * share for name, amount in own.items() if amount}
@@ -66,7 +66,7 @@ class Resources(BaseModel):
 
 
 def shown(amounts: Mapping[str, float]) -> str:
-    """Resources in words: `2 CPU, 4.0 GB memory`."""
+    """Format resources: `2 CPU, 4.0 GB memory`."""
     texts = [
         f"{amount / 1e9:.1f} GB {name}" if name in ("memory", "object_store_memory") else f"{amount:g} {name}"
         for name, amount in amounts.items()

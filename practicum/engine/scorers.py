@@ -1,8 +1,8 @@
-"""Scorers that need more of a run than the answer: embeddings, or a judge's grades.
+"""Scorers that need a run in addition to the answer, for embeddings or a judge's grades.
 
 `software` is completeness x executability x consistency of a small project (MAEL, section 3.1, as in ChatDev).
-`commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic; the paper
-names these five parts but not how they are combined.
+`commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic. The paper
+names these five parts but does not say how they are combined.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from practicum.tasks.scoring.rules import PASS_MARK
 from practicum.tasks.scoring.software import inspect_project, run_project, software_fault
 
 QUALITIES = ("completeness", "executability", "consistency")
-"""What the quality of software is the product of (MAEL, table 2)."""
+"""Measures whose product is the quality of software (MAEL, table 2)."""
 
 SHOWN = 3
-"""The most gaps that a note names."""
+"""Maximum number of gaps that a note names."""
 
 
 class SoftwareScorer:
-    """The product of the three, with the measures of the code; correct if the project is complete and runs. It is
-    journaled, because running the project is an effect."""
+    """Scorer of software: the product of the three qualities. The answer is correct if the project is complete and
+    runs. The score is journaled, because running the project is an effect."""
 
     name, needs_target, pure = "software", False, False
 
@@ -38,7 +38,8 @@ class SoftwareScorer:
         self.sandbox = sandbox or Sandbox()
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
-        """The score, with what was wrong in its note. Raises TaskFileError for a wrong description of the project."""
+        """Return the score, with the faults in its note. Raises TaskFileError for a wrong description of the
+        project."""
         if fault := software_fault(task.meta):
             raise TaskFileError("tasks.missing_field", f"task {task.id!r} {fault}")
         files = project_files(trace.answer)
@@ -49,8 +50,8 @@ class SoftwareScorer:
         consistency = 0.0
         if project.code.strip():
             # The cosine of the embeddings of the requirement and of the code without comments, in [0, 1].
-            asked, made = await run.embed([task.input, project.code])
-            consistency = min(max(float(asked @ made), 0.0), 1.0)
+            asked, written = await run.embed([task.input, project.code])
+            consistency = min(max(float(asked @ written), 0.0), 1.0)
         qualities = (float(not project.gaps), float(not ran.reason), consistency)
         whole = not project.gaps and not ran.reason
         notes = [f"left open: {'; '.join(project.gaps[:SHOWN])}"] if project.gaps else []
@@ -72,17 +73,18 @@ class Grades(Output):
 
     @property
     def mean(self) -> float:
-        """The mean of the four grades, in [0, 1]."""
+        """Mean of the four grades, in [0, 1]."""
         return (self.grammar + self.fluency + self.relevance + self.logic) / 40
 
 
 class CommonGenScorer:
-    """Coverage times a judge's mean grade; the judge's call is journaled, so the score need not be."""
+    """Scorer for CommonGen: coverage times a judge's mean grade. The judge's call is journaled, so the score need not
+    be."""
 
     name, needs_target, pure = "commongen", False, True
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
-        """The score, in [0, 1]. Raises TaskFileError for a task without concepts."""
+        """Return the score, in [0, 1]. Raises TaskFileError for a task without concepts."""
         if fault := concepts_fault(task.meta, self.name):
             raise TaskFileError("tasks.missing_field", f"task {task.id!r} {fault}")
         coverage = concept_coverage(task.meta["concepts"], trace.answer)

@@ -1,5 +1,5 @@
-"""The particulars of a text, as far as code can tell: numbers, names, identifiers, quotations. An embedding hardly
-reflects them, and a weak model changes them without noticing, but a rule is worth nothing without them."""
+"""Particulars of a text that code can detect: numbers, names, identifiers, quotations. Embeddings barely reflect them
+and a weak model may change them unnoticed, but a rule is worthless without them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _NOT = re.compile(
     | नहीं | बिना | \bमत\b | ไม่""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Negations in English and in the languages that are written most on the Web: as words, or as characters where words
-have no spaces between them."""
+"""Negations in English and in the most common languages of the Web: as words, or as characters in languages that have
+no spaces between words."""
 
 
 def particulars(text: str) -> frozenset[str]:
-    """The numbers, names, identifiers and quotations in a text, in lower case."""
-    return frozenset(found.strip('`"').casefold() for found in _PARTICULAR.findall(text))
+    """Return the numbers, names, identifiers and quotations in a text, in lower case."""
+    return frozenset(match.strip('`"').casefold() for match in _PARTICULAR.findall(text))
 
 
-def lost(of: str, by: str) -> frozenset[str]:
-    """The particulars of one text that another does not have."""
-    other = by.casefold()
-    return frozenset(p for p in particulars(of) if not _contains(other, p))
+def lost(original: str, new: str) -> frozenset[str]:
+    """Return the particulars of the original text that the new text does not have."""
+    folded = new.casefold()
+    return frozenset(p for p in particulars(original) if not _contains(folded, p))
 
 
 def _contains(text: str, particular: str) -> bool:
-    """Whether a text has this particular, not as a part of a word or number. A compiled pattern for each particular
-    would take five times as long."""
+    """Return whether a text has this particular, and not as a part of a word or number. A compiled pattern for each
+    particular would take five times as long."""
     at = text.find(particular)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(particular) :][:1]
@@ -65,7 +65,7 @@ def _in_word(character: str) -> bool:
 
 
 def answers_named(text: str, choices: Sequence[str]) -> frozenset[str]:
-    """The possible answers that a text names, as whole words; the article "a" is not the answer A."""
+    """Return the possible answers that a text names, as whole words; the article "a" is not the answer A."""
     return frozenset(named_choices(choices, text)) if choices else frozenset()
 
 
@@ -75,7 +75,7 @@ def _negated(text: str) -> bool:
 
 
 def tell_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
-    """Whether two similar texts differ in a particular, in the possible answers that they name, or in a negation."""
+    """Return whether two similar texts differ in a particular, in the answers that they name, or in a negation."""
     if one == other:
         return False
     if lost(one, other) or lost(other, one):

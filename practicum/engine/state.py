@@ -1,4 +1,4 @@
-"""The state that all places of one run share. Only `Run` and the session that opened it use it."""
+"""State that all places of one run share. Only `Run` and the session that opened it use it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from practicum.store.journal import Journal, JournalRow
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A model in a role, and the options it is called with."""
+    """A model in a role, and the options of its calls."""
 
     client: Client
     options: CallOptions = field(default_factory=CallOptions)
 
 
 class Scorer(Protocol):
-    """Scores a trace. The results of a scorer that is not `pure` (a user's function, for example) are journaled."""
+    """Scorer of traces. The results of a scorer that is not `pure`, such as a user's function, are journaled."""
 
     @property
     def name(self) -> str: ...
@@ -52,9 +52,9 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A model call that ended: where it was made and in which role, what the model was asked, and what it answered.
+    """Model call that ended: its place, role, model, prompt and answer.
 
-    `error` says why there is no answer, if there is none. `seconds` includes waits and repetitions.
+    `error` is the reason for a missing answer, or None. `seconds` includes waits and retries.
     """
 
     place: str
@@ -69,74 +69,76 @@ class ModelCall:
 
 
 class Observer:
-    """Is told what happens in a run, as it happens; results from the journal of an earlier process are not told.
+    """Receiver of the events of a run, as they happen. Results from the journal of an earlier process are not reported.
 
     Every method may be called often and must return at once.
     """
 
     def stepping(self, step: int, tasks: int, steps: int | None) -> None:
-        """A step of learning begins, on so many tasks; `steps` is the number of all steps where it is known. A schedule
-        whose steps overlap does not tell."""
+        """Receive the start of a learning step on `tasks` tasks. `steps` is the number of all steps; None: not known. A
+        schedule whose steps overlap does not report them."""
 
     def called(self, call: ModelCall) -> None:
-        """A model call ended."""
+        """Receive a model call that ended."""
 
     def waiting(self, wait: Wait) -> None:
-        """A call waits before it is sent again, because the provider limited or failed it."""
+        """Receive a call that waits before a retry, because the provider limited or failed it."""
 
     def attempted(self, task: Task, trace: Trace) -> None:
-        """An attempt ended, in learning or in an evaluation, also one that the journal holds."""
+        """Receive an attempt that ended, in learning or evaluation, including attempts from the journal."""
 
     def scored(self, task: Task, score: Score | None) -> None:
-        """The attempt was scored; None if nothing could score it, or if it was lost to the provider."""
+        """Receive the score of an attempt. None: the attempt could not be scored, or the provider failed it."""
 
     def warned(self, text: str) -> None:
-        """Something that a user should know now, such as a task that is very large."""
+        """Receive a warning that a user should see now, such as a very large task."""
 
     def spread(self, nodes: Mapping[str, int]) -> None:
-        """How many attempts are in flight on each node of a cluster, by its id, where they are made on one."""
+        """Receive the number of attempts in flight on each node of a cluster, by node id."""
 
 
 Slots = dict[str, asyncio.Semaphore]
-"""Semaphores that bound what is in flight, by endpoint."""
+"""Semaphores that bound the requests and attempts in flight, by endpoint."""
 
 ASSUMED_WINDOW = 100_000
-"""Tokens that a model is assumed to read if its window is not known."""
+"""Window (tokens) assumed for a model whose window is not known."""
 
 SHORTENINGS = 5
-"""How often a prompt above the model's window is shortened, each time to half of what the last attempt kept."""
+"""Number of times that a prompt above the model's window is shortened, each time to half of the previous length."""
 
 TOKEN_RATIO = 1.25
-"""Tokens that a model is assumed to count for each that is estimated."""
+"""Assumed number of tokens that a model counts per estimated token."""
 
 UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
-"""Refusals in a row after which a run stops: of requests that were refused for an unknown reason, and of those that a
-content filter, the window or an invalid sample explains."""
+"""Refusals in a row after which a run stops: for refusals with an unknown reason, and for refusals by a content filter,
+by the window or for an invalid sample."""
 
 WARNED_REFUSALS = 5
-"""Refused requests that are named one by one."""
+"""Number of refused requests that are reported one by one."""
 
 MIN_KEPT = 64
-"""Tokens that are kept of a message, however little room there is."""
+"""Minimum number of tokens to which a message is shortened."""
 
 
 @dataclass
 class RunState:
-    """Everything that places share: the journal, the models in their roles, agent, scorer, budget and counters.
+    """State that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
-    `labels=False` hides targets and scores from everything that learns; `judged` lets a judge give feedback instead.
-    `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
-    the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
-    `in_row` has the last refusal of a request for each model and role, and the places where it came in a row; `refused`
-    the parameters that the server of each model refused.
-    `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last failure of a
-    model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
-    operator's own. `nonce` marks what is shown as material, if it is not empty. `redactor` replaces
-    sensitive values in all that comes in or is sent. `pace` is the number of attempts made and their seconds in
-    sum. `most_calls` is the most calls of an attempt so far; `longer_attempt` is called when it rises.
-    `token_ratio` is, for each model, the tokens it counted per token that was estimated, and `output_ratio` the
-    tokens it wrote per token of the limit, where it wrote more. `keep_evaluated` stores the attempts of an
-    evaluation. `complete` adds to every view what the agent sees besides the context, such as corrections.
+    `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback instead.
+    `lost` holds, by place, provider failures and notes that no stored result depends on yet. A failure is written with
+    the first result that may depend on it; otherwise a resume repeats the effect. `rests_on` holds, by evaluated task,
+    the places of failures behind the evaluation. `in_row` holds, by model and role, the last refusal and the places
+    where it occurred in a row. `refused` holds, by model, the parameters that its server refused.
+
+    `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
+    failed model call. `door` decides which edits wait for review. `trust_tools`: results of tools count as the
+    operator's own. `nonce` is part of the marks around material; empty: no marks. `redactor` replaces sensitive values
+    in all texts that are read or sent. `pace` is the number of attempts and their total seconds. `most_calls` is the
+    largest number of calls of an attempt so far, and `longer_attempt` is called when it rises.
+
+    `token_ratio` holds, by model, the counted tokens per estimated token. `output_ratio` holds, by model, the written
+    tokens per token of the output limit, if above 1. `keep_evaluated` stores the attempts of an evaluation. `complete`
+    adds texts to a view that the agent sees in addition to the context, such as corrections.
     """
 
     journal: Journal
@@ -185,49 +187,50 @@ class RunState:
 
     def __post_init__(self, given_retriever: Retriever | None) -> None:
         self.retriever = given_retriever or Retriever(self.vectors)
-        # The agents of practicum itself fail only where their model does.
-        self.proof = Proof(given=not self.agent.journaled)
+        # practicum's own agents fail only if their model fails.
+        self.proof = Proof(proven=not self.agent.journaled)
 
     @property
     def nonzero_counts(self) -> dict[str, int]:
-        """The counters above zero, by key."""
+        """Counters above zero, by key."""
         return {str(key): count for key, count in sorted(self.counts.items()) if count}
 
     def seat(self, role: str) -> Seat:
-        """The model in this role; the agent's model if the role has none of its own. Raises ProviderError where none
-        is open, as where a context is shown without a budget."""
+        """Return the model in this role, or the agent's model if the role has no model. Raises ProviderError if no
+        model is open, for example when a context is shown without a budget."""
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
-            raise ProviderError("model.not_open", f"no model is open here for the role {role}")
+            raise ProviderError("model.not_open", f"no model is open for the role {role}")
         return seat
 
     def refused_by(self, model: str) -> RefusedParameters:
-        """The parameters that the server of a model refused; those that it refuses from now on are counted, noted and
-        said once."""
+        """Return the parameters that the server of a model refused. Each newly refused parameter is counted, noted and
+        reported once."""
 
-        def said(name: str, instead: str | None, sentence: str) -> None:
+        def report(name: str, instead: str | None, sentence: str) -> None:
             self.counts[Count.REFUSED_PARAMETERS] += 1
             self.journal.note_refused(model, name, instead)
             self.observer.warned(in_words(model, name, instead, sentence))
 
         if model not in self.refused:
-            self.refused[model] = RefusedParameters(said=said)
+            self.refused[model] = RefusedParameters(said=report)
         return self.refused[model]
 
     def restore_refused(self) -> None:
-        """Know again what servers refused before the run was resumed."""
+        """Restore the refused parameters that were noted before the run was resumed."""
         for model, name, instead in self.journal.refused():
             self.refused_by(model).replaced[name] = instead
             self.counts[Count.REFUSED_PARAMETERS] += 1
 
     def refused_request(self, model: str, call: JournalRow, error: RequestError) -> None:
-        """Say which request was refused, of the first ones. Raises ModelError if the same refusal met too many requests
-        of this role in a row, with no answer in between: then it is not about the requests. A resume sends these again.
+        """Report a refused request, if it is one of the first. Raises ModelError if too many requests of this role in a
+        row met the same refusal, with no answer in between, because then the requests are not the cause. A resume sends
+        these requests again.
         """
         task = {source.removeprefix("task:") for source in call.sources if source.startswith("task:")}
         if error.code == "window.exceeded" and call.role != "agent":
-            return  # its prompt is shortened
-        # Sentences may hold ids and numbers of tokens.
+            return  # `ask_fitted` shortens the prompt
+        # Ids and numbers of tokens in an error message may differ between requests.
         same = f"{error.code} {re.sub(r'[0-9a-f-]*[0-9][0-9a-f-]*', '', str(error))}"
         before, places = self.in_row.get((model, call.role), ("", []))
         places = [*(places if same == before else ()), call.place]
@@ -241,20 +244,20 @@ class RunState:
             ) from error
         self.warned_refusals += 1
         if self.warned_refusals <= WARNED_REFUSALS:
-            what = "the attempt" if call.role == "agent" else f"a request of the {call.role}"
-            self.observer.warned(f"{f'task {task.pop()}: ' if len(task) == 1 else ''}{what} is lost: {error}")
+            subject = "the attempt" if call.role == "agent" else f"a request of the {call.role}"
+            self.observer.warned(f"{f'task {task.pop()}: ' if len(task) == 1 else ''}{subject} is lost: {error}")
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop
-        can end it."""
+        """Return the semaphore of an endpoint. A call that waits for it has neither reserved nor sent anything, so a
+        stop can end it."""
         if endpoint not in self.slots:
             self.slots[endpoint] = asyncio.Semaphore(most or self.concurrency)
         return self.slots[endpoint]
 
     def room(self, role: str) -> int:
-        """The tokens that a prompt of this role may have: what an answer leaves, which takes half of the window or
-        less. The estimate of tokens is rough, so a quarter stays free."""
-        # An agent of the user's own has no model here.
+        """Return the number of tokens that a prompt of this role may have: the window less the answer, which takes at
+        most half of the window. A quarter stays free, because the estimate of tokens is rough."""
+        # A user's agent has no model here.
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
             return int(ASSUMED_WINDOW / 1.25)
@@ -262,9 +265,9 @@ class RunState:
         return int((window - min(seat.options.max_output_tokens, window // 2)) / 1.25)
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
-        """The prompt if it should fit the role's window, then shorter and shorter versions, for a model that reads less
-        than estimated. Cuts are marked in the text, and the prompt is counted once. The beginning and the end of each
-        part are kept, because they say most in a trace."""
+        """Yield the prompt if it should fit the role's window, then shorter and shorter versions, for a model whose
+        window is smaller than estimated. Cuts are marked in the text, and the prompt is counted once. The beginning and
+        the end of each part are kept, because they contain the most information in a trace."""
         over = prompt_tokens(prompt) - self.room(role)
         size = count_tokens(prompt.user)
         if over <= 0:
@@ -275,18 +278,18 @@ class RunState:
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
     def most(self, client: Client, prompt_tokens: float, output_tokens: int) -> Usage:
-        """The most that a call should cost: by the estimate of its prompt, its limit of output tokens, and how its
-        model counted so far and kept to its limits."""
+        """Return the expected maximum cost of a call: from the estimate of its prompt, its limit of output tokens, and
+        the model's ratios so far."""
         read = int(prompt_tokens * self.token_ratio.get(client.name, TOKEN_RATIO)) + 1
         most = Usage(1, read, 0, int(output_tokens * self.output_ratio.get(client.name, 1.0)))
         return replace(most, usd=client.cost(most))
 
     def learn_output(self, client: Client, output_tokens: int, usage: Usage) -> None:
-        """Learn from a call, also one before a resume, how its model kept to the limit of output tokens."""
+        """Update a model's output ratio from a call, including calls before a resume."""
         written = usage.output_tokens / output_tokens
         self.output_ratio[client.name] = max(self.output_ratio.get(client.name, 1.0), written)
 
     def settle(self, places: Iterable[str]) -> list[JournalRow]:
-        """The failures and notes at these places that were not written yet, to be written now."""
+        """Return the failures and notes at these places that were not written yet, and remove them from `lost`."""
         settled = {*places}
         return [self.lost.pop(place) for place in [*self.lost] if place in settled]

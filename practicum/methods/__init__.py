@@ -1,7 +1,7 @@
-"""Methods by name: those of the core, and those that installed packages register, practicum's plug-ins among them.
+"""Registry of methods: methods of the core, and of installed packages, including practicum's plug-ins.
 
 A method is a module, or any object, with a class `Settings` and a function `method(settings) -> Method`. Packages
-register theirs in the entry point group `practicum.methods`; a plain `Method` may be registered as well.
+register methods in the entry point group `practicum.methods`. They may register a plain `Method` as well.
 """
 
 from __future__ import annotations
@@ -32,40 +32,41 @@ NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
     "mael",
 )  # fmt: skip
-"""The methods of the core."""
+"""Names of the core's methods."""
 
 
-def _lacks(plugin: Any) -> Sequence[str]:
+def _missing_parts(plugin: Any) -> Sequence[str]:
     if isinstance(plugin, Method):
         return []
     parts = {"Settings": isinstance(getattr(plugin, "Settings", None), type), "method": hasattr(plugin, "method")}
-    return [name for name, there in parts.items() if not there]
+    return [name for name, present in parts.items() if not present]
 
 
 METHODS: Group[Any] = Group(
     "practicum.methods",
     "method",
-    _lacks,
+    _missing_parts,
     {name: f"practicum.methods.{name}" for name in NAMES},
     unknown="method.unknown",
 )
-"""Packages register a module, or an object, with `Settings` and `method(settings)`; or a Method."""
+"""Methods by name. A package registers a module or object with `Settings` and `method(settings)`, or a Method."""
 
 
 def is_own(name: str) -> bool:
-    """Whether practicum itself has this method, in the core or in a plug-in."""
+    """Return whether the method belongs to practicum, in the core or in a plug-in."""
     entry = METHODS.registered().get(name)
     return name in NAMES or (entry is not None and package_of(entry) == OWN)
 
 
 def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
-    """The settings class of a method, with the defaults of a profile. Raises UsageError for an unknown name."""
+    """Return the settings class of a method, with the defaults of a profile. Raises UsageError for an unknown name."""
     kind: type[GateSettings] = _recipe(name).Settings
     return small_settings(kind) if profile == "small" else kind
 
 
 def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full") -> GateSettings:
-    """The settings of a method; texts are parsed as the type of the setting. Raises UsageError for a wrong one."""
+    """Validate the settings of a method; texts are parsed as the type of the setting. Raises UsageError for an invalid
+    value."""
     kind = settings_of(name, profile)
     try:
         return kind.model_validate(dict(values))
@@ -74,58 +75,59 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
 
 
 def missing_extra(name: str) -> str:
-    """The extra that installs what this method imports, if a package of it is not installed; else ""."""
+    """Return the name of the extra to install if a package that the method imports is missing, else ""."""
     required = settings_of(name).REQUIRES
     return required[0] if any(find_spec(package) is None for package in required) else ""
 
 
 def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
-    """A method with these settings, given as values or read already. Raises UsageError that names what is wrong."""
+    """Build a method from settings, as values or validated already. Raises UsageError if a value is invalid."""
     read = settings if isinstance(settings, GateSettings) else read_settings(name, settings)
     steps = read.steps if isinstance(read, PlaybookSettings) else None
-    made = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
-    if not isinstance(made, Method):
+    built = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
+    if not isinstance(built, Method):
         raise UsageError(
-            "plugin.invalid", f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method"
+            "plugin.invalid", f"method {name!r}: its function `method` returned {type(built).__name__}, not a Method"
         )
     if isinstance(read, RetrievalSettings):
-        made = replace(made, retrieval=read.retrieval)
-    return replace(made, sample=first_steps(made.sample, steps)) if steps else made
+        built = replace(built, retrieval=read.retrieval)
+    return replace(built, sample=first_steps(built.sample, steps)) if steps else built
 
 
-def override_settings(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run with others over them; those that have no effect beside the new ones are removed."""
+def override_settings(name: str, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply `changes` to the settings of a run. Settings that have no effect together with the changes are removed."""
     kind = settings_of(name)
-    replaced = kind.replaced(given)
-    values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **given}
-    unused = kind.without_effect(values) - kind.without_effect(settings) - given.keys()
+    replaced = kind.replaced(changes)
+    values = {**{setting: value for setting, value in settings.items() if setting not in replaced}, **changes}
+    unused = kind.without_effect(values) - kind.without_effect(settings) - changes.keys()
     return {setting: value for setting, value in values.items() if setting not in unused}
 
 
 def for_one_task(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings for learning from a single query, which is answered first, as in a stream."""
+    """Return the settings for learning from a single query, which is answered first, as in a stream."""
     changed = override_settings(name, values, settings_of(name).ONE_TASK)
     return {setting: value for setting, value in changed.items() if value is not None}
 
 
 def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings for learning from stored traces, in one epoch by default. Raises UsageError if the method cannot."""
+    """Return the settings for learning from stored traces, in one epoch by default. Raises UsageError if the method
+    cannot learn from traces."""
     kind = settings_of(name)
     if kind.TRACES is None:
         raise UsageError(
-            "method.unsuitable", f"method {name} cannot learn from stored traces: choose another one, such as combee"
+            "method.unsuitable", f"method {name} cannot learn from stored traces: choose another method, such as combee"
         )
     once = {"epochs": 1} if "epochs" in kind.model_fields and "steps" not in values else {}
     return {**once, **values, **kind.TRACES}
 
 
 def about(name: str) -> str:
-    """The first paragraph of a method's documentation: what it is and where it comes from."""
+    """Return the first paragraph of a method's documentation: its idea and its paper."""
     return " ".join((_recipe(name).__doc__ or "").split("\n\n")[0].split())
 
 
 def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, str]]:
-    """Each setting of a method: its default in a profile and its description."""
+    """Return the default and the description of each setting of a method, by name."""
     settings = settings_of(name, profile)
     texts: dict[str, str] = {}
     for kind in reversed(settings.__mro__):
@@ -137,8 +139,8 @@ def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, s
 
 @cache
 def _texts_of(kind: type) -> dict[str, str]:
-    """The texts under the attributes of a class, by their names; none where its source is not at hand. Pydantic would
-    read them too (`use_attribute_docstrings`), but at every import, which takes a tenth of a second.
+    """Return the docstrings under the attributes of a class, by attribute; empty if the source is not available.
+    Pydantic could read them too (`use_attribute_docstrings`), but at every import, which takes a tenth of a second.
     """
     try:
         (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
@@ -154,23 +156,23 @@ def _texts_of(kind: type) -> dict[str, str]:
 
 
 def _recipe(name: str) -> Any:
-    """What holds the method's `Settings` and `method`."""
+    """Return the object with the method's `Settings` and `method`."""
     if name.startswith("python:"):
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
-    found = METHODS.load(name)
-    if isinstance(found, Method):
-        return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
-    return found
+    plugin = METHODS.load(name)
+    if isinstance(plugin, Method):
+        return SimpleNamespace(Settings=GateSettings, method=lambda settings: plugin, __doc__="")
+    return plugin
 
 
 def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> UsageError:
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = kind.model_fields
-        listed = f"practicum bench methods {name} lists those it has"
-        text = f"method {name} has no setting `{field}`{closest(field, known)}: {listed}"
-        return UsageError("settings.unknown", text, setting=field, method=name, known=[*known])
+        fields = kind.model_fields
+        listed = f"practicum bench methods {name} lists its settings"
+        text = f"method {name} has no setting `{field}`{closest(field, fields)}: {listed}"
+        return UsageError("settings.unknown", text, setting=field, method=name, known=[*fields])
     if not field:
         text = f"method {name}: {first['msg'].removeprefix('Value error, ')}"
         if first["type"] in CODES:

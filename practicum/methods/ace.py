@@ -1,9 +1,9 @@
-"""ACE, Agentic Context Engineering: a playbook grown by generator, reflector and curator through small edits
+"""ACE, Agentic Context Engineering: a playbook that a generator, a reflector and a curator grow through small edits
 (Zhang et al., sections 3.1 and 3.2; METHODS, section 1).
 
-Deviations: refinement is by retry as in the reference code, with the lessons of all rounds kept (it keeps the last);
-the next try sees the insight, never the right answer; every edit is applied or refused with a reason; the token budget
-is enforced by code.
+Deviations: refinement retries the task, as in the reference code, but keeps the lessons of all rounds (the reference
+code keeps the last). The next try sees the insight, never the right answer. Every edit is applied, or refused with a
+reason. Code enforces the token budget.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ACT = answer(full_view)
 """The generator: the agent sees the whole playbook."""
 
 SECTION = "rules"
-"""The section of entries for which the curator names none."""
+"""Section of entries for which the curator names no section."""
 
 
 class Settings(PrimitiveSettings):
-    """Settings of ACE. They include its ablations, and RCL's primitives, which are off."""
+    """Settings of ACE, with its ablations, and with RCL's primitives, which are off by default."""
 
     uncovered: Uncovered = "drop"
-    """A lesson that the curator leaves out: drop it as in the paper, or keep it as an entry."""
+    """A lesson that the curator leaves out: drop it, as in the paper, or keep it as an entry."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         **PrimitiveSettings.SMALL, "uncovered": "keep", "batch": 4, "curator": "append", "rules_shown": False
@@ -45,7 +45,7 @@ class Settings(PrimitiveSettings):
 
 
 def method(settings: Settings) -> Method:
-    """ACE, with the primitives that are switched on."""
+    """Build ACE, with the primitives that are on."""
 
     def ace(s: PrimitiveSettings) -> Method:
         update = curated(s, settings.uncovered, merges=s.merge, guards=s.guards)
@@ -58,7 +58,7 @@ def playbook(
     s: PlaybookSettings, name: str, update: UpdateSeam, batch: int, act: ActWithNote = ACT,
     costs: str = "reflections, retries, one curation a step",
 ) -> Method:  # fmt: skip
-    """ACE's loop. Methods that grow a playbook differ in `update`: how the lessons of a step become edits."""
+    """Build ACE's loop around `update`, which turns the lessons of a step into edits."""
     return Method(
         name=name,
         show=full_view,
@@ -74,8 +74,8 @@ def playbook(
 
 
 def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
-    """Try each task, and try it again with the reflection after a failure."""
-    # A raw attempt holds the right answer, which no retry may see.
+    """Build an attempt seam that attempts each task, and after a failure again with the reflection."""
+    # A raw attempt contains the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
     one = refined(act, reflector(s), s.rounds, s.refine) if s.rounds else reflected(act, reflector(s), s.learn_from)
@@ -83,17 +83,17 @@ def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
 
 
 def reflector(s: PlaybookSettings) -> Reflector:
-    """Turn an attempt into a lesson."""
+    """Build the reflector, which turns an attempt into a lesson."""
     if not s.reflector:
         return without_reflector
-    told = REFLECTOR if s.rules_shown else replace(REFLECTOR, examples=WITHOUT_RULES)
-    return by_model(told, s.rules_shown)
+    instructions = REFLECTOR if s.rules_shown else replace(REFLECTOR, examples=WITHOUT_RULES)
+    return by_model(instructions, s.rules_shown)
 
 
 def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -> UpdateSeam:
-    """Turn the lessons of a step into edits."""
+    """Build the curator, which turns the lessons of a step into edits."""
     if s.curating == "append":
-        # What else the reflection says is kept with its lesson. Entries that say the same must be the same.
+        # The other data of a reflection stays with its lesson. Entries with the same text must be equal.
         return append(SECTION, data=False)
     if s.curating == "rewrite":
         return rewrite(REWRITER)
@@ -103,15 +103,17 @@ def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -
 def curated(
     s: PlaybookSettings, uncovered: Uncovered = "drop", *, merges: bool = True, guards: bool = False
 ) -> UpdateSeam:
-    """The curator; a lesson that it leaves out is lost as in the papers, and counted, or kept as an entry."""
+    """Build the curator, with a rule for lessons that it leaves out: count and drop them as in the papers, or keep them
+    as entries."""
     by = curator(s, merges=merges, guards=guards)
     return accounted(by, uncovered, SECTION) if s.curating == "edits" else by
 
 
 def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
-    """Prune harmful entries, then merge duplicates, then enforce the budget, which has the last word."""
-    kept = pruned(update, s.harmful) if s.harmful else update
-    return within_budget(deduplicated(kept, s.threshold, s.dedupe, s.budget), s.budget)
+    """Build an update seam that prunes harmful entries, then merges duplicates, then enforces the budget. The budget
+    comes last, so that it always holds."""
+    with_pruning = pruned(update, s.harmful) if s.harmful else update
+    return within_budget(deduplicated(with_pruning, s.threshold, s.dedupe, s.budget), s.budget)
 
 
 REFLECTOR = Instructions(
@@ -191,7 +193,7 @@ MUTATOR = Instructions(
     full=_CURATOR.format(merge=""), small="\n".join(x for x in CURATOR.small.splitlines() if x[:6] != "MERGE:"),
     examples=CURATED,
 )  # fmt: skip
-"""The curator that merges no entries (RCL, section 3: the structural constraint)."""
+"""Instructions of the curator that merges no entries (RCL, section 3: the structural constraint)."""
 
 REWRITER = Instructions(
     full="""\

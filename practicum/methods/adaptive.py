@@ -1,5 +1,5 @@
-"""Choosing primitives step by step from what the run shows (beyond RCL, whose ablations find that the best composition
-depends on the task).
+"""Adaptive choice of primitives, step by step, from the results of a run (beyond RCL, whose ablations find that the
+best composition depends on the task).
 
 Each choice of primitives builds a method, which runs the step. The choice and its reason are stored with the step.
 """
@@ -16,18 +16,18 @@ from practicum.engine.loop import Batch, History, Method
 from practicum.engine.run import Run
 
 PROBE = 3
-"""Steps at the start of each period in which groups and heads are used to measure whether they help."""
+"""Steps at the start of each period in which groups and heads are always used, to measure whether they help."""
 
 PERIOD = 12
-"""Steps after which everything is probed again, because what did not help early may help later."""
+"""Steps after which groups and heads are probed again, because they may help later even if they did not help early."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
-"""The shares from which groups, heads, the twin and the state are used; the reason of a step names them."""
+"""Shares from which groups, heads, the twin and the state are used; the reason stored with a step names the shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The primitives of one step."""
+    """Primitives of one step."""
 
     group: bool
     twin: bool
@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass
 class Relapses:
-    """Counts repeated attempts at tasks, and how many of them failed after the attempt before had passed. Each step is
+    """Counter of relapses: repeated attempts at a task that failed although the attempt before had passed. Each step is
     read once, so that a long run does not slow down."""
 
     last: dict[str, bool] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Relapses:
     steps: int = 0
 
     def share(self, history: History) -> float:
-        """The share of repeated attempts that failed after the attempt before had passed."""
+        """Return the share of repeated attempts that failed although the attempt before had passed."""
         for attempt in (r for step in history[self.steps :] for r in step.attempts):
             id, passed = attempt.task.id, attempt.feedback.success
             if passed is not None:
@@ -57,11 +57,11 @@ class Relapses:
 
 
 def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
-    """The primitives of the next step, and the reason for each.
+    """Choose the primitives of the next step, and give the reason for each.
 
-    The last period decides about groups (used if attempts within them differ), heads (if failures are often not the
-    playbook's fault) and the twin (if failed attempts relied on entries). The whole run decides about the state (used
-    if tasks that passed fail again).
+    The last period decides about groups (used if attempts within them differ), heads (used if failures are often not
+    the playbook's fault) and the twin (used if failed attempts relied on entries). The whole run decides about the
+    state (used if tasks that passed fail again).
     """
     probing = len(history) % PERIOD < PROBE
     attempts = [r for step in history[-PERIOD:] for r in step.attempts]
@@ -88,22 +88,22 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
 
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
-    """A method that runs each step with `build(choice)`; the tasks come in the order of `base`."""
-    now, order, built = base, base.sample, cache(build)
+    """Build a method that runs each step with `build(choice)`. The tasks come in the order of `base`."""
+    active, order, built = base, base.sample, cache(build)
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        nonlocal now
+        nonlocal active
         relapses = Relapses()
         for batch in order(tasks, history, run):
             choice, why = decide(history, relapses)
-            now = built(choice)
-            # The base may have its own reason, for the number of tasks.
+            active = built(choice)
+            # The base may give a reason too, for the number of tasks.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
             yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 
     def current(seam: str) -> Any:
         async def call(*arguments: Any) -> Any:
-            return await getattr(now, seam)(*arguments)
+            return await getattr(active, seam)(*arguments)
 
         return call
 

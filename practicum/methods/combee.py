@@ -1,8 +1,8 @@
-"""Combee: learning from many attempts at once, by map, shuffle and reduce, on top of ACE's playbook
-(Li et al., section 3; METHODS, section 2).
+"""Combee: learning from many attempts at once, by map, shuffle and reduce, on top of ACE's playbook (Li et al., section
+3; METHODS, section 2).
 
 Deviations, each a setting: copies of a lesson never share a group; code joins the deltas of the groups, and the model
-only edits in conflict; every lesson is accounted for, so that none is lost silently; the barrier is optional.
+edits only conflicts; every lesson is accounted for, so that none is lost silently; the barrier is optional.
 `exact=true` is the paper's own form.
 """
 
@@ -38,12 +38,12 @@ from practicum.methods.settings import Number, PlaybookSettings, number_or
 
 
 class Settings(PlaybookSettings):
-    """Settings of Combee, beside those of the playbook."""
+    """Settings of Combee, in addition to the settings of the playbook."""
 
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
-    """batch=auto: the size grows while one more task still saves this share of what it saves at the smallest size."""
+    """batch=auto: the size grows while one more task still saves this share of the saving at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
@@ -53,25 +53,25 @@ class Settings(PlaybookSettings):
     shuffle: Shuffle = "stratified"
     """stratified: the copies of a lesson are in different groups; random: anywhere, as in the paper."""
     fan_in: int = Field(default=20, ge=3)
-    """The most lessons, or deltas, that one model call reads; the number of groups or levels grows to keep to it."""
+    """The most lessons, or deltas, that one model call reads; more groups or levels are made to keep to it."""
     levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """join=model: levels of the scan; auto: as many as fan_in needs; 1: the groups are not joined."""
+    """join=model: levels of the scan; auto: the number that fan_in needs; 1: the groups are not joined."""
     join: Literal["code", "model"] = "code"
     """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""
     accounting: bool = True
     """Account for every lesson: it is covered by an edit or an entry, shown to the curator again, kept or dropped."""
     again: int = Field(default=2, ge=0)
-    """accounting: how often left-out lessons are shown to the curator again, in smaller and smaller groups."""
+    """accounting: the number of times that left-out lessons are shown to the curator again, in ever smaller groups."""
     uncovered: Uncovered = "keep"
     """accounting: keep a lesson that is still left out as an entry, or drop it."""
     guards: bool = False
-    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson as it is."""
+    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson unchanged."""
     exact: bool = False
     """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting, no guards."""
     asynchronous: bool = False
-    """No barrier: a group of lessons is reduced as soon as it is full, and attempts start from the newest context."""
+    """No barrier: a full group of lessons is reduced at once, and attempts start from the newest context."""
     staleness: int = Field(default=0, ge=0)
-    """asynchronous: how many versions a delta may be behind the context before it is reconciled."""
+    """asynchronous: the number of versions that a delta may be behind the context before it is reconciled."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "rules_shown": False}
 
@@ -79,7 +79,7 @@ class Settings(PlaybookSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
-            {"exact": True}, "exact=true is the paper's own form, which settles {names}: leave that out",
+            {"exact": True}, "exact=true is the paper's own form, which fixes {names}: leave that out",
             ("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards"),
         ),
         needs("slope", "max_batch", batch="auto"),
@@ -87,30 +87,30 @@ class Settings(PlaybookSettings):
         needs("again", "uncovered", accounting=True),
         Clash(
             lambda s: s.curator == "append" and (s.exact or s.join == "model"),
-            "curator=append asks no model, which exact=true and join=model need to join the groups: choose another one",
+            "curator=append asks no model, but exact=true and join=model join the groups by a model: change curator",
         ),
         Clash(
             lambda s: s.groups != "sqrt" and s.copies > s.groups,
-            "copies={s.copies} is more than groups={s.groups}, and each copy goes to another group: lower copies",
+            "copies={s.copies} is more than groups={s.groups}, and each copy goes to a different group: lower copies",
         ),
         Clash(
             lambda s: s.copies > s.fan_in and not s.exact,
-            "copies={s.copies} is more than fan_in={s.fan_in}, the most of a group: lower copies or raise fan_in",
+            "copies={s.copies} is more than fan_in={s.fan_in}, the largest group: lower copies or raise fan_in",
         ),
         Clash(
-            {"join": "code"}, "levels counts calls of the model: it needs join=model (code joins all groups at once)",
+            {"join": "code"}, "levels counts model calls: it needs join=model (code joins all groups at once)",
             ("levels",), unless={"levels": ("auto", 1)},
         ),
-        Clash({"batch": "auto", "online": True}, "a stream needs a batch size of its own: give `batch=N`"),
+        Clash({"batch": "auto", "online": True}, "a stream needs a fixed batch size: pass `batch=N`"),
         needs("staleness", asynchronous=True),
-        Clash({"asynchronous": True, "steps": ON}, "without a barrier no step ends an attempt: leave out steps"),
+        Clash({"asynchronous": True, "steps": ON}, "asynchronous=true does not count steps: leave out steps"),
         Clash(
             lambda s: s.asynchronous and s.groups != "sqrt" and s.groups > s.in_flight,
-            "groups={s.groups} is more than the {s.in_flight} attempts in flight fill: lower groups",
+            "the {s.in_flight} attempts in flight cannot fill groups={s.groups}: lower groups",
         ),
         Clash(
             lambda s: s.asynchronous and s.given("copies") and s.copies > s.dealing.count(s.in_flight),
-            "copies={s.copies} is more than the groups that the {s.in_flight} attempts in flight fill: lower copies",
+            "the {s.in_flight} attempts in flight fill fewer groups than copies={s.copies}: lower copies",
         ),
         Clash(
             {"asynchronous": True}, "{names} has no effect with asynchronous=true: groups are filled as lessons arrive",
@@ -120,19 +120,19 @@ class Settings(PlaybookSettings):
 
     @property
     def in_flight(self) -> int:
-        """asynchronous: the number of attempts at once."""
+        """asynchronous: number of attempts in flight."""
         return IN_FLIGHT if self.batch == "auto" else self.batch
 
     @property
     def dealing(self) -> Dealing:
-        """How lessons are dealt into groups."""
+        """Rule by which lessons are dealt into groups."""
         if self.exact:
             return Dealing(groups=self.groups, copies=self.copies, shuffle="random", fan_in=None)
         return Dealing(groups=self.groups, copies=self.copies, shuffle=self.shuffle, fan_in=self.fan_in)
 
 
 def method(s: Settings) -> Method:
-    """ACE with its update wrapped in a scan; asynchronous: with another schedule, where groups need no barrier."""
+    """Build ACE with its update wrapped in a scan. asynchronous: with a schedule in which groups need no barrier."""
     by, edits = curator(s, guards=s.guards and not s.exact), s.curator == "edits"
     accounting = s.accounting and not s.exact
     uncovered = s.uncovered if accounting else "drop"
@@ -141,8 +141,8 @@ def method(s: Settings) -> Method:
     if not s.asynchronous:
         update = scan(by, s.dealing, joined(s, by))
         update = accounted(update, uncovered, SECTION, by, sizes) if edits else update
-        made = playbook(s, "combee", update, FIRST if s.batch == "auto" else s.batch, costs=COSTS)
-        return replace(made, sample=controlled(s.epochs, s.slope, s.max_batch, FIRST)) if s.batch == "auto" else made
+        built = playbook(s, "combee", update, FIRST if s.batch == "auto" else s.batch, costs=COSTS)
+        return replace(built, sample=controlled(s.epochs, s.slope, s.max_batch, FIRST)) if s.batch == "auto" else built
     schedule = without_barrier(
         slots=s.in_flight,
         group=s.dealing.size(s.in_flight),
@@ -151,13 +151,13 @@ def method(s: Settings) -> Method:
         again=retried(by, sizes) if sizes else None,
         left=keep_or_drop(uncovered, SECTION) if edits else None,
     )
-    # Each delta is settled when it is applied.
-    made = playbook(s, "combee", by, batch=1, costs=COSTS)
-    return replace(made, update=by, accept=always_after(partial(settled, s)), schedule=schedule)
+    # Each delta is pruned, de-duplicated and kept in the budget when it is applied.
+    built = playbook(s, "combee", by, batch=1, costs=COSTS)
+    return replace(built, update=by, accept=always_after(partial(settled, s)), schedule=schedule)
 
 
 def joined(s: Settings, update: UpdateSeam) -> Join:
-    """How the deltas of the groups become one."""
+    """Build the join of the groups' deltas."""
     if s.exact:
         return join_by_model(update)
     if s.levels == 1:
@@ -170,7 +170,7 @@ def joined(s: Settings, update: UpdateSeam) -> Join:
 COSTS = "reflections, retries, one curation for each group of lessons"
 
 FIRST = 10
-"""The smallest batch size that the controller tries (as in the paper)."""
+"""Smallest batch size that the controller tries (as in the paper)."""
 
 IN_FLIGHT = 40
-"""Attempts in flight without a barrier, if no batch size is given."""
+"""Number of attempts in flight without a barrier, if no batch size is set."""

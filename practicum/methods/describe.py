@@ -1,6 +1,7 @@
-"""The parts and the costs of a method, read from the method itself, so that no list can become outdated.
+"""Parts and costs of a method, read from the method itself, so that the description cannot become outdated.
 
-A seam is named by the function that fills it, and a block that wraps others by itself and the others in parentheses.
+A seam is described by the name of the function that fills it. A block that wraps other blocks is described by its name,
+with the other blocks in parentheses.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from practicum import methods
 from practicum.engine.loop import sequential
 
 SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
-"""The six functions of a method, in the order of a step."""
+"""The functions of a method that are described, in the order of a step."""
 
 OURS = ("practicum.methods", "practicum.plugins", "practicum.engine.asynchronous")
-"""The packages of blocks. Other functions that a block holds are details of it."""
+"""Packages that contain blocks. Other functions that a block holds are details of it."""
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """A method: its paper ("" if it has none), a line about it, the blocks in its seams, and its costs."""
+    """Description of a method: its paper ("" if none), a line about it, the blocks in its seams, and its costs."""
 
     name: str
     paper: str
@@ -33,55 +34,55 @@ class Anatomy:
     costs: str
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Return plain values, as `--json` prints them."""
         return {"paper": self.paper, "about": self.about, "seams": dict(self.seams), "costs": self.costs}
 
 
 def anatomy(name: str, settings: Mapping[str, Any]) -> Anatomy:
-    """A method with these settings. Raises UsageError for a name or setting that is not known."""
-    made = methods.build(name, settings)
+    """Describe a method with these settings. Raises UsageError for an unknown name or setting."""
+    method = methods.build(name, settings)
     about, paper = _line_and_paper(methods.about(name))
-    seams = {seam: composed(getattr(made, seam)) for seam in SEAMS}
-    if made.schedule is not sequential:
-        seams["schedule"] = composed(made.schedule)
-    return Anatomy(name, paper, about, seams, made.costs)
+    seams = {seam: composed(getattr(method, seam)) for seam in SEAMS}
+    if method.schedule is not sequential:
+        seams["schedule"] = composed(method.schedule)
+    return Anatomy(name, paper, about, seams, method.costs)
 
 
 def _line_and_paper(text: str) -> tuple[str, str]:
-    """The line about a method, and the paper in parentheses at its end."""
-    found = re.fullmatch(r"(.*?) \(([^()]*(?:section|et al)[^()]*)\)\.", text)
-    if found is None:
+    """Split a description into the line about a method, and the paper in parentheses at its end."""
+    match = re.fullmatch(r"(.*?) \(([^()]*(?:section|et al)[^()]*)\)\.", text)
+    if match is None:
         return text, ""
-    sources = [part for part in found[2].split("; ") if not part.startswith("METHODS")]
-    return f"{found[1]}.", "; ".join(sources)
+    sources = [part for part in match[2].split("; ") if not part.startswith("METHODS")]
+    return f"{match[1]}.", "; ".join(sources)
 
 
 def composed(block: Any) -> str:
-    """A block with the blocks it wraps, as in "within_budget(deduplicated(Curator))"."""
+    """Return the name of a block with the blocks it wraps, as in "within_budget(deduplicated(Curator))"."""
     if isinstance(block, partial):
         return composed(block.func)
-    inner = list(dict.fromkeys(composed(held) for held in _held(block)))
+    inner = list(dict.fromkeys(composed(inner_block) for inner_block in _inner_blocks(block)))
     return _name(block) + (f"({', '.join(inner)})" if inner else "")
 
 
 def _name(block: Any) -> str:
-    """The name of the function that made the block, or of its class."""
-    made = getattr(block, "__qualname__", type(block).__qualname__)
-    return str(made).split(".", 1)[0]
+    """Return the name of the function that made the block, or of its class."""
+    name = getattr(block, "__qualname__", type(block).__qualname__)
+    return str(name).split(".", 1)[0]
 
 
-def _held(block: Any) -> Iterator[Any]:
-    """The blocks that a block holds: in its closure where it is a function, in its fields where it is an object."""
+def _inner_blocks(block: Any) -> Iterator[Any]:
+    """Yield the blocks that a block holds: in the closure of a function, or in the fields of an object."""
     values = [getattr(block, field.name) for field in fields(block)] if is_dataclass(block) else []
     for cell in getattr(block, "__closure__", None) or ():
         with suppress(ValueError):  # a variable without a value
             values.append(cell.cell_contents)
     for value in values:
-        of = value.func if isinstance(value, partial) else value
-        home = getattr(of, "__module__", type(of).__module__) or ""
+        function = value.func if isinstance(value, partial) else value
+        home = getattr(function, "__module__", type(function).__module__) or ""
         if callable(value) and not isinstance(value, type) and home.startswith(OURS):
-            # A function within the one that made the block is a part of it.
-            if _name(of) == _name(block):
-                yield from _held(of)
+            # A function within the function that made the block is a part of the block.
+            if _name(function) == _name(block):
+                yield from _inner_blocks(function)
             else:
                 yield value

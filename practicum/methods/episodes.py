@@ -1,9 +1,9 @@
-"""Episodes: solved tasks are kept, and the most similar ones are shown as earlier turns of the chat.
+"""Episodes: keep solved tasks, and show the most similar ones as earlier turns of the chat.
 
 This is the simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt
-can continue a conversation. A failed task is kept with the right answer, if that is known. Offline, a task whose answer
-is known is kept without an attempt, which would teach nothing more. (This is retrieval-based in-context learning; none
-of the five papers has it.)
+can continue a conversation. A failed task is kept with the right answer, if that is known. Offline, a task with a known
+answer is kept without an attempt, because an attempt would teach nothing more. (This is retrieval-based in-context
+learning; none of the five papers has it.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from practicum.methods.blocks.show import answer, similar_turns
 from practicum.methods.settings import Batched, RetrievalSettings
 
 EPISODES = "episodes"
-"""The section of episodes."""
+"""Section of episodes."""
 
 
 class Settings(Batched, RetrievalSettings):
@@ -31,7 +31,7 @@ class Settings(Batched, RetrievalSettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt with the episodes so far what has no known answer, and keep right answers."""
+    """Build the method: keep tasks with their right answers, and attempt tasks without one with the episodes so far."""
     show = similar_turns(s.k, EPISODES)
     act = answer(show)
     return Method(

@@ -1,5 +1,5 @@
-"""In-context learning: as many solved training examples as fit the window, the same ones for every task
-(the ICL baseline of ACE, section 4).
+"""In-context learning: all solved training examples that fit the window, the same for every task (the ICL baseline of
+ACE, section 4).
 
 Deviation: examples are earlier turns of the chat, not one text, so that a small model keeps the format.
 """
@@ -31,7 +31,7 @@ class Settings(MethodSettings):
 
 
 def method(s: Settings) -> Method:
-    """Make one step that keeps all examples. Online, each task becomes an example after it was predicted."""
+    """Build the method: one step that keeps all examples. Online, each task becomes an example after its prediction."""
     show = fitting_turns("examples", s.window)
     act = answer(show)
     return Method(

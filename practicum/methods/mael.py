@@ -1,9 +1,9 @@
 """MAEL: a network of agents that keeps the steps of its attempts as experience and consults it on later tasks (Li et
 al., sections 2.1 to 2.3; METHODS, section 6).
 
-Deviations: each part is criticised as soon as it is solved, not when all are; the reward of a critique that accepts a
-solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
-solve several. docs/methods/mael.md lists all of them.
+Deviations: each part is criticised when it is solved, not after all parts; the reward of a critique that accepts
+a solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
+solve several. docs/methods/mael.md lists all deviations.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ class Settings(Batched, RetrievalSettings):
     agents: int = Field(default=4, ge=1, le=64)
     """The number of agents in the network."""
     topology: str | dict[str, Any] = "complete"
-    """Their links: complete, ring, star, chain, random (by the seed), or a JSON or GraphML file of the team."""
+    """The links between the agents: complete, ring, star, chain, random (by the seed), or a JSON or GraphML team
+    file."""
     rounds: int = Field(default=2, ge=0)
     """The most rounds of critique on a part (paper: 2, 3 for hard sets)."""
     depth: int = Field(default=1, ge=0)
-    """Levels of decomposition (paper: 1, 2 for hard sets); 0: one agent, alone."""
+    """Levels of decomposition (paper: 1, 2 for hard sets); 0: a single agent."""
     experience: Strategy = "step"
     """step: retrieve experience for every step; task: one past trace for all steps; none."""
     while_learning: bool = False
-    """Whether attempts to learn from are shown experience too (paper: only in inference); a stream's always are."""
+    """Whether attempts in learning are shown experience too (paper: only in inference); in a stream they always are."""
     accepted: bool = True
     """Whether a critique that accepts a solution is kept, with the quality of this solution as its reward."""
     alpha: float = Field(default=0.5, ge=0, le=1)
@@ -64,24 +65,24 @@ class Settings(Batched, RetrievalSettings):
     similarity: Level = "high"
     """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 4."""
     reward: Level = "high"
-    """high: prefer experience with a high reward; low: with a low one, as in the paper's table 4."""
+    """high: prefer experience with a high reward; low: with a low reward, as in the paper's table 4."""
     follow_from: float = Field(default=0.5, ge=0, le=1)
-    """The reward from which experience is shown as an example to follow; below it, as one to avoid."""
+    """The reward from which experience is shown as an example to follow; below it, as an example to avoid."""
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
     CLASHES: ClassVar = (
         needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
-        # Whichever is newer stays.
+        # Keep the newer setting.
         Clash(
             lambda s: s.given("agents") and s.topology not in SHAPES,
-            "a team from a file has its own number of agents: leave out agents", ("agents", "topology"),
+            "the team file sets the number of agents: leave out agents", ("agents", "topology"),
         ),
     )  # fmt: skip
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """The file of a team, and the models of its agents."""
+        """Yield the file of a team, and the models of its agents."""
         topology = values.get("topology", "complete")
         if isinstance(topology, Mapping):
             yield from (f"send prompts to {m.model} ({m.name})" for m in load_team(topology).members if m.model)
@@ -91,12 +92,12 @@ class Settings(Batched, RetrievalSettings):
     @field_validator("topology")
     @classmethod
     def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
-        """Replace the name of a file by its content, so that a run needs nothing outside of its folder."""
+        """Replace the name of a file by its content, so that a run needs no file outside of its folder."""
         return topology if topology in SHAPES else load_team(topology).as_json()
 
 
 def method(s: Settings) -> Method:
-    """Attempt as a network, reward each step, keep it in the pool of its agent."""
+    """Build the method: attempt as a network, reward each step, and keep it in the pool of its agent."""
     team = cache(partial(team_of, s))
     members = team(0).members
     experience = Experience(s.experience, s.alpha, s.similarity, s.reward, s.follow_from)
@@ -120,12 +121,12 @@ def method(s: Settings) -> Method:
 
 
 def team_of(s: Settings, seed: int) -> AgentTeam:
-    """The network of these settings; the seed of the run makes the links of a random one."""
+    """Return the network of these settings; the seed of the run makes the links of a random network."""
     return make_team(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 
 
 def _most_calls(s: Settings, agents: int) -> int:
-    """The most model calls of an attempt: every level divides into as many parts as a small model may name, and each
+    """Return the maximum number of model calls of an attempt, if every level divides into `MAX_PARTS` parts, and each
     part is handed back once and refined each round. A plan with more parts makes more calls."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
@@ -135,14 +136,14 @@ def _most_calls(s: Settings, agents: int) -> int:
 
 # ---- rewards of the steps (section 2.2)
 #
-# The answer to the whole task is rewarded by the task's own metric, and so is a part whose solutions the metric can
-# score (`tasks.scoring.parts`). A judge rewards the other parts, and the whole if nothing else scores it. The rewards
-# of all other steps follow from the quality of the solutions.
+# The answer to the whole task is rewarded by the task's own metric. So is a part, if the metric can score its solutions
+# (`tasks.scoring.parts`). A judge rewards the other parts, and the whole task if no score exists. The rewards of all
+# other steps follow from the quality of the solutions.
 
 MoveData = Mapping[str, Any]
 
 TryId = tuple[str, tuple[str, ...]]
-"""One agent's try at a (sub)task: its id, and the ids down to it that were handed back before."""
+"""One agent's try at a (sub)task: its id, and the ids of the tasks above it that were handed back before."""
 
 SOLUTIONS = ("solve", "aggregate")
 """Kinds of steps that make a solution."""
@@ -156,11 +157,11 @@ class Quality(Output):
 
 
 def rewarded(accepted: bool = True) -> ReflectSeam:
-    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once. Without `accepted`, a
-    critique that accepts a solution has no reward.
+    """Build a reflect seam that rewards each step of each attempt in [0, 1]. All solutions are scored concurrently.
+    Without `accepted`, a critique that accepts a solution has no reward.
 
-    A step without a reward makes no experience: a discarded plan, and a step whose reward is unknown, because a judge
-    failed. Its lesson has no text and holds only the experience that the step was shown, if any.
+    A step without a reward makes no experience: a step of a discarded plan, or a step whose reward is unknown because a
+    judge failed. Its lesson has no text and contains only the experience that the step was shown, if any.
     """
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
@@ -200,38 +201,41 @@ async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
 async def _qualities(
     attempt: Attempt, moves: Sequence[MoveData], whole: float | None, run: Run
 ) -> dict[int, float | None]:
-    """The quality of each solution, by the number of its move; None if it is unknown. The whole task has one solution;
-    `whole` is its quality, None if a judge must say it."""
+    """Return the quality of each solution, by the number of its move; None: unknown. `whole` is the quality of the
+    solution of the whole task; None: a judge grades it."""
     parts = _scored_parts(attempt.task, moves, run)
-    known: dict[int, float | None] = {}
+    qualities: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
     for n, move in enumerate(moves):
         if move["kind"] not in SOLUTIONS:
             continue
         if not move["task"] and whole is not None:
-            known[n] = whole
+            qualities[n] = whole
         else:
             jobs.append((str(n), partial(_quality, attempt.task.input, parts.get(n), move)))
-    said = await run.gather(jobs)
-    return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
+    judged = await run.gather(jobs)
+    return qualities | {int(name): quality for (name, _), quality in zip(jobs, judged, strict=True)}
 
 
 def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, Task]:
-    """The tasks that score the solutions of parts, by the numbers of the moves, if the task's metric can score them and
-    learning may see it.
+    """Return the tasks that score the solutions of parts, by the numbers of the moves, if the task's metric can score
+    them and learning may see it.
 
-    All solutions of a try or none: the reward of a critique is a difference, so both sides must be on one scale.
+    Either all solutions of a try are scored or none: the reward of a critique is a difference of two qualities, which
+    must be on one scale.
     """
     if run.scorer_name is None or not run.labels:
         return {}
-    found: dict[int, Task] = {}
+    scoring_tasks: dict[int, Task] = {}
     for part in dict.fromkeys(_try(move) for move in moves if move["task"]):
-        made = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
-        state = made[0][1]["state"]
-        tasks = {n: task_for_part(run.scorer_name, task, state, m["action"]) for n, m in made if m["kind"] in SOLUTIONS}
+        try_moves = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
+        state = try_moves[0][1]["state"]
+        tasks = {
+            n: task_for_part(run.scorer_name, task, state, m["action"]) for n, m in try_moves if m["kind"] in SOLUTIONS
+        }
         if None not in tasks.values():
-            found |= {n: one for n, one in tasks.items() if one is not None}
-    return found
+            scoring_tasks |= {n: one for n, one in tasks.items() if one is not None}
+    return scoring_tasks
 
 
 def _clipped(score: Score | None) -> float | None:
@@ -239,19 +243,19 @@ def _clipped(score: Score | None) -> float | None:
 
 
 async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> float | None:
-    """The quality of a solution: by the task that scores it or, if there is none, by a judge."""
+    """Return the quality of a solution: by the task that scores it or, without such a task, by a judge."""
     if scored is not None:
         return _clipped(await run.score(scored, Trace(move["action"])))
     part = [f"# The part\n{move['state']}"] if move["task"] else []
     parts = [*run.agent_instructions, f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]
     prompt = JUDGE.prompt(run.profile, parts)
-    said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
-    return None if said is None else said.points / 10
+    quality = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
+    return None if quality is None else quality.points / 10
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves (section
+    """Rewards of the moves of one attempt, from the qualities of its solutions by the numbers of the moves (section
     2.2). With `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
 
     moves: Sequence[MoveData]
@@ -259,23 +263,23 @@ class Rewards:
     accepted: bool = True
 
     def of(self, number: int) -> float | None:
-        """The reward of a move, in [0, 1]; None if it is unknown, and for a plan that was discarded."""
+        """Return the reward of a move, in [0, 1]; None if it is unknown, and for a plan that was discarded."""
         move = self.moves[number]
         match move["kind"]:
             case "solve" | "aggregate":
                 return self.qualities.get(number)
             case "judge" | "decompose":
                 if parts := self._parts(_try(move)):
-                    known = [quality for quality in parts if quality is not None]
-                    return fmean(known) if len(known) == len(parts) else None
-                # The agent solved the task alone, after it said so or after its plan was discarded.
+                    certain = [quality for quality in parts if quality is not None]
+                    return fmean(certain) if len(certain) == len(parts) else None
+                # The agent solved the task by itself: it decided so, or its plan was discarded.
                 solutions = self._solutions(_try(move))
                 return solutions[-1][1] if solutions and move["kind"] == "judge" else None
             case _:
                 return self._gain(number, move)
 
     def _gain(self, number: int, move: MoveData) -> float | None:
-        """How much a critique improved the solution, at least 0. It is unknown if no refined solution came back."""
+        """Return the improvement of the solution by a critique, at least 0; None if no refined solution came back."""
         solutions = self._solutions(_try(move))
         before = next((quality for n, quality in reversed(solutions) if n < number), None)
         if move["action"] == ACCEPTED:
@@ -284,23 +288,23 @@ class Rewards:
         return None if before is None or after is None else max(after - before, 0.0)
 
     def _parts(self, whole: TryId) -> list[float | None]:
-        """The quality of each part that a try was divided into: 0 if it was not solved, None if it is unknown."""
+        """Return the quality of each part that a try was divided into: 0 if it was not solved, None if unknown."""
         plan = next((m for m in self.moves if m["kind"] == "decompose" and _try(m) == whole), None)
         qualities: list[float | None] = []
         for n in range(1, 1 + len(plan["to"] if plan else ())):
             id = f"{whole[0]}.{n}".lstrip(".")
-            # A part that its first agent could not solve was handed to another one.
+            # A part that its first agent could not solve was handed to another agent.
             tries = (self._solutions((id, again)) for again in (whole[1], (*whole[1], id)))
             solutions = [solution for solutions in tries for solution in solutions]
             qualities.append(solutions[-1][1] if solutions else 0.0)
         return qualities
 
-    def _solutions(self, of: TryId) -> list[tuple[int, float | None]]:
-        """The solutions of one try in order: the number of the move, and the quality."""
+    def _solutions(self, try_id: TryId) -> list[tuple[int, float | None]]:
+        """Return the solutions of one try in order: the number of the move, and the quality."""
         return [
             (n, self.qualities.get(n))
             for n, move in enumerate(self.moves)
-            if _try(move) == of and move["kind"] in SOLUTIONS
+            if _try(move) == try_id and move["kind"] in SOLUTIONS
         ]
 
 

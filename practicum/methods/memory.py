@@ -1,5 +1,5 @@
-"""Settings of methods with a memory bank, and their attempts: with memories of other tasks, and several at one task
-(`reasoning_bank`, `unified`)."""
+"""Settings of methods with a memory bank (`reasoning_bank`, `unified`), and their attempts: with memories of other
+tasks, and several per task."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ class MemorySettings(Batched, RetrievalSettings):
     """Settings of methods with a memory bank."""
 
     preset: Literal["routine", "standard", "critical"] | None = None
-    """Sets attempts, memories shown and, for unified, passes of reflection, by the importance of the tasks."""
+    """Sets the number of attempts, memories shown and, for unified, passes of reflection, by the importance of the
+    tasks."""
     scaling: Literal["parallel", "sequential", "none"] = "parallel"
-    """parallel: the best of k attempts at once; sequential: one attempt, refined k times."""
+    """parallel: the best of k concurrent attempts; sequential: one attempt, refined k times; none: one attempt."""
     k: int | None = Field(default=None, ge=0, le=64)
     """parallel: the number of attempts (default 3); sequential: the number of passes after the first attempt (default
     5; 0: none)."""
     until: Until = "k"
-    """sequential: what ends the passes. k: nothing but their number; judge: a judge accepts an answer; score: the score
-    is right, where learning may see it; agreement: a pass changes nothing."""
+    """sequential: the condition that ends the passes. k: only their number; judge: a judge accepts an answer; score:
+    the score is right, where learning may see it; agreement: a pass changes nothing."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
     """parallel, sequential: the temperature of the attempts, which would all be equal at 0."""
     choose: By = "judge"
-    """parallel: what chooses an attempt when no score may be seen."""
+    """parallel: the chooser of an attempt if no score may be seen."""
     notes: bool = False
     """sequential: each pass leaves a note for the next pass and for the memories."""
     contrast: bool = True
@@ -42,14 +43,14 @@ class MemorySettings(Batched, RetrievalSettings):
     items: int = Field(default=3, ge=1, le=10)
     """The most memories of one attempt."""
     extract: Extract = "all"
-    """all: extract memories from every attempt with another outcome, failures included; successes: only from those that
-    went well; chosen: only from the chosen one."""
+    """all: extract memories from every attempt with a different outcome, failures included; successes: only from
+    successes; chosen: only from the chosen attempt."""
     extraction: float = Field(default=1.0, ge=0)
     """The temperature for extracting memories."""
     index: Index = "memory"
-    """What a memory is retrieved by: its own text, or the task it was learned from."""
+    """The text by which a memory is retrieved: its own text, or the task it was learned from."""
     consolidate: bool = False
-    """Merge a new memory into an older one that is the same; otherwise memories are never removed."""
+    """Merge a new memory into an older, equal memory; otherwise memories are never removed."""
     threshold: SameFrom = "auto"
     """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
 
@@ -58,8 +59,8 @@ class MemorySettings(Batched, RetrievalSettings):
         "standard": {"k": 3, "memories": 5, "passes": 3},
         "critical": {"k": 5, "memories": 10, "passes": 5},
     }
-    """The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k`
-    is that of parallel attempts: a sequence makes its default of 5 passes, and none where one attempt is enough."""
+    """Presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k` is
+    for parallel attempts. A sequence makes its default of 5 passes, or none if one attempt is enough."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         needs("k", "warmth", scaling=("parallel", "sequential")),
@@ -67,10 +68,10 @@ class MemorySettings(Batched, RetrievalSettings):
         needs("until", scaling="sequential"),
         needs("choose", "contrast", scaling="parallel"),
         Clash({"scaling": "parallel", "k": 1}, "{names} needs k=2 or more", ("choose", "contrast")),
-        Clash({"scaling": "sequential", "k": 0}, "until needs k=1 or more: there is no pass to end", ("until",)),
+        Clash({"scaling": "sequential", "k": 0}, "until needs k=1 or more: with k=0 no pass is made", ("until",)),
         Clash(
             {"consolidate": True, "index": "task"},
-            "consolidate=true compares memories by what they are retrieved by: it needs index=memory",
+            "consolidate=true compares the texts of memories: it needs index=memory",
         ),
         Clash(
             {"notes": True}, "notes=true needs scaling=sequential: parallel attempts do not read each other's notes",
@@ -81,7 +82,7 @@ class MemorySettings(Batched, RetrievalSettings):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        """Explicit settings override those of the preset, and leave out those that have no effect beside them."""
+        """Add the settings of the preset. Explicit settings override them; settings without effect are left out."""
         if not isinstance(values, Mapping):
             return values
         preset, unused = cls._preset(values), cls.without_effect(values)
@@ -90,12 +91,12 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @classmethod
     def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
-        """Also those of the preset that have none."""
+        """Return the settings without effect, including settings of the preset."""
         return super().without_effect({**cls._preset(values), **values})
 
     @classmethod
     def _preset(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of the preset that these values name."""
+        """Return the settings of the preset that these values name."""
         chosen = dict(cls.PRESETS.get(str(values.get("preset")), {}))
         scaling = {"scaling": cls.model_fields["scaling"].default, **chosen, **values}["scaling"]
         if scaling != "parallel" and chosen.pop("k", None) == 1 and scaling == "sequential":
@@ -103,14 +104,15 @@ class MemorySettings(Batched, RetrievalSettings):
         return chosen
 
     @classmethod
-    def replaced(cls, given: Mapping[str, Any]) -> set[str]:
-        """Another preset replaces all that it sets, and another scaling the number and the warmth of attempts."""
-        of_scaling = {"k", "warmth"} if "scaling" in given else set()
-        return of_scaling | cls.PRESETS.get(str(given.get("preset")), {}).keys()
+    def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
+        """Return the settings that the changes replace: a preset replaces all settings that it sets, and a scaling the
+        number and the temperature of attempts."""
+        of_scaling = {"k", "warmth"} if "scaling" in changes else set()
+        return of_scaling | cls.PRESETS.get(str(changes.get("preset")), {}).keys()
 
     @property
     def attempts(self) -> int:
-        """The most attempts at a task."""
+        """Maximum number of attempts at a task."""
         match self.scaling:
             case "none":
                 return 1
@@ -121,30 +123,30 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @property
     def temperature(self) -> float | None:
-        """The temperature of the attempts; None: that of the run."""
+        """Temperature of the attempts. None: the temperature of the run."""
         return None if self.scaling == "none" else self.warmth
 
     @property
     def act_roles(self) -> tuple[str, ...]:
-        """The roles that one `act` asks: a judge, if it chooses an attempt or ends the passes."""
+        """Roles that one `act` asks: a judge, if it chooses an attempt or ends the passes."""
         judging = self.until == "judge" if self.scaling == "sequential" else self.choose == "judge"
         return ("judge",) if judging and self.attempts > 1 else ()
 
     def noting(self, show: ShowSeam) -> ShowSeam:
-        """The view, which asks for a note where passes leave one."""
+        """Return the view, with a request for a note if passes leave notes."""
         return noting(show) if self.notes else show
 
     @property
     def act_calls(self) -> int:
-        """The most model calls of one `act`."""
+        """Maximum number of model calls of one `act`."""
         return self.attempts * (1 + len(self.act_roles))
 
 
 def acting(s: MemorySettings, show: ShowSeam, *, blind: bool) -> ActWithNote:
-    """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
+    """Build an act of one or several attempts. A `blind` act sees no score, as in evaluation."""
     act = answer(show)
     if s.scaling == "sequential" and s.attempts > 1:
-        # Memories of the chosen attempt alone need no outcome of those on the way.
+        # If memories are extracted only from the chosen attempt, the other attempts need no outcome.
         label: Literal["all", "ends"] = "ends" if s.extract == "chosen" else "all"
         return in_sequence(act, Scaling(s.attempts - 1, s.temperature, blind=blind, until=s.until, label=label))
     return in_parallel(act, Scaling(s.attempts, s.temperature, s.choose, blind, s.contrast))

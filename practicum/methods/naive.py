@@ -1,7 +1,7 @@
-"""Naive parallel learning: a large batch, and one update call that reads all its lessons at once
-(Combee, section 2.2: what overloads the curator).
+"""Naive parallel learning: a large batch, and one update call that reads all its lessons at once (Combee, section 2.2:
+this overloads the curator).
 
-As in the paper, a lesson that the curator leaves out is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ Settings = WidePlaybookSettings
 
 
 def method(s: Settings) -> Method:
-    """ACE with a large batch, and nothing around its curator."""
+    """Build ACE with a large batch, and no wrappers around its curator."""
     return playbook(s, "naive", curated(s), s.batch)

@@ -17,20 +17,20 @@ from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
-    """There is nothing to set but the stream."""
+    """Settings of the agent without learning: only the stream."""
 
     TRACES: ClassVar = None
     NO_GATE: ClassVar[str] = "changes nothing that a gate could hold back"
 
 
 def method(s: Settings) -> Method:
-    """Answer each task with one call."""
+    """Build the method that answers each task with one call."""
     return unlearned("none", answer(full_view), s.online)
 
 
 def unlearned(name: str, act: ActSeam, online: bool, calls: int = 1) -> Method:
-    """A method that makes no steps, shows the whole context, and attempts with `act`, in up to `calls` calls. Online,
-    it predicts the tasks one after the other and keeps nothing."""
+    """Build a method that makes no steps, shows the whole context, and attempts with `act`, in up to `calls` calls.
+    Online, it predicts the tasks one after the other and stores nothing."""
     return Method(
         name=name,
         show=full_view,
@@ -46,5 +46,5 @@ def unlearned(name: str, act: ActSeam, online: bool, calls: int = 1) -> Method:
 
 
 async def keep_nothing(lessons: object, context: Context, run: Run) -> Delta:
-    """Make no delta."""
+    """Return an empty delta."""
     return Delta()

@@ -1,5 +1,5 @@
-"""The optimization primitives of RCL, each a setting, in any combination (Reflective Context Learning, section 3;
-METHODS, section 3).
+"""Optimization primitives of RCL, each a setting, in any combination (Reflective Context Learning, section 3; METHODS,
+section 3).
 """
 
 from __future__ import annotations
@@ -26,36 +26,41 @@ from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 Attempted = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
-"""How many tasks a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
+"""Number of tasks that a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
 
 REFLECTS_ONCE = (
-    "group, twin, heads, attempted, batched and adaptive reflect after all runs of a step: leave out {names}"
+    "with group, twin, heads, attempted, batched or adaptive, reflection follows all runs of a step: leave out {names}"
 )
 
 
 class PrimitiveSettings(PlaybookSettings, Batched):
-    """Settings of the primitives, all off."""
+    """Settings of the primitives, all off by default."""
 
     batch: int = Field(default=1, ge=1)
     """Tasks attempted at once before the context changes; with `attempted`: failures that a step reflects on."""
     merge: bool = True
-    """Whether the curator may merge entries; RCL's only adds, updates and deletes (section 3)."""
+    """Whether the curator may merge entries; RCL's curator only adds, updates and deletes (section 3)."""
     guards: bool = False
-    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson as it is."""
+    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson unchanged."""
     group: int = Field(default=1, ge=1)
-    """Runs of each task under one context; a failed one is reflected on beside a successful one (section 3.1)."""
+    """Runs of each task under one context; a failed run is reflected on together with a successful one (section
+    3.1)."""
     twin: bool = False
-    """Run each task once more with an annotated playbook, to see what its entries did (section 3.2)."""
+    """Run each task once more with an annotated playbook, to see the effect of its entries (section 3.2)."""
     heads: bool = False
     """Reflection in three heads: failure attribution, root cause, coverage gap (section 3.3)."""
     head_calls: Literal["three", "one"] = "three"
     """heads: three calls at once, or one structured call."""
     gated_heads: bool = False
-    """heads: learn nothing from a failure by chance or beyond guidance; false: the curator reads that and decides."""
+    """heads: learn nothing from a failure by chance or beyond guidance; false: the curator reads the cause, and
+    decides.
+    """
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
     attempted: Attempted = None
-    """Tasks attempted in a step, if more than `batch`; auto: as many as make `batch` failures likely; none: `batch`."""
+    """Tasks attempted in a step, if more than `batch`; auto: a number that makes `batch` failures likely; none:
+    `batch`.
+    """
     replay: float = Field(default=0.0, ge=0, le=1)
     """The share of attempted tasks that is drawn from tasks that failed before (section 3.4)."""
     graduate: int = Field(default=3, ge=1)
@@ -67,7 +72,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     state_tokens: int = Field(default=800, ge=100)
     """state: the most tokens of the document."""
     primitives: Literal["given", "adaptive"] = "given"
-    """given: those that are switched on; adaptive: groups, twin, heads and state when the run shows that they help."""
+    """given: the primitives that are on; adaptive: groups, twin, heads and state when the run shows that they help."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "gated_heads": True}
 
@@ -83,13 +88,16 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             lambda s: s.reflection == "batched" or not s.reflector or s.curating == "append",
-            "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
+            "primitives=adaptive needs a reflector of single attempts and a curator that decides: leave out "
             "reflection=batched, reflector=false and curator=append", unless={"primitives": "given"},
         ),
-        Clash({"heads": True, "reflection": "batched"}, "heads look at one attempt each: leave out one of the two"),
+        Clash(
+            {"heads": True, "reflection": "batched"},
+            "heads study one attempt each, and reflection=batched reads all at once: leave out one of them",
+        ),
         Clash(
             lambda s: not s.reflector and (s.group > 1 or s.twin or s.heads or s.reflection == "batched"),
-            "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
+            "group, twin, heads and batched reflection need a reflector: leave out reflector=false",
         ),
         Clash(
             lambda s: not s.rules_shown and (s.heads or s.reflection == "batched" or s.primitives == "adaptive"),
@@ -97,16 +105,16 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             {"reflection": "batched", "batch": lambda n: n > AT_ONCE},
-            f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={{s.batch}}",
+            f"reflection=batched reads at most {AT_ONCE} attempts at once: lower batch={{s.batch}}",
         ),
         needs("head_calls", "gated_heads", heads=True, primitives="adaptive"),
-        Clash({}, "{names} is for curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
+        Clash({}, "{names} needs curator=edits", ("guards", "merge"), unless={"curating": "edits"}),
         needs("graduate", "evict", replay=ON),
         needs("state_tokens", state=True, primitives="adaptive"),
         Clash({"state": True, "curating": "append"}, "state needs a curator that decides: leave out curator=append"),
         Clash(
             lambda s: s.online and (s.replay > 0 or s.attempted is not None),
-            "a stream has an order of its own: leave out replay and attempted (replay=0, attempted=none)",
+            "a stream has a fixed order: leave out replay and attempted (replay=0, attempted=none)",
         ),
         Clash(
             lambda s: isinstance(s.attempted, int) and s.attempted < s.batch,
@@ -122,24 +130,24 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """How lessons become edits; state is for a curator that decides."""
+        """Update that turns lessons into edits. The state needs a curator that decides."""
         decides = self.state or self.primitives == "adaptive"
         return "edits" if decides and self.curator == "append" and not self.given("curator") else self.curator
 
 
 def with_primitives(
     s: PrimitiveSettings, build: Callable[[PrimitiveSettings], Method],
-    reflector: Callable[[PrimitiveSettings], Reflector], told: Instructions,
+    reflector: Callable[[PrimitiveSettings], Reflector], instructions: Instructions,
 ) -> Method:  # fmt: skip
-    """The method that `build` makes, with the primitives that are switched on, or that the run calls for. `reflector`
-    makes the reflector of single attempts, and `told` are its instructions."""
+    """Apply the primitives that are on, or that adaptive choice turns on, to the method that `build` makes. `reflector`
+    makes the reflector of single attempts, and `instructions` are its instructions."""
 
-    def given(s: PrimitiveSettings) -> Method:
+    def fixed(s: PrimitiveSettings) -> Method:
         method = build(s)
         if s.replay or s.attempted is not None:
             sample = replayed(s.epochs, s.batch, s.replay, s.attempted, s.graduate, s.evict)
             method = replace(method, sample=sample)
-        # The group and the annotated run are attempted at once, and none twice under what the agent sees.
+        # The attempts of a group and the annotated attempt are concurrent, and each is made once per view.
         if s.group > 1:
             method = replace(method, attempt=grouped(method.attempt, s.group))
         if s.twin:
@@ -149,7 +157,9 @@ def with_primitives(
             heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.gated_heads, one_call, DIAGNOSED)
             method = replace(method, reflect=per_trace(heads, s.learn_from))
         if s.reflection == "batched":
-            of_many = Instructions(f"{told.full}\n\n{SEVERAL}", f"{told.small}\n\n{SEVERAL}", (AT_A_TIME,))
+            of_many = Instructions(
+                f"{instructions.full}\n\n{SEVERAL}", f"{instructions.small}\n\n{SEVERAL}", (AT_A_TIME,)
+            )
             method = replace(method, reflect=batched(of_many, s.learn_from))
         if s.attempted is not None:
             method = replace(method, reflect=chosen(method.reflect, s.batch))
@@ -160,16 +170,16 @@ def with_primitives(
 
     def choose(choice: Choice) -> Method:
         on = {**asdict(choice), "group": GROUP if choice.group else 1, "primitives": "given", "rounds": 0}
-        return given(s.model_copy(update=on))
+        return fixed(s.model_copy(update=on))
 
-    return given(s) if s.primitives == "given" else switching(choose(Choice(True, True, True, True)), choose)
+    return fixed(s) if s.primitives == "given" else switching(choose(Choice(True, True, True, True)), choose)
 
 
 GROUP = 3
-"""primitives=adaptive: attempts of a group, where groups are used."""
+"""primitives=adaptive: number of attempts of a group, when groups are used."""
 
 TWIN = answer(annotated_view)
-"""A run in which the agent notes what it made of each entry."""
+"""Act in which the agent notes how it used each entry."""
 
 CASE = Instructions(
     full="""\

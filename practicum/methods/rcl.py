@@ -1,8 +1,8 @@
 """RCL, Reflective Context Learning: all optimization primitives together, on ACE's loop without de-duplication by
 embedding and with one reflection (Reflective Context Learning, section 4.1; METHODS, section 3).
 
-Deviations: a step attempts as many tasks as make enough failures likely, all at once; the mutator may also say
-that a rule covers a lesson already, so that every diagnosis is accounted for.
+Deviations: a step attempts a number of tasks, concurrently, that makes enough failures likely. The mutator may also
+report that a rule covers a lesson already, so that every diagnosis is accounted for.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Settings(PrimitiveSettings):
     merge: bool = False
     """Whether the curator may merge entries; RCL's structural constraint forbids it (section 3)."""
     dedupe: DedupeWhen = "never"
-    """RCL manages the playbook by explicit edits alone; proactive and lazy as in ACE."""
+    """RCL manages the playbook only by explicit edits (never); proactive and lazy as in ACE."""
     batch: int = Field(default=3, ge=1)
     """Failures reflected on in a step."""
     attempted: Attempted = "auto"
-    """Tasks attempted in a step; auto: so many that `batch` failures are likely; none: `batch`."""
+    """Tasks attempted in a step; auto: a number that makes `batch` failures likely; none: `batch`."""
     group: int = Field(default=3, ge=1)
     """Runs of each task under one context (section 3.1)."""
     twin: bool = True
-    """Each task once more with an annotated playbook (section 3.2)."""
+    """Attempt each task once more with an annotated playbook (section 3.2)."""
     heads: bool = True
     """Reflection in three heads (section 3.3)."""
     replay: float = Field(default=0.5, ge=0, le=1)
-    """Share of the attempted tasks that are drawn from those that failed before (section 3.4)."""
+    """Share of the attempted tasks that is drawn from tasks that failed before (section 3.4)."""
     SMALL: ClassVar[Mapping[str, Any]] = {"guards": True, "gated_heads": True}
 
     state: bool = True
@@ -50,7 +50,7 @@ class Settings(PrimitiveSettings):
 
 
 def method(settings: Settings) -> Method:
-    """The composed update (section 3, equation 14)."""
+    """Build the composed update (section 3, equation 14)."""
 
     def rcl(s: PrimitiveSettings) -> Method:
         update = curated(s, merges=s.merge, guards=s.guards)

@@ -26,7 +26,7 @@ class Settings(MemorySettings):
 
 
 def method(s: Settings) -> Method:
-    """Attempt with the most similar memories, choose, extract memories, append them."""
+    """Build the method: attempt with the most similar memories, choose an attempt, extract memories, append them."""
     show = s.noting(with_memories(s.memories, MEMORIES))
     update = append_memories
     return Method(

@@ -1,4 +1,4 @@
-"""Settings of methods: what they have in common, and the types of their values."""
+"""Settings of methods: the common settings, and the types of their values."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from practicum.methods.blocks.reflect import LearnFrom
 from practicum.retrieval.search import DEFAULT, Retrieval
 
 Number = Annotated[int, Field(ge=1)]
-"""A whole number from 1 on."""
+"""Whole number of at least 1."""
 
 
 def number_or(words: str, number: str = "a whole number from 1 on") -> WrapValidator:
-    """For a setting that is such a number or one of these words: one line of error for both."""
+    """Build a validator for a setting that is a number or one of these words, with one error line for both."""
 
     def read(value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
@@ -45,11 +45,11 @@ def number_or(words: str, number: str = "a whole number from 1 on") -> WrapValid
 SameFrom = Annotated[
     Literal["auto"] | Annotated[float, Field(gt=0, le=1)], number_or("auto", "a number above 0 and up to 1")
 ]
-"""The setting of a `Threshold`."""
+"""Type of the setting of a `Threshold`."""
 
 
 class GateSettings(BaseModel):
-    """The settings that also a Method of the user's own has. The text under a setting describes it."""
+    """Settings of every method, including a user's own. The text under a setting describes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,48 +62,50 @@ class GateSettings(BaseModel):
     """Changes of the settings to learn from a single query; None removes a setting."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {}
-    """Changes of the settings to learn from stored traces, where nothing is tried again; None if the method cannot."""
+    """Changes of the settings to learn from stored traces, where no task is retried; None: the method cannot learn from
+    traces."""
 
     REQUIRES: ClassVar[tuple[str, ...]] = ()
-    """Packages that the method imports. The extra that installs them is named as the first one."""
+    """Packages that the method imports. The extra that installs them has the name of the first package."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {}
-    """Defaults that differ in the profile small: the settings with which small models learned best."""
+    """Defaults of the profile small that differ: the settings with which small models learned best."""
 
     NEEDS_LABELS: ClassVar[bool] = False
     """Whether the method cannot learn without labels."""
 
     NO_GATE: ClassVar[str] = ""
-    """Why the method takes no gate; empty if it does."""
+    """Reason why the method does not support a gate; empty if it does."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (needs("gate_alpha", gate=True, code="settings.unused"),)
-    """Settings that exclude each other or have no effect; those of the base classes are refused too."""
+    """Settings that exclude each other or have no effect. The clashes of base classes are refused too."""
 
     @classmethod
     def clashes(cls) -> Iterator[Clash]:
-        """The clashes of this class and of its base classes."""
+        """Yield the clashes of this class and of its base classes."""
         for kind in cls.__mro__:
             yield from vars(kind).get("CLASHES", ())
 
     @classmethod
     def without_effect(cls, values: Mapping[str, Any]) -> set[str]:
-        """Those of these values, which may be texts, that have no effect beside the others."""
+        """Return the names of the values that have no effect together with the others. Values may be texts."""
         settings = cls.model_construct(cls.model_fields.keys() & values.keys(), **_readable(cls, values))
         holding = (clash for clash in cls.clashes() if clash.unused and clash.holds(settings))
         return {name for clash in holding for name in settings.given(*clash.unused)}
 
     @classmethod
-    def replaced(cls, given: Mapping[str, Any]) -> set[str]:
-        """Settings of a run that are removed when these values override the run's: they meant something else."""
+    def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
+        """Return the settings to remove from a run when it is resumed with these changes, because their meaning
+        changes."""
         return set()
 
     @classmethod
     def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
-        """What these values would do outside of the run, such as "read FILE": they name a file or a model."""
+        """Yield actions outside of the run that these values lead to, such as "read FILE" for the name of a file."""
         yield from ()
 
     def given(self, *names: str) -> tuple[str, ...]:
-        """Those of the named settings that were set."""
+        """Return the named settings that were set explicitly."""
         return tuple(name for name in names if name in self.model_fields_set)
 
     @model_validator(mode="after")
@@ -119,13 +121,13 @@ class RetrievalSettings(GateSettings):
     """Settings of methods whose runs retrieve entries. `practicum.methods.build` gives them to the Method."""
 
     retrieval: Retrieval = DEFAULT
-    """The similarity by which entries are retrieved: cosine, of their vectors; words, the share of the query's words;
-    mixed, both."""
+    """The similarity by which entries are retrieved. cosine: of their vectors; words: the share of the query's words;
+    mixed: both."""
 
 
 @cache
 def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
-    """The same settings with the defaults of the profile small. What is not given does not count as set."""
+    """Return the same settings with the defaults of the profile small. These defaults do not count as set."""
     fields: dict[str, Any] = {}
     for name, default in kind.SMALL.items():
         info = copy(kind.model_fields[name])
@@ -135,10 +137,10 @@ def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
 
 
 class MethodSettings(GateSettings):
-    """The settings that every built-in method has."""
+    """Settings of every built-in method."""
 
     online: bool = False
-    """Take the tasks as a stream: predict each with what is known so far, then learn from it."""
+    """Take the tasks as a stream: predict each with the lessons so far, then learn from it."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
 
@@ -154,7 +156,7 @@ class Batched(MethodSettings):
     """Settings of methods that take the tasks in batches."""
 
     epochs: int = Field(default=1, ge=1)
-    """How often all tasks are learned from (offline)."""
+    """The number of times that all tasks are learned from (offline)."""
     batch: int = Field(default=1, ge=1)
     """Tasks attempted at once before the context changes."""
 
@@ -176,23 +178,25 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     """Settings of methods that grow a playbook with a reflector and a curator."""
 
     epochs: int = Field(default=1, ge=1)
-    """How often all tasks are learned from (offline)."""
+    """The number of times that all tasks are learned from (offline)."""
     steps: int | None = Field(default=None, ge=1)
-    """The number of steps, through as many epochs as they take (RCL: 30); none: `epochs` decide."""
+    """The number of steps, over any number of epochs (RCL: 30); none: `epochs` set the end."""
     rounds: int = Field(default=3, ge=0)
-    """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
+    """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: one reflection, after
+    it."""
     refine: Refine = "retry"
     """retry: try again with the reflection after a failure; critique: the reflector improves its own lesson."""
     learn_from: LearnFrom = "all"
     """all: also reflect on successes; failures: a success only votes for the entries that it used."""
     lessons: Literal["all", "confirmed"] = "all"
-    """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
+    """all: the insights of all rounds; confirmed: only insights with which the next try succeeded (for weak models)."""
     rules_shown: bool = True
     """Whether the reflector reads the playbook; a weak model copies its rules into the insight."""
     reflector: bool = True
-    """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
+    """Whether a reflector is used between attempt and curator (the ablation of table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
-    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
+    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: the whole playbook (table
+    18)."""
     threshold: SameFrom = "auto"
     """The cosine similarity from which two entries of a section count as the same; auto: measured for the embedder."""
     dedupe: DedupeWhen = "proactive"
@@ -200,14 +204,15 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     budget: int = Field(default=80_000, ge=1)
     """The most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
     harmful: int = Field(default=3, ge=0)
-    """An entry with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
+    """An entry whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
+    budget."""
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
 
     SMALL: ClassVar[Mapping[str, Any]] = {"rounds": 1, "learn_from": "failures", "lessons": "confirmed"}
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
-        Clash({"steps": ON}, "steps and epochs both say when learning ends: give one of them", ("epochs",)),
+        Clash({"steps": ON}, "steps and epochs both set the end of learning: pass only one of them", ("epochs",)),
         Clash({"steps": ON, "online": True}, "a stream ends with its tasks: leave out steps", ("steps",)),
         Clash(
             lambda s: s.lessons == "confirmed" and (s.refine != "retry" or not s.rounds),
@@ -217,12 +222,12 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
 
     @property
     def only_confirmed(self) -> bool:
-        """Whether only confirmed insights count: where tasks are tried again."""
+        """Whether only confirmed insights count. Insights are confirmed only if tasks are tried again."""
         return self.lessons == "confirmed" and bool(self.rounds) and not self.whole_step
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """How lessons become edits."""
+        """Update that turns lessons into edits."""
         return self.curator
 
     @property
@@ -239,7 +244,7 @@ class WidePlaybookSettings(PlaybookSettings, Batched):
 
 
 def _readable(kind: type[GateSettings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of these values that fit their settings, read as their types."""
+    """Return the values that fit their settings, converted to their types."""
     read: dict[str, Any] = {}
     for name in kind.model_fields.keys() & values.keys():
         with suppress(ValidationError):

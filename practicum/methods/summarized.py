@@ -1,7 +1,7 @@
-"""Summarization: one call summarizes the lessons of a large batch, and the curator sees the summary
-(the baseline of Combee, section 4.1).
+"""Summarization: one call summarizes the lessons of a large batch, and the curator sees the summary (the baseline of
+Combee, section 4.1).
 
-As in the paper, a lesson that the curator leaves out is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from practicum.engine.loop import Method, UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
 from practicum.methods.ace import curated, playbook
 from practicum.methods.blocks.curate import votes
-from practicum.methods.blocks.reflect import said
+from practicum.methods.blocks.reflect import findings_text
 from practicum.methods.settings import WidePlaybookSettings
 
 Settings = WidePlaybookSettings
 
 
 def method(s: Settings) -> Method:
-    """ACE with a large batch, and a summary of its lessons for the curator."""
-    made = playbook(s, "summarized", summarized(curated(s)), s.batch)
-    # The summary is the curator's, even if curator=append asks none.
-    return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")
+    """Build ACE with a large batch, and a summary of its lessons for the curator."""
+    built = playbook(s, "summarized", summarized(curated(s)), s.batch)
+    # The curator's model writes the summary, even if curator=append asks no curator.
+    return replace(
+        built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, a summary a step"
+    )
 
 
 class Summary(Output):
@@ -44,24 +46,26 @@ class Summary(Output):
 
 
 def summarized(update: UpdateSeam) -> UpdateSeam:
-    """Summarization: one call summarizes all reflections, and the update sees its points. Each rests on all lessons."""
+    """Build an update seam that summarizes all reflections in one call, and passes the points to `update`. Each point
+    has the sources of all lessons."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        telling = [lesson for lesson in lessons if lesson.text]
-        if len(telling) < 2:
+        with_text = [lesson for lesson in lessons if lesson.text]
+        if len(with_text) < 2:
             return await update(lessons, context, run)
         if run.profile == "small":
-            parts = ["# The lessons\n" + "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))]
+            parts = ["# The lessons\n" + "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(with_text, 1))]
         else:
-            found = (
-                [said(first), *(behind("-", x.text) for x in (first, *more))] for first, *more in by_reflection(telling)
+            reflections = (
+                [findings_text(first), *(behind("-", x.text) for x in (first, *more))]
+                for first, *more in by_reflection(with_text)
             )
-            parts = [f"# Reflection {n}\n" + "\n".join(filter(None, lines)) for n, lines in enumerate(found, 1)]
+            parts = [f"# Reflection {n}\n" + "\n".join(filter(None, lines)) for n, lines in enumerate(reflections, 1)]
         prompt = SUMMARIZER.prompt(run.profile, parts)
         summary = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
         if summary is None:
             return votes(lessons)
-        sources = sources_of(telling)
+        sources = sources_of(with_text)
         words = [text for point in summary.points if (text := clean(point))]
         run.count(Count.EMPTY_SUMMARIES, not words)
         points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]

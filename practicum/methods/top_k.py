@@ -1,7 +1,7 @@
-"""Top-K retrieval: the lessons of a large batch are embedded and clustered, and the curator sees one of each cluster
+"""Top-K retrieval: the lessons of a large batch are embedded and clustered, and the curator sees one lesson per cluster
 (the baseline of Combee, section 4.1).
 
-As in the paper, a lesson that the curator leaves out is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ class Settings(WidePlaybookSettings):
 
 
 def method(s: Settings) -> Method:
-    """ACE with a large batch, and one lesson of each cluster for the curator."""
+    """Build ACE with a large batch, and one lesson of each cluster for the curator."""
     return playbook(s, "top_k", top_k(curated(s), s.k), s.batch)
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Top-K retrieval: the reflections are embedded and clustered, and the update sees the one nearest to each center.
-    `k` is the number of clusters, by default the square root of the number of reflections, as for Combee's groups."""
+    """Build an update seam that embeds and clusters the reflections, and passes the reflection nearest to each center
+    to `update`. `k` is the number of clusters; None: the square root of the number of reflections, as for Combee's
+    groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        telling = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
-        wanted = isqrt(len(telling)) if k is None else k
-        run.count(Count.CLUSTERS_LOWERED, wanted > len(telling) > 0)
-        if not telling or wanted >= len(telling):
+        reflections = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
+        count = isqrt(len(reflections)) if k is None else k
+        run.count(Count.CLUSTERS_LOWERED, count > len(reflections) > 0)
+        if not reflections or count >= len(reflections):
             return await update(lessons, context, run)
-        vectors = await run.embed(["\n".join(lesson.text for lesson in one) for one in telling])
-        chosen = nearest_to_centers(vectors, wanted, run.rng("clusters").randrange(2**31))
-        run.count(Count.LESSONS_OUTSIDE_CENTERS, len(telling) - len(chosen))
-        return votes(lessons) + await update([lesson for i in chosen for lesson in telling[i]], context, run)
+        vectors = await run.embed(["\n".join(lesson.text for lesson in one) for one in reflections])
+        chosen = nearest_to_centers(vectors, count, run.rng("clusters").randrange(2**31))
+        run.count(Count.LESSONS_OUTSIDE_CENTERS, len(reflections) - len(chosen))
+        return votes(lessons) + await update([lesson for i in chosen for lesson in reflections[i]], context, run)
 
     return wrapped
 
 
 def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """The rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors` has shape (n, d)."""
+    """Return the rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors`: (n, d)."""
     k = min(k, len(np.unique(vectors, axis=0)))
     centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)
@@ -61,8 +62,8 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 
 
 def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d). The
-    result is the k centers, of shape (k, d), and for each row the number of the center nearest in the last round."""
+    """Run ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d).
+    Returns the k centers, of shape (k, d), and for each row the number of its nearest center in the last round."""
     centers = vectors[[int(rng.integers(len(vectors)))]]
     while len(centers) < k:
         chances = _squares(vectors, centers).min(axis=1)
@@ -72,11 +73,11 @@ def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.
         label = _squares(vectors, centers).argmin(axis=1)
         sums, sizes = np.zeros_like(centers), np.bincount(label, minlength=k)
         np.add.at(sums, label, vectors)
-        # A center without rows stays where it is.
+        # A center without rows does not move.
         centers = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centers)
     return centers, label
 
 
 def _squares(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """The squared distance of each row from each center, of shape (n, k)."""
+    """Return the squared distance of each row from each center, of shape (n, k)."""
     return np.stack([((vectors - center) ** 2).sum(axis=1) for center in centers], axis=1)

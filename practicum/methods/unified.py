@@ -2,11 +2,11 @@
 each shown only where they pay (METHODS, section 5).
 
 Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine both. Deviations:
-the three are sections of one context, so that versions, forgetting and budgets apply to all; evaluation shows what was
-learned and proposes no new bullets, because it must change nothing; solved tasks and the comparison of the parts are
-ours. Small models write rules about their failures, as in ACE, since their proposals are guesses. Without memory,
-scaling and examples it is the specification's stand-alone ACE: bullets before the attempt. `preset=specification` is
-the specification's learner without these additions.
+the three are sections of one context, so that versions, forgetting and budgets apply to all; evaluation shows the
+learned context and proposes no new bullets, because it must change nothing; solved tasks and the comparison of the
+parts are practicum's additions. Small models write rules about their failures, as in ACE, since their proposals are
+guesses. Without memory, scaling and examples it is ACE as the specification defines it: bullets before the attempt.
+`preset=specification` is the specification's learner without these additions.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ SPECIFICATION: Mapping[str, Any] = {
     "k": 3,
     "batch": 1,
 }
-"""The settings of `preset=specification`: the unified specification's learner alone, in both profiles."""
+"""Settings of `preset=specification`: only the unified specification's learner, in both profiles."""
 
 Keep = Literal["all", "relied_on"]
 
@@ -91,33 +91,34 @@ class Settings(MemorySettings):
 
     preset: Literal["routine", "standard", "critical", "specification"] | None = None  # type: ignore[assignment]
     """routine, standard, critical: attempts, memories shown and passes, by the importance of the tasks; specification:
-    the learner of the specification alone."""
+    only the learner of the specification."""
     rules: Literal["proposed", "reflected"] = "proposed"
     """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, kept if the next try
     succeeds with it (for weak models)."""
     memory: bool = True
-    """Whether there is a memory bank."""
+    """Whether the method has a memory bank."""
     examples: int = Field(default=4, ge=0)
     """The number of solved tasks shown as earlier turns: the most similar ones; 0: none are kept."""
     weigh: bool = True
     """Show rules, memories and solved tasks only where they pay: in learning, attempt each task once more with one of
-    them left out or put in."""
+    them removed or added."""
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, then non-redundancy and conciseness."""
     proposal: float = Field(default=0.7, ge=0)
     """The temperature for proposing and refining bullets."""
     delta_min: int = Field(default=5, ge=0)
-    """The fewest bullets of a proposal. One with fewer is requested once more, then kept, and counted."""
+    """The fewest bullets of a proposal. A proposal with fewer is requested once more, then kept, and counted."""
     delta_max: int = Field(default=10, ge=1, le=50)
-    """The most bullets of a proposal, and of a pass over it. Those beyond are dropped, and counted."""
+    """The most bullets of a proposal, and of a pass over it. Further bullets are dropped, and counted."""
     outcomes: int = Field(default=3, ge=0)
     """The number of last outcomes that are kept, and shown to proposals."""
     bullets: Keep = "all"
-    """all: keep all proposed bullets; relied_on: only those that the attempt cited (weak models propose many)."""
+    """all: keep all proposed bullets; relied_on: only bullets that the attempt cited (weak models propose many)."""
     budget: int = Field(default=80_000, ge=1)
     """The most tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
-    """A rule with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
+    """A rule whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
+    budget."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {
         "rules": "reflected", "memory": False, "scaling": "none", "batch": 4, "proposal": 0.0, "delta_min": 0
@@ -134,7 +135,7 @@ class Settings(MemorySettings):
 
 
 def method(s: Settings) -> Method:
-    """Retrieve, propose, refine, curate, attempt, extract memories, keep solved tasks."""
+    """Build the method: retrieve, propose, refine, curate, attempt, extract memories, keep solved tasks."""
     parts = {"rules": rest(MEMORIES, EPISODES)}
     if s.memory:
         parts["memories"] = with_memories(s.memories, MEMORIES)
@@ -149,7 +150,7 @@ def method(s: Settings) -> Method:
     rules = deduplicated(rules, s.threshold)
     propose = Proposer(
         passes=s.passes, memories=s.memories, bank=bank, curate=rules, least=s.delta_min, most=s.delta_max,
-        outcomes=s.outcomes, temperature=s.proposal, besides=(EPISODES,),
+        outcomes=s.outcomes, temperature=s.proposal, excluded=(EPISODES,),
     )  # fmt: skip
     attempt = refined(act, REFLECT, 1, "retry") if reflecting else prepared(act, propose)
     blind = acting(s, show, blind=True)
@@ -162,11 +163,13 @@ def method(s: Settings) -> Method:
     # A task that was solved in a retry or in a comparison is a solved task, too.
     reflect = alongside(work=reflect, examples=as_experience) if s.examples else reflect
     # Rules are pruned and kept within their budget; memories and solved tasks only grow.
-    kept = divided(is_memory, deduplicated(append_memories, s.threshold) if s.consolidate else append_memories, rules)
-    kept = pruned(kept, s.harmful, MEMORIES, EPISODES, PARTS) if s.harmful else kept
-    kept = within_budget(kept, s.budget, MEMORIES, EPISODES)
-    kept = kept if reflecting else with_last_outcomes(kept, s.outcomes)
-    update = divided(is_experience, newest_per_key(append(EPISODES)), kept)
+    combined = divided(
+        is_memory, deduplicated(append_memories, s.threshold) if s.consolidate else append_memories, rules
+    )
+    combined = pruned(combined, s.harmful, MEMORIES, EPISODES, PARTS) if s.harmful else combined
+    combined = within_budget(combined, s.budget, MEMORIES, EPISODES)
+    combined = combined if reflecting else with_last_outcomes(combined, s.outcomes)
+    update = divided(is_experience, newest_per_key(append(EPISODES)), combined)
     return Method(
         name="unified",
         show=show,
@@ -186,40 +189,40 @@ def method(s: Settings) -> Method:
 
 
 SECTION = "rules"
-"""The section of bullets."""
+"""Section of bullets."""
 
 REFLECT = by_model(replace(REFLECTOR, examples=WITHOUT_RULES), rules_shown=False)
-"""A rule from a failure, as ACE's reflector writes it."""
+"""Reflector that writes a rule from a failure, as ACE's reflector does."""
 
 
 # ---- parts of the view, shown only where they pay
 #
 # While learning, each task is attempted a second time, with one part more or one part less. Both attempts are made
-# before anything is learned from the task, so the comparison is one on held-out tasks. The record of a part is a hidden
-# entry: `helpful` counts the tasks that were solved only with the part, `harmful` those that were solved only without
-# it. So versions, rollback, forgetting and review hold for it as for all that is learned.
+# before anything is learned from the task, so it is a held-out task for the comparison. The record of a part is a
+# hidden entry: `helpful` counts the tasks that were solved only with the part, `harmful` the tasks that were solved
+# only without it. So versions, rollback, forgetting and review apply to records as to all entries.
 
 PARTS = ".parts"
-"""The hidden section of the records. The text of an entry is the name of its part."""
+"""Hidden section of the records. The text of an entry is the name of its part."""
 
 Parts = Mapping[str, ShowSeam]
-"""The views of the parts by name, what changes least first."""
+"""Views of the parts by name, the least changing first."""
 
 
 def record(context: Context, name: str) -> Entry | None:
-    """The record of a part; None before the first comparison."""
+    """Return the record of a part; None before the first comparison."""
     return next((entry for entry in context.in_section(PARTS) if entry.text == name), None)
 
 
 def pays(entry: Entry | None) -> bool:
-    """Whether a part is shown: unless it did harm more often than it helped, by more than chance (one standard
-    deviation of a fair coin)."""
+    """Return whether a part is shown: yes, unless it harmed more often than it helped, by more than chance (one
+    standard deviation of a fair coin)."""
     return entry is None or entry.harmful - entry.helpful <= sqrt(entry.helpful + entry.harmful)
 
 
 def paying(parts: Parts, changed: str = "") -> ShowSeam:
-    """The parts that pay, one after the other; with the part `changed` if it does not pay, and without it if it
-    does."""
+    """Build a show seam for the parts that pay, one after the other. The part `changed` is added if it does not pay,
+    and removed if it does."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         records = {entry.text: entry for entry in context.in_section(PARTS)}
@@ -230,10 +233,10 @@ def paying(parts: Parts, changed: str = "") -> ShowSeam:
 
 
 def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> ActWithNote:
-    """Apply `act`, which shows the parts that pay; beside it attempt the task with one part changed, drawn by chance
-    from those that have something to show, at the temperature `warmth`. The attempt of `act` stands; the other one is a
-    round of it, whose lesson votes on the part. A try with a note is not compared, nor is one at a task that is
-    itself among the solved tasks."""
+    """Build an act that applies `act`, which shows the parts that pay, and concurrently attempts the task with one part
+    changed, at the temperature `warmth`. The part is drawn at random from the parts that have content. The attempt of
+    `act` is the result; the other attempt is a round of it, whose lesson votes on the part. A try with a note is not
+    compared. Neither is an attempt at a task that is itself among the solved tasks."""
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
@@ -253,56 +256,60 @@ def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> Act
         async def first(at: Run) -> Attempt:
             return await act(task, context, at)
 
-        stands, other = await run.gather([("as is", first), ("changed", second)])
-        with_, without = stands.first, other
+        original, other = await run.gather([("as is", first), ("changed", second)])
+        with_part, without_part = original.first, other
         if not pays(record(context, name)):
-            with_, without = without, with_
-        data = {"stage": PARTS, "part": name, "verdict": _verdict(with_, without)}
-        lesson = Lesson(f"{run.place}/{name}", "", sources=stands.sources, data=data)
-        return replace(stands, rounds=(*stands.rounds, Round(lesson, other.trace, other.feedback)))
+            with_part, without_part = without_part, with_part
+        data = {"stage": PARTS, "part": name, "verdict": _verdict(with_part, without_part)}
+        lesson = Lesson(f"{run.place}/{name}", "", sources=original.sources, data=data)
+        return replace(original, rounds=(*original.rounds, Round(lesson, other.trace, other.feedback)))
 
     return wrapped
 
 
-def _verdict(with_: Attempt, without: Attempt) -> Rating:
-    solved, plain = with_.feedback.success, without.feedback.success
-    if solved is plain or None in (solved, plain):
+def _verdict(with_part: Attempt, without_part: Attempt) -> Rating:
+    solved, solved_without = with_part.feedback.success, without_part.feedback.success
+    if solved is solved_without or None in (solved, solved_without):
         return "neutral"
     return "helpful" if solved else "harmful"
 
 
 def is_comparison(round: Round) -> bool:
-    """Whether a round is the second attempt of a comparison, and no reflection."""
+    """Return whether a round is the second attempt of a comparison, and not a reflection."""
     return round.lesson.data.get("stage") == PARTS
 
 
 def with_comparisons(reflect: ReflectSeam) -> ReflectSeam:
-    """The lessons of `reflect`, which does not see the comparisons, and those of the comparisons."""
+    """Build a reflect seam that returns the lessons of comparisons, and the lessons of `reflect`, which does not see
+    the comparisons."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-        made = [round.lesson for r in attempts for round in r.rounds if is_comparison(round)]
+        comparisons = [round.lesson for r in attempts for round in r.rounds if is_comparison(round)]
         plain = [replace(r, rounds=tuple(x for x in r.rounds if not is_comparison(x))) for r in attempts]
-        return [*made, *await reflect(plain, context, run)]
+        return [*comparisons, *await reflect(plain, context, run)]
 
     return wrapped
 
 
 def recorded(update: UpdateSeam) -> UpdateSeam:
-    """Apply `update`, and count the comparisons in the records of their parts."""
+    """Build an update seam that applies `update`, and counts the comparisons in the records of their parts."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         edits: list[Edit] = []
         names = dict.fromkeys(x.data["part"] for x in lessons if x.data.get("stage") == PARTS)
         for name in names:
-            of = [x for x in lessons if x.data.get("part") == name]
-            said = [x.data["verdict"] for x in of]
-            sources, ids = tuple(dict.fromkeys(s for x in of for s in x.sources)), tuple(x.id for x in of)
-            counts = said.count("helpful"), said.count("harmful")
+            part_lessons = [x for x in lessons if x.data.get("part") == name]
+            verdicts = [x.data["verdict"] for x in part_lessons]
+            sources, ids = (
+                tuple(dict.fromkeys(s for x in part_lessons for s in x.sources)),
+                tuple(x.id for x in part_lessons),
+            )
+            counts = verdicts.count("helpful"), verdicts.count("harmful")
             old = record(context, name)
             if old is None:
                 edits.append(Add(PARTS, name, "", {}, *counts, sources=sources, lessons=ids))
             else:
-                edits.append(Vote(old.id, *counts, len(said), sources=sources, lessons=ids))
+                edits.append(Vote(old.id, *counts, len(verdicts), sources=sources, lessons=ids))
         return await update(lessons, context, run) + Delta(tuple(edits))
 
     return wrapped
@@ -313,14 +320,14 @@ def recorded(update: UpdateSeam) -> UpdateSeam:
 # For each task a delta of bullets is proposed from memories, playbook and the last outcomes, refined, and added to the
 # playbook under which the task is then attempted.
 #
-# The attempt runs under a draft of the next context. Its outcome decides how its bullets are counted, and is shown to
-# the next proposals.
+# The attempt runs under a draft of the next context. Its outcome decides the votes of its bullets, and is shown to the
+# next proposals.
 
 OUTCOMES = ".outcomes"
-"""The hidden section of the last outcomes, which are shown to proposals."""
+"""Hidden section of the last outcomes, which are shown to proposals."""
 
 BULLET = "bullet"
-"""Marks a lesson that was made before the attempt."""
+"""Mark of a lesson that was made before the attempt."""
 
 
 class Bullets(Output):
@@ -331,7 +338,7 @@ class Bullets(Output):
 
 @cache
 def form(most: int) -> type[Bullets]:
-    """The form of a proposal of up to `most` bullets. Validation accepts more, so that they can be dropped."""
+    """Return the form of a proposal of up to `most` bullets. Validation accepts more, which are then dropped."""
     bullets: Any = Annotated[list[Annotated[str, rule_schema(160, empty=False)]], MaxItems(most)]
     text = Field(description="one piece of guidance each")
     return create_model("Bullets", __base__=Bullets, bullets=(bullets, text))
@@ -339,14 +346,13 @@ def form(most: int) -> type[Bullets]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposer:
-    """Proposes a delta of `least` to `most` bullets for a task and refines it in `passes`, all at the same
-    `temperature`.
+    """Proposer of `least` to `most` bullets for a task, which are refined in `passes`, all at the same `temperature`.
 
     It reads the task's nearest `memories` of the section `bank`, the last `outcomes`, and the playbook without the
-    sections `besides`. `curate` turns bullets into a delta and asks no model.
+    sections in `excluded`. `curate` turns bullets into a delta and asks no model.
 
     Bullets beyond `most` are dropped from the proposal and from each pass. A proposal with fewer than `least` is
-    requested once more. What is dropped is counted, and so is a delta that ends with fewer than `least`. If a pass
+    requested once more. Dropped bullets are counted, and so is a delta that ends with fewer than `least`. If a pass
     fails, which is counted, the bullets of the pass before it are used.
     """
 
@@ -358,57 +364,57 @@ class Proposer:
     most: int
     outcomes: int
     temperature: float = 0.7
-    besides: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
-        """Lessons for this task, made before it is attempted."""
-        found = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
-        memories, outcomes = [f.entry for f in found], last_of(context, self.outcomes)
-        # A proposal has the sources of all that it is made from, so that forgetting any of it removes the proposal.
+        """Return lessons for this task, made before it is attempted."""
+        matches = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
+        memories, outcomes = [f.entry for f in matches], last_of(context, self.outcomes)
+        # A proposal has the sources of all its inputs, so that forgetting any of them removes the proposal.
         sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
         run = replace(run, about=ordered_union(sources))
         # All passes share their prompt except for its end, so that a prefix cache serves it.
         heading = "\n\n".join([*run.agent_instructions, "# Its playbook"])
         if run.profile == "small":
-            pages = render_full(context, self.bank, *self.besides).pages or ("(no rules yet)",)
+            pages = render_full(context, self.bank, *self.excluded).pages or ("(no rules yet)",)
         else:
-            pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank, *self.besides)
+            pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank, *self.excluded)
         parts = [f"# The next task\n{task.input}"]
         parts += [f"{title}\n" + "\n".join(behind("-", e.text) for e in group) for title, group in by_outcome(memories)]
         if outcomes:
             parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))
 
         def prompt(request: str, bullets: Sequence[str]) -> Prompt:
-            what = "rules" if run.profile == "small" else "bullets"
-            listed = [f"# Your {what} so far\n" + "\n".join(behind("-", bullet) for bullet in bullets)]
+            noun = "rules" if run.profile == "small" else "bullets"
+            listed = [f"# Your {noun} so far\n" + "\n".join(behind("-", bullet) for bullet in bullets)]
             end = [*(listed if bullets else []), f"# Now\n{request}"]
             return proposing(self.least, self.most).prompt(run.profile, [*parts, *end], pages, heading)
 
         data = {"stage": BULLET, "memories": [e.id for e in memories]}
-        made = enumerate(await self._delta(prompt, run), 1)
-        return [Lesson(f"{run.place}/{n}", text, sources=run.about, data=data) for n, text in made]
+        texts = enumerate(await self._delta(prompt, run), 1)
+        return [Lesson(f"{run.place}/{n}", text, sources=run.about, data=data) for n, text in texts]
 
     async def _delta(self, prompt: Callable[[str, Sequence[str]], Prompt], run: Run) -> list[str]:
-        """The bullets of the proposal, after all passes. `prompt` takes a request and the bullets so far."""
+        """Return the bullets of the proposal, after all passes. `prompt` takes a request and the bullets so far."""
         first = requested(self.least, self.most).text(run.profile)
-        bullets = await self._asked(prompt(first, []), run.at("pass 0"))
+        bullets = await self._ask(prompt(first, []), run.at("pass 0"))
         if bullets is None:
             return []
         if len(bullets) < self.least:
             request = f"{first} {too_few(len(bullets), self.least, self.most, run.profile)}"
-            further = await self._asked(prompt(request, bullets), run.at("again"))
+            further = await self._ask(prompt(request, bullets), run.at("again"))
             bullets = max(further or [], bullets, key=len)
         for n in range(1, self.passes + 1 if bullets else 1):
             request = refinements(self.most)[min(n, 3) - 1].text(run.profile)
-            refined = await self._asked(prompt(request, bullets), run.at(f"pass {n}"))
+            refined = await self._ask(prompt(request, bullets), run.at(f"pass {n}"))
             if not refined:
                 break
             bullets = refined
         run.count(Count.SHORT_DELTAS, len(bullets) < self.least)
         return bullets
 
-    async def _asked(self, prompt: Prompt, run: Run) -> list[str] | None:
-        """The bullets of one answer, each once, without those beyond `most`; None if the call fails."""
+    async def _ask(self, prompt: Prompt, run: Run) -> list[str] | None:
+        """Return the bullets of one answer, each once, up to `most`; None if the call fails."""
         answer = await run.try_ask(
             "reflector", prompt, form(self.most), Count.LOST_PROPOSALS, temperature=self.temperature
         )
@@ -420,7 +426,8 @@ class Proposer:
 
 
 def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
-    """Apply `act` under the context with the bullets proposed for its task; the attempt carries the bullets."""
+    """Build an act that applies `act` under the context with the bullets proposed for its task, and adds the bullets to
+    the attempt."""
 
     async def with_bullets(task: Task, context: Context, run: Run) -> Attempt:
         lessons = await propose(task, context, run.at("propose"))
@@ -434,19 +441,20 @@ def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
 
 
 def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
-    """The bullets that were tried, with a verdict on each; the outcomes of the attempts, unless `last` is 0; and the
-    lessons of `reflect`. With `keep="relied_on"`, bullets that the attempt did not cite are dropped, and counted."""
+    """Build a reflect seam that returns the tried bullets, with a verdict on each; the outcomes of the attempts, unless
+    `last` is 0; and the lessons of `reflect`. With `keep="relied_on"`, bullets that the attempt did not cite are
+    dropped, and counted."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons: list[Lesson] = []
         for attempt in attempts:
             verdicts = judged_by_outcome(attempt)
             tried = [x.lesson for x in attempt.rounds if x.lesson.data.get("stage") == BULLET]
-            kept = [x for x in tried if keep == "all" or x.data["entry"] in verdicts]
-            run.count(Count.UNCITED_BULLETS, len(tried) - len(kept))
-            lessons += [replace(x, data={**x.data, "verdict": verdicts.get(x.data["entry"], "")}) for x in kept]
+            used = [x for x in tried if keep == "all" or x.data["entry"] in verdicts]
+            run.count(Count.UNCITED_BULLETS, len(tried) - len(used))
+            lessons += [replace(x, data={**x.data, "verdict": verdicts.get(x.data["entry"], "")}) for x in used]
             if last and not attempt.trace.lost:
-                # It teaches nothing by itself; the next proposals read it.
+                # Nothing is learned from this lesson; the next proposals read it.
                 id, data = f"{attempt.place}/outcome", {"stage": OUTCOMES}
                 lessons.append(Lesson(id, "", brief(attempt, run), sources=attempt.sources, data=data))
         return [*lessons, *await reflect(attempts, context, run)]
@@ -455,7 +463,8 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep, last: int) -> ReflectSeam:
 
 
 def curated(section: str) -> UpdateSeam:
-    """Bullets become entries, with the verdict on their use, and lessons vote; no model is asked."""
+    """Build an update seam that adds bullets as entries, with the verdict on their use, and counts votes, without a
+    model."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         adds = []
@@ -469,30 +478,30 @@ def curated(section: str) -> UpdateSeam:
 
 
 def last_of(context: Context, last: int) -> tuple[Entry, ...]:
-    """The `last` outcomes that are kept, the oldest first."""
+    """Return the `last` stored outcomes, the oldest first."""
     outcomes = context.in_section(OUTCOMES)
     return tuple(outcomes[max(len(outcomes) - last, 0) :])
 
 
 def with_last_outcomes(update: UpdateSeam, last: int) -> UpdateSeam:
-    """Apply `update`, and keep the `last` outcomes for the next proposals."""
+    """Build an update seam that applies `update`, and stores the `last` outcomes for the next proposals."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
         new = [x for x in lessons if x.data.get("stage") == OUTCOMES]
         new = new[max(len(new) - last, 0) :]
-        kept = {e.id for e in last_of(context, max(last - len(new), 0))}
+        retained = {e.id for e in last_of(context, max(last - len(new), 0))}
         added = (Add(OUTCOMES, x.detail, sources=x.sources, lessons=(x.id,)) for x in new)
         sources = sources_of(new or lessons)
-        older = (e for e in context.in_section(OUTCOMES) if e.id not in kept)
-        gone = (Delete(e.id, sources, reason="older outcomes are forgotten") for e in older)
-        return delta + Delta((*gone, *added))
+        older = (e for e in context.in_section(OUTCOMES) if e.id not in retained)
+        removals = (Delete(e.id, sources, reason="older outcomes are forgotten") for e in older)
+        return delta + Delta((*removals, *added))
 
     return wrapped
 
 
 def requested(least: int, most: int) -> Instructions:
-    """The request for a proposal of `least` to `most` bullets."""
+    """Return the request for a proposal of `least` to `most` bullets."""
     how_many = f"at least {least} if so many are shown" if least else "as many as rest on what is shown"
     rules = _number(0, most, "rule")
     return Instructions(
@@ -502,24 +511,24 @@ def requested(least: int, most: int) -> Instructions:
     )
 
 
-def too_few(given: int, least: int, most: int, profile: Profile) -> str:
-    """The line that is added when a proposal with too few bullets is requested again."""
-    what = "rule" if profile == "small" else "bullet"
+def too_few(count: int, least: int, most: int, profile: Profile) -> str:
+    """Return the line that is added when a proposal with too few bullets is requested again."""
+    noun = "rule" if profile == "small" else "bullet"
     return (
-        f"You gave {quantity(given, what)}. Keep what you gave, and add what else helps with such tasks: "
-        f"{_number(least, most, what)} in all."
+        f"You gave {quantity(count, noun)}. Keep what you gave, and add what else helps with such tasks: "
+        f"{_number(least, most, noun)} in all."
     )
 
 
-def _number(least: int, most: int, what: str) -> str:
-    exact = quantity(most, what)
+def _number(least: int, most: int, noun: str) -> str:
+    exact = quantity(most, noun)
     return exact if least == most else f"{least} to {exact}" if least else f"up to {exact}"
 
 
 @cache
 def refinements(most: int) -> tuple[Instructions, Instructions, Instructions]:
-    """The requests of the passes over up to `most` bullets: clarity, actionability, and for the third and every later
-    pass non-redundancy and conciseness (the specification's epoch 3+)."""
+    """Return the requests of the passes over up to `most` bullets: clarity, actionability, and for the third and every
+    later pass non-redundancy and conciseness (the specification's epoch 3+)."""
     full, small = f"Give all bullets again, at most {most}.", f"Write all of them again, at most {most}."
     return (
         Instructions(
@@ -549,8 +558,8 @@ def refinements(most: int) -> tuple[Instructions, Instructions, Instructions]:
 
 @cache
 def proposing(least: int, most: int) -> Instructions:
-    """The instructions of a proposal of `least` to `most` bullets, with worked examples from other domains. Without
-    them a small model writes rules about proposing rules."""
+    """Return the instructions of a proposal of `least` to `most` bullets, with worked examples from other domains.
+    Without them a small model writes rules about proposing rules."""
     first, clarity = requested(least, most).small, refinements(most)[0].small
 
     def answer(*rules: str) -> str:

@@ -1,5 +1,5 @@
 """Worked examples for the prompts of small models: cases, and the answer of a role to each, as data. The cases are a
-choice, a number, a tool's use and a piece of writing, about subjects of no data set here.
+choice, a number, a tool call and a piece of writing, about subjects that occur in no data set of practicum.
 
 A small model learns the form from them better than from any description.
 """
@@ -14,7 +14,7 @@ from practicum.core.types import Turn
 
 
 def written(answer: Mapping[str, Any]) -> str:
-    """An answer as a model writes it."""
+    """Format an answer as a model writes it."""
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -69,7 +69,7 @@ Task: What can I do about the lice on my roses?
 Answer: chalk
 Feedback: The answer is wrong. The right answer is: soap"""
 
-# ---- what the roles of a playbook say of them
+# ---- answers of the roles of a playbook
 
 INSECTS = "If a gardener has lice or other insects on a plant, answer soap."
 SEASIDE = "If a metal part stands near the sea, answer bronze."
@@ -78,10 +78,10 @@ DATES = "If an event is added, give its start as year-month-day, a T and the tim
 SHORT = "If a notice has a limit of words, leave out greetings and politeness, and count the words."
 
 
-def case(told: str, attempt: str, rule: str = "") -> str:
-    """An attempt as a reflector reads it, with the rule that the agent relied on."""
+def case(instructions: str, attempt: str, rule: str = "") -> str:
+    """Format an attempt for a reflector, with the rule that the agent relied on."""
     rules = f"# Rules the agent relied on\n{rule}\n\n" if rule else ""
-    return f"{told}\n\n{rules}# The attempt\n{attempt}"
+    return f"{instructions}\n\n{rules}# The attempt\n{attempt}"
 
 
 REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
@@ -122,22 +122,23 @@ REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         },
     ),
 )  # fmt: skip
-"""Attempts, and the reflections on them. Two are choices in a person's words, first and last: with one choice about a
-thing, a 1.5B model wrote rules about the form of the answer, such as "If a name is asked for, give the name"."""
+"""Attempts with their reflections. The first and the last are questions of a person with a choice of answers. With only
+one choice, about a thing, a 1.5B model wrote rules about the form of the answer, such as "If a name is asked for, give
+the name"."""
 
-EXAMPLES = tuple(Turn(case(*parts), written(said)) for parts, said in REFLECTED)
+EXAMPLES = tuple(Turn(case(*parts), written(answer)) for parts, answer in REFLECTED)
 """Reflections on one attempt each."""
 
-WITHOUT_RULES = tuple(Turn(case(*parts[:2]), written({**said, "tags": []})) for parts, said in REFLECTED)
-"""The same examples as a reflector sees its cases that does not read the rules."""
+WITHOUT_RULES = tuple(Turn(case(*parts[:2]), written({**answer, "tags": []})) for parts, answer in REFLECTED)
+"""The same examples for a reflector that does not read the rules."""
 
-SEVERAL = [{**said, "attempt": n} for n, (_, said) in enumerate(REFLECTED[:2], 1)]
+SEVERAL = [{**answer, "attempt": n} for n, (_, answer) in enumerate(REFLECTED[:2], 1)]
 
 AT_A_TIME = Turn(
     "\n\n".join(f"# Case {one['attempt']}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
     written({"reflections": SEVERAL}),
 )
-"""Two of them in one call."""
+"""Two of the examples in one call."""
 
 DIAGNOSED = (
     (
@@ -167,8 +168,9 @@ DIAGNOSED = (
         },
     ),
 )  # fmt: skip
-"""Failures with what the three heads say of them: a rule that misled, one that was not followed, and none at all. A
-small model leans to the last, so that is the common kind; where all had rules, it found rules where there were none."""
+"""Failures with the answers of the three heads: with a rule that misled, a rule that was not followed, and no rule. A
+small model leans to the form of the last example, so the last is the common kind. If all examples had rules, it found
+rules that did not exist."""
 
 NOTED = (
     Turn(
@@ -194,7 +196,7 @@ something else; what salt does to metal)
 "hypotheses":["e4 is taken where no rule fits"],"phase":"exploratory"}""",
     ),
 )
-"""Notes brought up to date."""
+"""Example of updated notes."""
 
 CURATED = (
     Turn(

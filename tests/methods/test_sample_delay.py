@@ -35,7 +35,7 @@ def simulated(seed: int, sizes: Sequence[int], alpha: float, A: float = 3_000.0,
 def test_too_few_measurements_for_a_curve(points: list[Point], chosen: int, why: str) -> None:
     fit = fit_delay(points, 1_000)
     assert (fit.chosen, fit.why, fit.alpha) == (chosen, why, None)
-    with pytest.raises(ValueError, match="too few sizes"):
+    with pytest.raises(ValueError, match="at least two batch sizes"):
         fit.curve(10)
 
 

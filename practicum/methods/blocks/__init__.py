@@ -1,1 +1,1 @@
-"""Blocks: the functions that fill the seams of methods, and that wrap each other."""
+"""Blocks: functions that fill the seams of methods, and that wrap each other."""

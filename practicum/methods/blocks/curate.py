@@ -1,5 +1,5 @@
-"""From lessons to edits of a playbook: by plain code (votes, appended lessons, pruning, a budget of tokens), or by the
-curator, one model call over all reflections (ACE, section 3.1). With guards, code holds back its harmful edits.
+"""Edits of a playbook from lessons: by code (votes, appended lessons, pruning, a token budget), or by the curator,
+one model call over all reflections (ACE, section 3.1). With guards, code holds back harmful edits of the curator.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.engine.specifics import answers_named, lost
 from practicum.methods.blocks.notes import state_entry
-from practicum.methods.blocks.reflect import judged, said
+from practicum.methods.blocks.reflect import entry_verdicts, findings_text
 from practicum.methods.blocks.show import described, playbook_pages, section_of, track_record
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
@@ -45,7 +45,7 @@ from practicum.models.prompting import json_schema
 
 
 def votes(lessons: Iterable[Lesson]) -> Delta:
-    """The votes of lessons for entries that were used."""
+    """Return the votes of lessons for entries that were used."""
     edits = [
         Vote(id, int(vote == "helpful"), int(vote == "harmful"), 1, sources=lesson.sources, lessons=(lesson.id,))
         for lesson in lessons
@@ -55,8 +55,8 @@ def votes(lessons: Iterable[Lesson]) -> Delta:
 
 
 def append(section: str, data: bool = True) -> UpdateSeam:
-    """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten. With `data`, the entry has
-    that of its lesson."""
+    """Build an update seam that appends each lesson unchanged as an entry, without a model. Entries are never
+    rewritten. With `data`, the entry gets the data of its lesson."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         new = [
@@ -70,7 +70,8 @@ def append(section: str, data: bool = True) -> UpdateSeam:
 
 
 def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: UpdateSeam) -> UpdateSeam:
-    """The edits of `update` from the lessons that belong to it, and those of `others` from the other ones."""
+    """Build an update seam that passes the lessons for which `belongs` is true to `update`, and the rest to
+    `others`."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         own = [x for x in lessons if belongs(x)]
@@ -81,17 +82,18 @@ def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: Updat
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """An addition with the text of an entry of its section replaces that entry's data: one episode a task."""
+    """Build an update seam in which an addition with the text of an entry of its section replaces the data of that
+    entry, so that there is one episode per task."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
         texts = {edit.text for edit in delta.edits if isinstance(edit, Add)}
-        # Pages know their texts, so that a step does not look at every entry.
+        # Pages index their texts, so that a step does not read every entry.
         pages = [page for page in context.pages if not page.rendered(_texts).keys().isdisjoint(texts)]
-        known = {(e.section, e.text): e for page in pages for e in page.entries.values()}
+        existing = {(e.section, e.text): e for page in pages for e in page.entries.values()}
         edits: list[Edit] = []
         for edit in delta.edits:
-            old = known.get((edit.section, edit.text)) if isinstance(edit, Add) else None
+            old = existing.get((edit.section, edit.text)) if isinstance(edit, Add) else None
             if old is None or not isinstance(edit, Add):
                 edits.append(edit)
             elif edit.data != old.data:
@@ -102,25 +104,25 @@ def newest_per_key(update: UpdateSeam) -> UpdateSeam:
 
 
 def _texts(entries: Iterable[Entry]) -> dict[str, None]:
-    # Takes a third of the memory of a set.
+    # A dict takes a third of the memory of a set.
     return dict.fromkeys(e.text for e in entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A delta and its outcome; `refs` maps the id that an addition would get to its ref."""
+    """A delta and its outcome. `refs` maps the id that an addition would get to its ref."""
 
     delta: Delta
     outcome: ApplyResult
     refs: dict[str, str]
 
     def name(self, entry: Entry) -> str:
-        """How an edit that is appended to the delta names this entry of the outcome."""
+        """Return the ref or id by which an edit appended to the delta addresses this entry of the outcome."""
         return self.refs.get(entry.id, entry.id)
 
 
 def draft(context: Context, delta: Delta) -> Draft:
-    """Apply a delta for trial. Each addition gets a ref, so that a wrapper can append edits of it."""
+    """Apply a delta for trial. Each addition gets a ref, so that a wrapper can append edits of the new entry."""
     edits = [
         replace(edit, ref=f"new{n}") if isinstance(edit, Add) and not edit.ref else edit
         for n, edit in enumerate(delta.edits)
@@ -133,20 +135,20 @@ def draft(context: Context, delta: Delta) -> Draft:
     return Draft(delta, outcome, dict(zip(added, refs, strict=True)))
 
 
-def within_budget(update: UpdateSeam, tokens: int, *besides: str) -> UpdateSeam:
-    """Keep what is shown within a token budget; the sections `besides` do not count.
+def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam:
+    """Build an update seam that keeps the shown entries within a token budget. The sections in `excluded` do not count.
 
-    Removed first are entries that harmed more often than they helped, then those never used, oldest first, then the
-    least helpful, oldest first (METHODS, section 1: pruning). A new entry could not be used yet, so it is removed with
-    those that neither helped nor harmed.
+    Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
+    oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). A new entry could not be used
+    yet, so it is removed together with entries that neither helped nor harmed.
     """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
-        # What waits for review takes no room from what does not.
+        # An edit that waits for review takes no room from other entries.
         ready, waiting = run.ready(delta)
-        tried = draft(context, ready)
-        over = render_full(tried.outcome.context, *besides).tokens - tokens
+        trial = draft(context, ready)
+        over = render_full(trial.outcome.context, *excluded).tokens - tokens
         if over <= 0:
             return delta
 
@@ -156,43 +158,44 @@ def within_budget(update: UpdateSeam, tokens: int, *besides: str) -> UpdateSeam:
             return (rank, 0 if rank == 1 else lead, entry.number)
 
         removed: list[Edit] = []
-        shown = [e for e in tried.outcome.context if not e.hidden and e.section not in besides]
+        shown = [e for e in trial.outcome.context if not e.hidden and e.section not in excluded]
         for entry in sorted(shown, key=worth):
             if over <= 0:
                 break
-            # Rounded down, so that no more tokens are left than counted.
+            # Rounded down, so that the removed tokens are not overestimated.
             over -= count_tokens(entry_line(entry)) - 1
-            removed.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
+            removed.append(Delete(trial.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.count(Count.PRUNED_ENTRIES, len(removed))
-        return tried.delta + Delta(tuple(removed)) + waiting
+        return trial.delta + Delta(tuple(removed)) + waiting
 
     return wrapped
 
 
-def pruned(update: UpdateSeam, margin: int, *besides: str) -> UpdateSeam:
-    """Remove entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2), never one of the
-    sections `besides` or one without a harmful vote. Votes that wait for review remove nothing."""
+def pruned(update: UpdateSeam, margin: int, *excluded: str) -> UpdateSeam:
+    """Build an update seam that removes entries whose harmful votes lead by `margin` or more (grow and refine, section
+    3.2). Entries of the sections in `excluded` and entries without a harmful vote stay. Votes that wait for review do
+    not count."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         ready, waiting = run.ready(await update(lessons, context, run))
-        tried = draft(context, ready)
-        entries = (e for e in tried.outcome.context if e.section not in besides)
-        bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
-        run.count(Count.PRUNED_ENTRIES, len(bad))
-        removed = [Delete(tried.name(e), reason="harmful more often than helpful") for e in bad]
-        return tried.delta + Delta(tuple(removed)) + waiting
+        trial = draft(context, ready)
+        entries = (e for e in trial.outcome.context if e.section not in excluded)
+        harmful_entries = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
+        run.count(Count.PRUNED_ENTRIES, len(harmful_entries))
+        removed = [Delete(trial.name(e), reason="harmful more often than helpful") for e in harmful_entries]
+        return trial.delta + Delta(tuple(removed)) + waiting
 
     return wrapped
 
 
 def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
-    """Lessons with a text that the delta neither covers nor reports as dropped."""
+    """Return the lessons with a text that the delta neither covers nor reports as dropped."""
     named = delta.covered | {resolution.lesson for resolution in delta.resolutions if not resolution.entry}
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
 
 
-def kept(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
-    """Each lesson as an entry in its own words, of its own section if it names one."""
+def as_entries(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
+    """Add each lesson as an entry in its own words, in the lesson's section or, if it has none, in `section`."""
     return Delta(
         tuple(Add(x.section or section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons)
     )
@@ -201,7 +204,7 @@ def kept(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
 # ---- the curator
 
 MOST_DELETED = 0.5
-"""The largest share of the playbook that a curator may delete in one step."""
+"""Largest share of the playbook that a curator may delete in one step."""
 
 
 class Change(Output):
@@ -232,7 +235,7 @@ class Mutation(Change):
 
 
 def decisions(form: type[Change]) -> dict[str, Any]:
-    """What a small model is asked for in place of changes: a decision about each lesson."""
+    """Return the fields of a small model's answer, in place of `changes`: a decision about each lesson."""
     several = Field(min_length=1, max_length=128, description="one for each lesson, or more")
     return {"decisions": (list[short_form(form)], several)}  # type: ignore[misc]
 
@@ -259,10 +262,10 @@ class Mutations(Changes):
 
 @lru_cache(maxsize=64)
 def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
-    """The JSON schema of a small curator's answer, restricted to these rules, up to 400 of them.
+    """Return the JSON schema of a small curator's answer, limited to these rule ids, if there are at most 400.
 
-    A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
-    model copies ids from worked examples.
+    A server that enforces schemas then allows no other id and, for an empty playbook, only ADD. This is needed because
+    a small model copies ids from worked examples.
     """
     if len(ids) > 400:
         return json_schema(kind, "small")
@@ -280,18 +283,18 @@ def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
 class Curator:
     """ACE's curator: one call over the playbook and all new reflections.
 
-    An insight is added in its own words unless the curator gives others, so that rewriting does not wear it down. One
-    that the curator does not mention has no edit and no resolution: see `accounted`. If the call fails, only the votes
-    count, and the failure is counted.
+    An insight is added in its own words unless the curator writes others, so that rewriting does not lose details. An
+    insight that the curator does not mention gets no edit and no resolution: see `accounted`. If the call fails, only
+    the votes are applied, and the failure is counted.
 
     `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
-    edit that would lose a number, a name or an answer is held back, and its insight is added as it is.
+    edit that would lose a number, a name or an answer is held back, and its insight is added unchanged.
 
-    Deletions are refused where they are two or more and take more than `MOST_DELETED` of the entries that the agent
-    sees, unless the method is `gated`: then the validation tasks decide.
+    Two or more deletions are refused if they remove more than `MOST_DELETED` of the entries that the agent sees. They
+    are allowed if the method is `gated`, because then the validation tasks decide.
     """
 
-    told: Instructions
+    instructions: Instructions
     section: str = "rules"
     merges: bool = True
     guards: bool = False
@@ -299,8 +302,8 @@ class Curator:
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
-        telling = [lesson for lesson in lessons if lesson.text]
-        if not telling:
+        with_text = [lesson for lesson in lessons if lesson.text]
+        if not with_text:
             return counted
         try:
             written = await self._ask(lessons, context, context.apply(counted).context, run)
@@ -310,7 +313,7 @@ class Curator:
         after = context.apply(counted).context
         decided, held_back = Delta(), dict[str, Lesson]()
         for change in written.changes:
-            about = [telling[n - 1] for n in dict.fromkeys(change.insights) if 1 <= n <= len(telling)]
+            about = [with_text[n - 1] for n in dict.fromkeys(change.insights) if 1 <= n <= len(with_text)]
             objection = _misaddressed(change, about, context, after)
             if objection is None and self.guards:
                 objection = _harmful(change, about, after, run.choices)
@@ -319,17 +322,17 @@ class Curator:
                 if self.guards and change.op != "DELETE":
                     held_back.update((lesson.id, lesson) for lesson in about)
                 continue
-            made = self._delta(change, about, telling, after, run)
-            # The next change is checked against the outcome of this one: a removed rule cannot cover its lesson.
-            after = after.apply(made).context
-            decided += made
+            changed = self._delta(change, about, with_text, after, run)
+            # Check the next change against the outcome of this one: a removed rule cannot cover its lesson.
+            after = after.apply(changed).context
+            decided += changed
         decided = self._without_mass_deletion(decided, context, run)
         left = left_out([*held_back.values()], decided)
         run.count(Count.KEPT_LESSONS, len(left))
-        return counted + decided + kept(left, self.section, "no rule says it")
+        return counted + decided + as_entries(left, self.section, "no rule says it")
 
     def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
-        """The delta without its deletions if they are too many at once; their lessons are then left out."""
+        """Remove the deletions from a delta if they are too many. Their lessons are then left out."""
         deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
         share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
         if len(deletions) < 2 or share <= MOST_DELETED:
@@ -339,110 +342,111 @@ class Curator:
             return decided
         run.count(Count.HELD_BACK_MASS_DELETION, len(deletions))
         why = f"one step would delete {share:.0%} of the playbook, more than {MOST_DELETED:.0%}"
-        rests_on = {id for edit in deletions for id in edit.lessons}
+        affected = {id for edit in deletions for id in edit.lessons}
         return replace(
             decided,
             edits=tuple(edit for edit in decided.edits if not isinstance(edit, Delete)),
-            resolutions=tuple(r for r in decided.resolutions if r.entry or r.lesson not in rests_on),
+            resolutions=tuple(r for r in decided.resolutions if r.entry or r.lesson not in affected),
             refused=(*decided.refused, *(Refused(edit, why) for edit in deletions)),
         )
 
     async def _ask(self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run) -> Changes:
         form = Changes if self.merges else Mutations
         if run.profile == "full":
-            prompt = await reflections_prompt(self.told, lessons, context, voted, run)
+            prompt = await reflections_prompt(self.instructions, lessons, context, voted, run)
             return await run.ask_fitted("curator", prompt, form)
-        prompt = await lessons_prompt(self.told, [x for x in lessons if x.text], context, run)
+        prompt = await lessons_prompt(self.instructions, [x for x in lessons if x.text], context, run)
         ids = tuple(entry.id for entry in context if not entry.hidden)
         return await run.ask("curator", prompt, form, form=naming_only(form, ids))
 
     def _delta(
-        self, said: Change, about: Sequence[Lesson], lessons: Sequence[Lesson], context: Context, run: Run
+        self, change: Change, about: Sequence[Lesson], lessons: Sequence[Lesson], context: Context, run: Run
     ) -> Delta:
-        """A change as edits. One that names no lesson rests on all lessons and accounts for none."""
+        """Turn a change into edits. A change that names no lesson has the sources of all lessons, and covers none."""
         sources = sources_of(about or lessons)
         ids = tuple(lesson.id for lesson in about)
-        text = clean(said.text) if run.profile == "full" else " ".join(said.text.split())
-        covered = tuple(Resolution(id, said.ids[0], said.reason) for id in ids if said.ids)
-        match said.op:
+        text = clean(change.text) if run.profile == "full" else " ".join(change.text.split())
+        covered = tuple(Resolution(id, change.ids[0], change.reason) for id in ids if change.ids)
+        match change.op:
             case "ADD":
-                return Delta(tuple(self._added(said, text, about, run)))
+                return Delta(tuple(self._added(change, text, about, run)))
             case "UPDATE":
-                old = context.get(said.ids[0])
+                old = context.get(change.ids[0])
                 if old is not None and old.text == text:
                     return Delta(resolutions=covered)
-                return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
+                return Delta((Update(change.ids[0], text, sources=sources, lessons=ids, reason=change.reason),))
             case "MERGE":
-                return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
+                return Delta((Merge(tuple(change.ids), text or None, sources, ids, change.reason),))
             case "DELETE":
-                removed = tuple(Delete(id, sources, ids, said.reason) for id in said.ids)
-                # With guards, a lesson that proves a rule wrong still has to be kept: it says what is right.
-                settled = () if self.guards else tuple(Resolution(id, reason=f"DELETE: {said.reason}") for id in ids)
+                removed = tuple(Delete(id, sources, ids, change.reason) for id in change.ids)
+                # With guards, a lesson that proves a rule wrong stays open, because it contains the right rule.
+                settled = () if self.guards else tuple(Resolution(id, reason=f"DELETE: {change.reason}") for id in ids)
                 return Delta(removed, settled)
             case "COVERED":
                 return Delta(resolutions=covered)
 
-    def _added(self, said: Change, text: str, about: Sequence[Lesson], run: Run) -> list[Edit]:
-        """New entries: one with the curator's text, or one for each insight in its own words."""
-        named = section_of(said.section, run) if said.section else ""
+    def _added(self, change: Change, text: str, about: Sequence[Lesson], run: Run) -> list[Edit]:
+        """Return new entries: one with the curator's text, or one for each insight in its own words."""
+        named = section_of(change.section, run) if change.section else ""
         if text and not (self.guards and any(lost(lesson.text, text) for lesson in about)):
             section = named or next((x.section for x in about if x.section), self.section)
             ids = tuple(lesson.id for lesson in about)
-            return [Add(section, text, sources=sources_of(about), lessons=ids, reason=said.reason)]
+            return [Add(section, text, sources=sources_of(about), lessons=ids, reason=change.reason)]
         return [
-            Add(named or x.section or self.section, x.text, sources=x.sources, lessons=(x.id,), reason=said.reason)
+            Add(named or x.section or self.section, x.text, sources=x.sources, lessons=(x.id,), reason=change.reason)
             for x in about
         ]
 
 
-def _misaddressed(said: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
-    """Why a change cannot be made: it has to rest on a lesson, and to address entries that were shown and that no
-    earlier change of the same call rewrote, whose lesson it would undo."""
-    if said.op == "ADD":
+def _misaddressed(change: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
+    """Return the reason why a change cannot be made, or None. An addition must name a lesson. Other changes must
+    address entries that were shown and that no earlier change of the same call rewrote, because they would undo that
+    change."""
+    if change.op == "ADD":
         return None if about else Count.HELD_BACK_UNKNOWN_LESSON
-    if not said.ids:
+    if not change.ids:
         return Count.HELD_BACK_UNKNOWN_ENTRY
-    for id in said.ids:
+    for id in change.ids:
         was, rule = shown.get(id), now.get(id)
         if was is None or was.hidden or rule is None:
             return Count.HELD_BACK_UNKNOWN_ENTRY
-        if said.op != "COVERED" and rule.text != was.text:
+        if change.op != "COVERED" and rule.text != was.text:
             return Count.HELD_BACK_CHANGED_ENTRY
-    if said.op == "UPDATE" and not said.text.strip():
+    if change.op == "UPDATE" and not change.text.strip():
         return Count.HELD_BACK_NO_TEXT
-    if said.op == "MERGE" and len(set(said.ids)) < 2:
+    if change.op == "MERGE" and len(set(change.ids)) < 2:
         return Count.HELD_BACK_SINGLE_MERGE
     return None
 
 
-def _harmful(said: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
-    """Why a guard holds a change back: a weak or harmful curator would wear down correct rules. A rule gives one of the
-    possible answers and keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE,
-    table 17: robustness to harmful reflections)."""
-    if said.op == "ADD":
+def _harmful(change: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
+    """Return the reason why a guard holds a change back, or None. Guards stop a weak or harmful curator from degrading
+    correct rules. A rule must give only one of the possible answers and keep its numbers and names, and one lesson must
+    not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections)."""
+    if change.op == "ADD":
         return None
-    entries: list[Entry] = [entry for id in dict.fromkeys(said.ids) if (entry := now.get(id)) is not None]
-    if said.op == "DELETE":
+    entries: list[Entry] = [entry for id in dict.fromkeys(change.ids) if (entry := now.get(id)) is not None]
+    if change.op == "DELETE":
         return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
     new = [lesson.text for lesson in about]
-    texts = [*(e.text for e in entries), *new, said.text]
+    texts = [*(e.text for e in entries), *new, change.text]
     if len({answers for text in texts if (answers := answers_named(text, choices))}) > 1:
         return Count.HELD_BACK_ANSWER_CONFLICT
-    if said.op == "COVERED":
+    if change.op == "COVERED":
         return Count.HELD_BACK_PARTIAL_COVER if any(lost(text, entries[0].text) for text in new) else None
-    # A rule that harmed more often than it helped may lose its words.
+    # The words of a rule that harmed more often than it helped may be lost.
     owed = [e.text for e in entries if e.harmful <= e.helpful]
-    words = said.text.strip() or entries[0].text
+    words = change.text.strip() or entries[0].text
     return Count.HELD_BACK_LOST_DETAIL if any(lost(text, words) for text in (*owed, *new)) else None
 
 
 async def reflections_prompt(
-    told: Instructions, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
+    instructions: Instructions, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
 ) -> Prompt:
-    """A capable curator's prompt: the playbook, how its entries did so far (in `voted`), then everything that each
-    reflection says. Insights are numbered over all reflections."""
+    """Build a capable curator's prompt: the playbook, the record of its entries so far (in `voted`), then all findings
+    of each reflection. Insights are numbered over all reflections."""
     texts = [lesson.text for lesson in lessons if lesson.text]
-    pages = await playbook_pages(context, [id for x in lessons for id in judged(x)], texts, "curator", run)
+    pages = await playbook_pages(context, [id for x in lessons for id in entry_verdicts(x)], texts, "curator", run)
     parts = [*run.agent_instructions]
     if record := track_record(voted):
         parts.append(f"# What entries did so far\n{record}")
@@ -451,8 +455,8 @@ async def reflections_prompt(
     number = 0
     for n, (_, group) in enumerate(groupby(lessons, key=lambda lesson: lesson.of or lesson.id), 1):
         first, *others = insights = list(group)
-        sure = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
-        lines = [f"# Reflection {n}{sure}", said(first)]
+        confirmation = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
+        lines = [f"# Reflection {n}{confirmation}", findings_text(first)]
         for insight in (x for x in (first, *others) if x.text):
             number += 1
             section = f" ({insight.section})" if insight.section else ""
@@ -460,29 +464,29 @@ async def reflections_prompt(
         if any(x.text for x in insights) or (first.data and "gated" not in first.data):
             parts.append("\n".join(filter(None, lines)))
     heading = f"# The sections of the playbook\n{described(run)}\n\n# The playbook"
-    return told.prompt(run.profile, parts, pages, heading)
+    return instructions.prompt(run.profile, parts, pages, heading)
 
 
-async def lessons_prompt(told: Instructions, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
-    """A small curator's prompt: the playbook, then each lesson with the entry closest to it."""
+async def lessons_prompt(instructions: Instructions, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
+    """Build a small curator's prompt: the playbook, then each lesson with the entry closest to it."""
     rules = "\n".join(render_full(context).pages) or "(no rules yet)"
     entries = [e for e in context if not e.hidden]
     closest: list[Entry] = []
     if entries:
-        known = await run.embed([e.embedded_text for e in entries])
-        asked = await run.embed([lesson.text for lesson in lessons])
-        closest = [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+        entry_vectors = await run.embed([e.embedded_text for e in entries])
+        lesson_vectors = await run.embed([lesson.text for lesson in lessons])
+        closest = [entries[int(at)] for at in (lesson_vectors @ entry_vectors.T).argmax(axis=1)]
     listed = []
     for n, lesson in enumerate(lessons):
-        sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+        confirmation = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
         why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
         near = f"\n  closest rule: {entry_line(closest[n])}" if closest else ""
-        listed.append(f"Lesson {n + 1}{sure}: {lesson.text}{why}{near}")
+        listed.append(f"Lesson {n + 1}{confirmation}: {lesson.text}{why}{near}")
     state = state_entry(context)
     before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
     user = f"# The playbook\n{rules}\n\n{before}# New lessons\n" + "\n".join(listed)
-    system = "\n\n".join([*run.agent_instructions, told.text(run.profile)])
-    return Prompt(system, user, turns=told.examples)
+    system = "\n\n".join([*run.agent_instructions, instructions.text(run.profile)])
+    return Prompt(system, user, turns=instructions.examples)
 
 
 # ---- the ablation that rewrites the playbook
@@ -501,20 +505,20 @@ class Playbook(Output):
     entries: list[EntryOut] = Field(max_length=10_000)
 
 
-def rewrite(told: Instructions) -> UpdateSeam:
-    """The ablation of ACE's table 18: the whole playbook is rewritten at each step. Each new entry rests on all that
-    was there before, so it has the sources of all entries and lessons.
+def rewrite(instructions: Instructions) -> UpdateSeam:
+    """Build an update seam that rewrites the whole playbook at each step (the ablation of ACE's table 18). Each new
+    entry may depend on the whole old playbook, so it has the sources of all entries and lessons.
 
-    The answer may be as long as the playbook and the lessons, and half as long again, whatever the run's limit of an
-    answer is. Raises UsageError if that is more than the model's window holds.
+    The answer may be 2 times as long as the playbook with the lessons, independent of the run's output limit. Raises
+    UsageError if the model's window is too small for that.
     """
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
-        telling = [lesson for lesson in lessons if lesson.text]
-        if not telling:
+        with_text = [lesson for lesson in lessons if lesson.text]
+        if not with_text:
             return counted
-        size = render_full(context).tokens + sum(count_tokens(x.text) for x in telling)
+        size = render_full(context).tokens + sum(count_tokens(x.text) for x in with_text)
         if 2.5 * size > run.room("curator"):
             raise UsageError(
                 "window.exceeded",
@@ -524,17 +528,17 @@ def rewrite(told: Instructions) -> UpdateSeam:
             )
         try:
             if run.profile == "full":
-                # Beside the playbook, which is read whole, reflections may be longer than the window.
-                prompt = await reflections_prompt(told, lessons, context, context.apply(counted).context, run)
+                # Reflections are shortened if they exceed the window together with the whole playbook.
+                prompt = await reflections_prompt(instructions, lessons, context, context.apply(counted).context, run)
                 whole = await run.ask_fitted("curator", prompt, Playbook, output_tokens=2 * size)
             else:
-                prompt = await lessons_prompt(told, telling, context, run)
+                prompt = await lessons_prompt(instructions, with_text, context, run)
                 whole = await run.ask("curator", prompt, Playbook, output_tokens=2 * size)
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
             return counted
-        sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
-        # What is written anew takes the place of the old: if it waits for review, so does the removal.
+        sources = ordered_union([*(entry.sources for entry in context), sources_of(with_text)])
+        # The new text replaces the old entries. If it waits for review, so does their removal.
         removed = (Delete(entry.id, sources, reason="rewritten") for entry in context if not entry.hidden)
         new = (Add(section_of(e.section, run), clean(e.text), sources=sources) for e in whole.entries)
         return counted + Delta((*removed, *new))

@@ -1,4 +1,4 @@
-"""De-duplication by meaning: a new entry that says what an older one says is merged into it (ACE, section 3.2)."""
+"""De-duplication by meaning: a new entry with the meaning of an older entry is merged into it (ACE, section 3.2)."""
 
 from __future__ import annotations
 
@@ -22,44 +22,46 @@ from practicum.retrieval.scripts import untold, words_digest
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
 Threshold = float | Literal["auto"]
-"""The cosine similarity from which two entries count as the same; auto: as is measured for the embedder."""
+"""Cosine similarity from which two entries count as the same. auto: the value measured for the embedder."""
 
 Differ = Callable[[int, int], bool]
-"""Whether a row says something else than an earlier row, although the two are similar."""
+"""Predicate on two rows with similar texts: whether their meanings differ."""
 
 LOOKS = 64
-"""Similar rows that a row is compared with in words before it counts as new."""
+"""Number of similar rows whose texts a row is compared with before it counts as new."""
 
 BLOCK = 2048
-"""New vectors compared at a time."""
+"""Number of new vectors compared at a time."""
 
 PAIRS = 2_000_000
-"""Similarities computed at a time: few enough for the processor's cache, enough for its threads to be worth waking."""
+"""Number of similarities computed at a time: few enough for the processor's cache, enough to keep its threads
+busy."""
 
 
 def deduplicated(
     update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
-    """Merge what `update` adds or rewrites into older entries of the same section, from a similarity of `threshold` on.
+    """Build an update seam that merges entries which `update` adds or rewrites into older entries of the same section,
+    if their similarity is at least `threshold`.
 
-    The older entry stays, counters are summed, sources are joined. `lazy` looks only when the context is over its
-    budget, and then at all entries.
+    The older entry stays, counters are summed, sources are joined. `lazy` compares only when the context is over its
+    budget, and then all entries.
     """
     if when == "never":
         return update
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        tried = draft(context, await update(lessons, context, run))
-        now = tried.outcome.context
+        trial = draft(context, await update(lessons, context, run))
+        now = trial.outcome.context
         if when == "lazy":
             fresh = list(now) if render_full(now).tokens > budget else []
         else:
             fresh = [e for e in now if e.changed == now.version and now.version > context.version]
         merges: list[Merge] = []
         for section in dict.fromkeys(e.section for e in fresh):
-            merges += await _merges(tried, section, {e.id for e in fresh}, as_number(threshold, run), run)
+            merges += await _merges(trial, section, {e.id for e in fresh}, as_number(threshold, run), run)
         run.count(Count.DUPLICATE_ENTRIES, len(merges))
-        return tried.delta + Delta(tuple(merges))
+        return trial.delta + Delta(tuple(merges))
 
     return wrapped
 
@@ -68,75 +70,75 @@ def as_number(threshold: Threshold, run: Run) -> float:
     return run.same_from if threshold == "auto" else threshold
 
 
-async def _merges(tried: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:
-    """Merges of the fresh entries of one section."""
-    both = sorted(tried.outcome.context.in_section(section), key=lambda e: e.id in fresh)
-    old = sum(e.id not in fresh for e in both)
-    vectors = await run.embed([e.embedded_text for e in both])
-    kept_apart: set[int] = set()
+async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:
+    """Return the merges of the fresh entries of one section."""
+    entries = sorted(trial.outcome.context.in_section(section), key=lambda e: e.id in fresh)
+    old = sum(e.id not in fresh for e in entries)
+    vectors = await run.embed([e.embedded_text for e in entries])
+    distinct: set[int] = set()
 
     def differ(row: int, like: int) -> bool:
-        one, other = both[like], both[row]
-        found = one.data.get("outcome") != other.data.get("outcome") or tell_apart(one.text, other.text, run.choices)
-        if found:
-            kept_apart.add(row)
-        return found
+        one, other = entries[like], entries[row]
+        apart = one.data.get("outcome") != other.data.get("outcome") or tell_apart(one.text, other.text, run.choices)
+        if apart:
+            distinct.add(row)
+        return apart
 
     merges: list[Merge] = []
-    stays: dict[str, Entry] = {}
-    likes = same_rows([e.text for e in both], vectors, old, threshold, run, differ)
+    keepers: dict[str, Entry] = {}
+    likes = same_rows([e.text for e in entries], vectors, old, threshold, run, differ)
     for row, like in enumerate(likes, old):
         if like is None:
             continue
-        kept_apart.discard(row)
-        entry, known = both[row], both[like]
-        keeper = stays.get(known.id, known)
-        same = words_digest(entry.text) == words_digest(known.text)
+        distinct.discard(row)
+        entry, older = entries[row], entries[like]
+        keeper = keepers.get(older.id, older)
+        same = words_digest(entry.text) == words_digest(older.text)
         why = "the same words" if same else f"similarity {vectors[row] @ vectors[like]:.2f}, which is ≥ {threshold:g}"
-        merges.append(Merge((tried.name(keeper), tried.name(entry)), reason=why))
-        # An old entry that was rewritten may be older than the one it now repeats: that one goes into it.
+        merges.append(Merge((trial.name(keeper), trial.name(entry)), reason=why))
+        # A rewritten old entry may be older than the entry that it now repeats: merge that entry into it.
         if entry.number < keeper.number:
-            stays[known.id] = entry
-    run.count(Count.SIMILAR_KEPT_APART, len(kept_apart))
+            keepers[older.id] = entry
+    run.count(Count.SIMILAR_KEPT_APART, len(distinct))
     return merges
 
 
 def same_rows(
     texts: Sequence[str], vectors: np.ndarray, old: int, threshold: float, run: Run, differ: Differ
 ) -> list[int | None]:
-    """For each text from the row `old` on the row that it repeats, or None: the first one in the same words; otherwise
-    the most similar one by the vectors, shape (n, d), where the embedder tells texts of the language apart (see
-    `retrieval.scripts`)."""
+    """Return for each text from the row `old` on the row that it repeats, or None. The first row with the same words
+    counts; otherwise the most similar row by the vectors, shape (n, d). Vectors count only if the embedder
+    distinguishes texts of the language (see `retrieval.scripts`)."""
     unknown, blind = untold(texts, vectors, threshold)
     if number := int(blind[old:].sum()):
         run.count(Count.COMPARED_BY_WORDS, number)
-    found: dict[int, int] = {}
+    repeated: dict[int, int] = {}
     by_words: dict[bytes, list[int]] = {}
     for row, text in enumerate(texts):
-        known = by_words.setdefault(words_digest(text), [])
-        like = None if row < old else next((at for at in known if not differ(row, at)), None)
+        same_words = by_words.setdefault(words_digest(text), [])
+        like = None if row < old else next((at for at in same_words if not differ(row, at)), None)
         if like is None:
-            known.append(row)
+            same_words.append(row)
         else:
-            found[row] = like
-    rows = [row for row in range(len(texts)) if row not in found and not unknown[row]]
+            repeated[row] = like
+    rows = [row for row in range(len(texts)) if row not in repeated and not unknown[row]]
     split = sum(row < old for row in rows)
     of_old, of_new = vectors[rows[:split]], vectors[rows[split:]]
     likes = duplicates(of_old, of_new, threshold, lambda row, like: differ(rows[row], rows[like]))
-    found |= {row: rows[like] for row, like in zip(rows[split:], likes, strict=True) if like is not None}
-    # What a text repeats in words may repeat another one.
-    firsts = {row: found.get(like, like) for row, like in found.items()}
+    repeated |= {row: rows[like] for row, like in zip(rows[split:], likes, strict=True) if like is not None}
+    # The row that a text repeats in words may itself repeat another row.
+    firsts = {row: repeated.get(like, like) for row, like in repeated.items()}
     return [firsts.get(row) for row in range(old, len(texts))]
 
 
 def duplicates(
     old: np.ndarray, new: np.ndarray, threshold: float, differ: Differ = lambda row, like: False
 ) -> list[int | None]:
-    """For each new vector the row it duplicates, or None: greedy, oldest first.
+    """Return for each new vector the row that it duplicates, or None: greedy, oldest first.
 
-    `old` has shape (n, d), `new` (m, d), rows of unit length; rows of `new` count on from n. A new vector is compared
-    with all old ones and with the new ones before it that were kept. Of the rows from which it does not `differ`, the
-    most similar one is named, the oldest on ties.
+    `old` has shape (n, d), `new` (m, d), with rows of unit length. Rows of `new` are numbered from n. A new vector is
+    compared with all old vectors and with the new vectors before it that are not duplicates. The result is the most
+    similar row from which it does not `differ`, or the oldest such row on ties.
     """
     result: list[int | None] = []
     pool, rows = np.concatenate((old, new)), list(range(len(old)))
@@ -160,7 +162,8 @@ def duplicates(
 def _most_similar(
     similarity: np.ndarray, rows: Sequence[int], threshold: float, differ: Callable[[int], bool]
 ) -> tuple[float, int | None]:
-    """The highest similarity of a row, from the threshold on, that does not differ, and the row; the oldest on ties."""
+    """Return the highest similarity of a row that reaches the threshold and does not differ, and the row; the oldest on
+    ties."""
     near = np.flatnonzero(similarity >= threshold)
     for at in near[np.argsort(-similarity[near], kind="stable")[:LOOKS]]:
         if not differ(rows[at]):
@@ -169,11 +172,11 @@ def _most_similar(
 
 
 def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """For each new vector the highest similarity among the old ones, if at least the threshold, and its row (the
-    oldest on ties); elsewhere -inf and 0.
+    """Return for each new vector the highest similarity to an old vector and the row of that vector (the oldest on
+    ties), or -inf and 0 if no similarity reaches the threshold.
 
-    Most rows are far from similar, which some of the dimensions are enough to tell: by Cauchy and Schwarz the rest
-    adds at most the product of the lengths of what is left. Only rows that might reach the threshold are compared in
+    Most rows are dissimilar, and some of the dimensions suffice to show it: by Cauchy and Schwarz, the rest adds at
+    most the product of the lengths of the remaining parts. Only rows that might reach the threshold are compared in
     full.
     """
     best, where = np.full(len(new), -np.inf, dtype=np.float32), np.zeros(len(new), dtype=np.int64)
@@ -182,7 +185,7 @@ def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.nda
     step = PAIRS // len(new)
     for start in range(0, len(old), step):
         rows = old[start : start + step]
-        # Rounding takes less than 1e-5 from a bound.
+        # Rounding lowers a bound by less than 1e-5.
         near = np.flatnonzero((_heads(rows, dims) @ heads).max(axis=1) >= threshold - 1e-5)
         if not len(near):
             continue
@@ -195,5 +198,5 @@ def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.nda
 
 
 def _heads(vectors: np.ndarray, dims: int) -> np.ndarray:
-    """The first `dims` dimensions and, as one more, the length of the rest."""
+    """Return the first `dims` dimensions and, as an additional dimension, the length of the rest."""
     return np.column_stack((vectors[:, :dims], np.linalg.norm(vectors[:, dims:], axis=1)))

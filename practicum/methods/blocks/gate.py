@@ -1,19 +1,19 @@
-"""An acceptance gate for any method: a delta is kept only if it is not worse on held-out tasks, by a paired test.
+"""Acceptance gate for any method: a delta is kept only if it is not worse on held-out tasks, by a paired test.
 
-The contexts without and with the delta are scored on the same tasks, a few at a time, in an order drawn anew for each
-delta. A sequential test looks after every pair, so that a large difference costs few tasks.
+The contexts without and with the delta are scored on the same tasks, a few at a time, in a random order for each delta.
+A sequential test is evaluated after every pair, so that a large difference needs few tasks.
 
 The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). A wealth of
-1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim holds,
-wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a chance of at most alpha,
-however often one looks. So the test drops at most the share alpha of deltas that are not worse; a second bet, in the
-other direction, keeps what is clearly better with the same error. Stakes from small to large share the wealth, so that
-none needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
+1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim is true, the
+wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a probability of at most alpha,
+even if the test is evaluated after every pair. So the test drops at most the share alpha of deltas that are not worse.
+A second bet, in the other direction, keeps clearly better deltas with the same error. Stakes from small to large share
+the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
 
 If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
 the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
-delta that changes nothing on average is dropped nearly half the time, at no loss. And the same held-out tasks judge
-every step, so alpha holds for one delta, not for a run.
+delta that changes nothing on average is dropped nearly half the time, at no loss. The same held-out tasks judge every
+step, so alpha holds for one delta, not for a run.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ async def always(context: Context, delta: Delta, attempts: Sequence[Attempt], ru
 
 
 def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
-    """Accept every delta, after wrappers of an update (de-duplication, budget) have seen it beside the context that it
-    is applied to: for schedules in which that is not the context that it was made from."""
+    """Build an accept seam that applies wrappers of an update (de-duplication, budget) to every delta, and accepts the
+    result. For schedules that apply a delta to another context than the delta was made from."""
 
     async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-        async def given(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        async def unchanged(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
             return delta
 
-        return await wrap(given)((), context, run)
+        return await wrap(unchanged)((), context, run)
 
     return accept
 
@@ -55,20 +55,21 @@ def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
 # ---- the gate
 
 TOGETHER = 8
-"""Tasks scored together: at an alpha of 0.05, seven in a row that get worse by 1 decide."""
+"""Number of tasks scored together. At an alpha of 0.05, seven tasks in a row that get worse by 1 decide."""
 
 STAKES = (np.arange(20) + 0.5) / 20
-"""Shares of the wealth that are bet, each by an equal part of it."""
+"""Shares of the wealth that are bet; each share bets an equal part of the wealth."""
 
 WORSE = "the gate dropped it: worse on held-out tasks"
-"""Why a lesson has no edit."""
+"""Reason for a lesson without an edit."""
 
 
 @dataclass
 class Trial:
-    """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets. `parts` has shape
-    (2, stakes): the bet that the delta is worse, and the bet that it is better. Before `least` tasks nothing is
-    decided: an e-value counts whenever one stops to look."""
+    """Trial of a delta: the differences (new score less old) by task, and the wealth of the two bets.
+
+    `parts` has shape (2, stakes): the bet that the delta is worse, and the bet that it is better. Nothing is decided
+    before `least` tasks. The test is valid after any number of tasks, because the wealth is an e-value."""
 
     alpha: float
     least: int = 0
@@ -77,7 +78,7 @@ class Trial:
 
     @property
     def wealth(self) -> list[float]:
-        """The wealth of the bets that the delta is worse and that it is better: two e-values."""
+        """Wealth of the bets that the delta is worse and that it is better: two e-values."""
         return [float(wealth) for wealth in self.parts.mean(axis=1)]
 
     @property
@@ -92,23 +93,23 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """The mean difference; 0 without a pair."""
+        """Mean difference; 0 without a pair."""
         return sum(self.differences.values()) / max(len(self.differences), 1)
 
     @property
     def kept(self) -> bool:
-        """The verdict: that of the bet that is won, else that of the mean."""
+        """Whether the delta is kept: by the bet that is won, or else by the mean."""
         worse, better = self.wealth
         return better > worse if self.decided else sum(self.differences.values()) >= 0
 
     def take(self, task: str, difference: float) -> None:
-        """Count one more pair; after the decision none counts. The difference is in [-1, 1]."""
+        """Count one more pair, unless a bet is won already. The difference is in [-1, 1]."""
         if not self.decided:
             self.differences[task] = difference
             self.parts *= 1 + np.outer((-difference, difference), STAKES)
 
     def as_json(self) -> dict[str, Any]:
-        """The evidence, as it is stored with the step."""
+        """Return the evidence in the form that is stored with the step."""
         return {
             "gate": "kept" if self.kept else "dropped", "by": "test" if self.decided else "mean",
             "alpha": self.alpha, "tasks": len(self.differences),
@@ -120,14 +121,14 @@ class Trial:
 async def tried(
     trial: Trial, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, new: Context, run: Run
 ) -> Trial:
-    """A trial of the context `new` against `context` on these tasks, until it is decided or the tasks are used up."""
+    """Try the context `new` against `context` on these tasks, until the trial is decided or the tasks are used up."""
     order = run.rng("gate").sample(tasks, len(tasks))
     for start in range(0, len(order), TOGETHER):
         some = order[start : start + TOGETHER]
         before = await run.evaluate(act, split, some, context)
         after = await run.evaluate(act, split, some, new)
         for task, one, other in zip(some, before, after, strict=True):
-            # An attempt that was lost, or that nothing could score, says nothing about the delta.
+            # An attempt that was lost or not scored does not count as evidence about the delta.
             one, other = one.first, other.first
             if one.score and other.score and not (one.trace.lost or other.trace.lost):
                 trial.take(task.id, other.score.value - one.score.value)
@@ -137,10 +138,10 @@ async def tried(
 
 
 def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:
-    """A gate on these held-out tasks around another accept seam.
+    """Build a gate on these held-out tasks around another accept seam.
 
-    Scores come from `run.evaluate`, which pays for none twice and shares them with validation. A delta that changes
-    nothing that is shown, such as votes, passes at no cost.
+    Scores come from `run.evaluate`, which evaluates no context twice and shares its results with validation. A delta
+    that changes no shown text, such as votes, passes without evaluation.
     """
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
@@ -156,25 +157,25 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:
-    """The part of a delta that changes nothing that is shown: votes, and edits of hidden entries. The lessons of all
-    other edits are resolved as dropped, whatever they voted."""
-    kept: list[Edit] = []
-    # Each edit is tried on the outcome of those before it. A ref is known only within its delta, so an addition with a
-    # ref is applied together with the edits after it.
+    """Return the part of a delta that changes no shown text: votes, and edits of hidden entries. The lessons of all
+    other edits are resolved as dropped, including lessons with votes."""
+    passing: list[Edit] = []
+    # Each edit is tried on the outcome of the edits before it. A ref is valid only within its delta, so an addition
+    # with a ref is applied together with the edits after it.
     now, together = context, list[Edit]()
     for edit in delta.edits:
         outcome = now.apply(Delta((*together, edit)))
         if len(outcome.applied) <= len(together) or outcome.context.digest != context.digest:
             continue
-        kept.append(edit)
+        passing.append(edit)
         if together or (isinstance(edit, Add) and edit.ref):
             together.append(edit)
         else:
             now = outcome.context
-    refs = {edit.ref for edit in kept if isinstance(edit, Add)}
-    standing = [r for r in delta.resolutions if not r.entry or r.entry in refs or r.entry in context]
-    settled = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons} | {r.lesson for r in standing}
+    refs = {edit.ref for edit in passing if isinstance(edit, Add)}
+    valid = [r for r in delta.resolutions if not r.entry or r.entry in refs or r.entry in context]
+    settled = {id for edit in passing if not isinstance(edit, Vote) for id in edit.lessons} | {r.lesson for r in valid}
     named = [id for edit in delta.edits if not isinstance(edit, Vote) for id in edit.lessons]
     named += [resolution.lesson for resolution in delta.resolutions]
     dropped = [Resolution(id, reason=WORSE) for id in dict.fromkeys(named) if id not in settled]
-    return Delta(tuple(kept), (*standing, *dropped))
+    return Delta(tuple(passing), (*valid, *dropped))

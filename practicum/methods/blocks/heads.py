@@ -1,8 +1,8 @@
 """Reflection in three heads: failure attribution, root cause, coverage gap (RCL, section 3.3); and reflection on
 several attempts by one call (section 4.7).
 
-The curator reads what all heads say. An attempt that failed by chance, or that no guidance could have saved, is counted
-and never votes against an entry; with the gate, nothing else is learned from it either.
+The curator reads the findings of all heads. An attempt that failed by chance, or that no guidance could have saved, is
+counted and never votes against an entry. With the gate, nothing else is learned from it either.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ATTRIBUTED = {
     "execution_variance": Count.EXECUTION_VARIANCE,
     "intractable": Count.INTRACTABLE_FAILURES,
 }
-"""The counter of each attribution."""
+"""Counter of each attribution."""
 
 
 class Attribution(Output):
@@ -97,8 +97,9 @@ HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
 
 
 def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
-    """The attributions that the case allows. Chance needs a rule that was shown and not followed, or another run that
-    succeeded; if one succeeded, the task is not intractable. A small model would say any of them at random."""
+    """Return the attributions that the case allows. Chance requires a shown rule that was not followed, or another run
+    that succeeded. If a run succeeded, the task is not intractable. A small model would choose attributions at
+    random."""
     failed, passed = contrast(attempt)
     slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(attempt, context))
     chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
@@ -106,8 +107,8 @@ def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) ->
 
 
 def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
-    """Whether a failed attempt may not have followed this rule. If answers are choices and the rule names some, it must
-    name the target or, if learning may not see that, another choice than the answer."""
+    """Return whether a failed attempt may not have followed this rule. If answers are choices and the rule names some,
+    it must name the target or, if learning may not see the target, another choice than the answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
     if target is None:
         return not named or not named <= answers_named(failed.trace.answer, choices)
@@ -116,8 +117,8 @@ def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def attributing(form: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
-    """The form's schema for a small model, limited to these attributions; a server that enforces schemas allows no
-    others."""
+    """Return the form's schema for a small model, limited to these attributions. A server that enforces schemas then
+    allows no others."""
     schema = deepcopy(json_schema(form, "small"))
     if attribution := schema["properties"].get("attribution"):
         attribution["enum"] = [*kinds]
@@ -126,12 +127,12 @@ def attributing(form: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
 
 @dataclass(frozen=True)
 class Heads:
-    """Asks the three heads about one failure: at once (three calls), or in one structured call.
+    """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
-    `case` are the instructions of all heads, and `heads` those of each: attribution, root cause, gap. A success is left
-    to `otherwise`. With `gated`, a failure by chance, or one that no guidance could have prevented, has no insight;
-    else the curator reads the attribution with the insight, and decides. `examples` are cases for small models with
-    their diagnoses, of which each head sees its part.
+    `case` are the instructions of all heads, and `heads` the instructions of each: attribution, root cause, gap.
+    Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no insight. Without
+    it, the curator reads the attribution with the insight, and decides. `examples` are cases for small models with
+    their diagnoses; each head sees its part of a diagnosis.
     """
 
     case: Instructions
@@ -159,32 +160,32 @@ class Heads:
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS)
             return None
-        found = Diagnosis.model_validate({name: value for answer in answers for name, value in answer})
-        run.count(ATTRIBUTED[found.attribution])
-        gap = found.attribution == "actionable_gap"
-        votes = verdicts(found.tags, attempt, context, run)
+        diagnosis = Diagnosis.model_validate({name: value for answer in answers for name, value in answer})
+        run.count(ATTRIBUTED[diagnosis.attribution])
+        gap = diagnosis.attribution == "actionable_gap"
+        votes = verdicts(diagnosis.tags, attempt, context, run)
         if not gap:
             # A failure that no rule caused must not count against a rule.
             votes = dict.fromkeys(votes, "neutral")
-        lesson = reflected_lesson(found, attempt, votes, run, run.place, keep=gap or not self.gated)
+        lesson = reflected_lesson(diagnosis, attempt, votes, run, run.place, keep=gap or not self.gated)
         return lesson if gap or not self.gated else replace(lesson, data={**lesson.data, "gated": True})
 
     async def _ask(
         self, heads: Sequence[Instructions], case: Prompt, form: type[Output], kinds: tuple[FailureKind, ...], run: Run
     ) -> Output:
-        # What the heads are told comes last: their prompts begin alike, so that a prefix cache serves the playbook.
-        told = "\n\n".join(head.text(run.profile) for head in heads)
+        # The instructions of a head come last: prompts begin alike, so that a prefix cache serves the playbook.
+        closing = "\n\n".join(head.text(run.profile) for head in heads)
         if run.profile == "full":
-            return await run.ask_fitted("reflector", replace(case, closing=f"# What to say of it\n{told}"), form)
+            return await run.ask_fitted("reflector", replace(case, closing=f"# What to say of it\n{closing}"), form)
         turns = tuple(
-            Turn(case, written({name: diagnosis[name] for name in form.SHORT})) for case, diagnosis in self.examples
+            Turn(case, written({name: expected[name] for name in form.SHORT})) for case, expected in self.examples
         )
-        prompt = replace(case, system=f"{case.system}\n\n{told}", turns=turns)
+        prompt = replace(case, system=f"{case.system}\n\n{closing}", turns=turns)
         return await run.ask_fitted("reflector", prompt, form, form=attributing(form, kinds))
 
 
 AT_ONCE = 24
-"""Most attempts that one call reflects on."""
+"""Maximum number of attempts that one call reflects on."""
 
 
 class OfMany(Reflection):
@@ -212,18 +213,18 @@ class Reflections(Output):
         return {"reflections": [read_short(OfMany, one) for one in values["reflections"]]}
 
 
-def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
-    """Reflect on all attempts of a step in one call (RCL, section 4.7).
+def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
+    """Build a reflect seam that reflects on all attempts of a step in one call (RCL, section 4.7).
 
     With `learn_from="failures"`, a success only votes on the entries it used. An attempt that is missing from the
-    answer counts the entries that it used, and is counted.
+    answer only counts the use of its entries, and is counted.
     """
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-        made = [r for r in attempts if not r.trace.lost]
-        passing = [r for r in made if learn_from == "failures" and contrast(r)[0].feedback.success is True]
+        usable = [r for r in attempts if not r.trace.lost]
+        passing = [r for r in usable if learn_from == "failures" and contrast(r)[0].feedback.success is True]
         places = {r.place for r in passing}
-        asked = [r for r in made if r.place not in places]
+        asked = [r for r in usable if r.place not in places]
         answers = await ask(asked, context, run) if asked else {}
         lessons: list[Lesson] = []
         for n, attempt in enumerate(asked, 1):
@@ -232,24 +233,24 @@ def batched(told: Instructions, learn_from: LearnFrom) -> ReflectSeam:
                 continue
             votes = verdicts(answers[n].tags, attempt, context, run)
             lesson = reflected_lesson(answers[n], attempt, votes, run, f"{run.place}/{attempt.place}")
-            # The reflector saw all attempts, so the lesson comes from all of them, and is about one.
+            # The reflector saw all attempts, so the lesson has the sources of all of them, although it is about one.
             sources = ordered_union((attempt.sources, sources_of(asked)))
             data = {**lesson.data, "task_id": attempt.task.id}
             lessons += [replace(x, sources=sources, data=data) for x in lesson.each]
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
     async def ask(asked: Sequence[Attempt], context: Context, run: Run) -> Mapping[int, OfMany]:
-        """The reflections by the numbers of their attempts; none if the call failed."""
+        """Return the reflections by the numbers of their attempts; empty if the call failed."""
         cases = [case(r, context, (), run) for r in asked]
         parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         about = replace(run, about=sources_of(asked))
         try:
-            prompt = await cases_prompt(told, parts, asked, context, about)
-            found = await about.ask_fitted("reflector", prompt, Reflections)
+            prompt = await cases_prompt(instructions, parts, asked, context, about)
+            answer = await about.ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS, len(asked))
             return {}
-        answers = {x.attempt: x for x in found.reflections}
+        answers = {x.attempt: x for x in answer.reflections}
         run.count(Count.UNREFLECTED_ATTEMPTS, sum(n not in answers for n in range(1, len(asked) + 1)))
         return answers
 

@@ -1,4 +1,4 @@
-"""A bank of memories: strategies, distilled from successful and failed attempts and retrieved by similarity
+"""Bank of memories: strategies that are distilled from successful and failed attempts and retrieved by similarity
 (ReasoningBank; METHODS, section 4).
 """
 
@@ -26,7 +26,7 @@ from practicum.methods.blocks.show import FAILURE
 from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, GARDEN, LICE, MEETING, NOTICES, SHOP, YELLOW
 
 MEMORIES = "memories"
-"""The section of memories."""
+"""Section of memories."""
 
 SUCCESS = "Successful approach"
 
@@ -51,14 +51,14 @@ class Memories(Output):
 @cache
 def form(most: int) -> type[Memories]:
     items: Any = Annotated[list[Memory], MaxItems(most)]
-    told = Field(description="the most useful first; none if there is nothing new")
-    return create_model("Memories", __base__=Memories, items=(items, told))
+    field = Field(description="the most useful first; none if there is nothing new")
+    return create_model("Memories", __base__=Memories, items=(items, field))
 
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
-    """Up to `most` memories of each attempt, all attempts at once: only of the chosen one, of the successes alone (the
-    ablation), or of all with different outcomes or answers, failures included. An attempt of unknown outcome gives
-    none, which is counted."""
+    """Build a reflect seam that extracts up to `most` memories of each attempt, concurrently. `extract` selects the
+    attempts: only the chosen one, only successes (the ablation), or all with different outcomes or answers, including
+    failures. An attempt of unknown outcome gives no memory, and is counted."""
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         jobs = []
@@ -67,50 +67,50 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
             for one in (chosen,) if extract == "chosen" else chosen.group:
                 if not one.trace.lost:
                     distinct.setdefault((one.feedback.success, outcome_of(one.trace)), one)
-            known = [r for r in distinct.values() if r.feedback.success is not None]
-            run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
-            for n, one in enumerate(r for r in known if r.feedback.success or extract != "successes"):
-                job = partial(_extracted, one, chosen, most, temperature, index, context)
+            with_outcome = [r for r in distinct.values() if r.feedback.success is not None]
+            run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(with_outcome))
+            for n, one in enumerate(r for r in with_outcome if r.feedback.success or extract != "successes"):
+                job = partial(_extract, one, chosen, most, temperature, index, context)
                 jobs.append((f"{i}.{chosen.task.id}.{n}", job))
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
 
 
-async def _extracted(
+async def _extract(
     one: Attempt, chosen: Attempt, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
-    """The memories of one attempt at a task of which another, or the same, was chosen."""
+    """Extract the memories of the attempt `one`. `chosen` is the attempt that was chosen at the same task."""
     run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
-    # An agent that cites nothing was shown them too.
+    # The agent saw the retrieved memories even if it cited none.
     shown = () if run.profile == "small" else (id for id, _ in one.retrieved)
-    if known := [entry.text for id in dict.fromkeys((*shown, *one.trace.used)) if (entry := context.get(id))]:
-        listed = "\n".join(behind("-", text) for text in known)
+    if relied_on := [entry.text for id in dict.fromkeys((*shown, *one.trace.used)) if (entry := context.get(id))]:
+        listed = "\n".join(behind("-", text) for text in relied_on)
         parts.append(f"# Memories it relied on, which are known already\n{listed}")
-    if found := in_words(chosen.choice.get("contrast", {})):
-        parts.append(f"# Found by comparing it with other attempts at the task\n{found}")
+    if findings := in_words(chosen.choice.get("contrast", {})):
+        parts.append(f"# Found by comparing it with other attempts at the task\n{findings}")
     if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
         parts.append("# The agent's notes on the way\n" + "\n".join(behind("-", note) for note in notes))
     parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
-    prompt = told(most).prompt(run.profile, parts)
-    said = await run.try_ask("reflector", prompt, form(most), Count.LOST_EXTRACTIONS, temperature=temperature)
-    if said is None:
+    prompt = instructions_for(most).prompt(run.profile, parts)
+    extracted = await run.try_ask("reflector", prompt, form(most), Count.LOST_EXTRACTIONS, temperature=temperature)
+    if extracted is None:
         return []
-    items = [item for item in said.items if item.content.strip()]
+    items = [item for item in extracted.items if item.content.strip()]
     run.count(Count.EXCESS_MEMORIES, max(len(items) - most, 0))
     run.count(Count.NO_MEMORIES, not items)
     key, well = one.task.input if index == "task" else "", one.feedback.success is True
-    made = enumerate((memory_entry(item, well, one.sources, key) for item in items[:most]), 1)
-    return [Lesson(f"{run.place}/{n}", x.text, sources=x.sources, data={**x.data, "key": x.key}) for n, x in made]
+    entries = enumerate((memory_entry(item, well, one.sources, key) for item in items[:most]), 1)
+    return [Lesson(f"{run.place}/{n}", x.text, sources=x.sources, data={**x.data, "key": x.key}) for n, x in entries]
 
 
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
-    """A memory as an entry that is found by `key`, or else by its own words. A model may leave its title or description
-    empty."""
+    """Build the entry of a memory, which is searched by `key` or else by its own words. A model may leave the title or
+    the description empty."""
     title, description, content = map(clean, (item.title, item.description, item.content))
     about = f"{title} ({description})" if title and description else title or description
     ended = about if not about or about.endswith((".", ".)")) else f"{about}."
-    # Steps and code stand below what they are about.
+    # Steps and code go on lines below the title.
     between = "\n" if "\n" in content else " "
     text = f"{SUCCESS if well else FAILURE}: {between.join(filter(None, (ended, content)))}"
     outcome = "success" if well else "failure"
@@ -119,7 +119,7 @@ def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = 
 
 
 async def usage_votes(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Votes for the entries that the attempts relied on, by their outcome."""
+    """Return votes for the entries that the attempts relied on, by outcome."""
     lessons = []
     for attempt in attempts:
         counted = {id: vote for id, vote in judged_by_outcome(attempt).items() if id in context}
@@ -129,12 +129,12 @@ async def usage_votes(attempts: Sequence[Attempt], context: Context, run: Run) -
 
 
 def is_memory(lesson: Lesson) -> bool:
-    """Whether `extract_memories` made this lesson."""
+    """Return whether `extract_memories` made this lesson."""
     return "outcome" in lesson.data
 
 
 async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Each memory becomes an entry as it is, found by its key; none is ever rewritten or dropped (append-only)."""
+    """Append each memory unchanged as an entry with its key. Memories are never rewritten or dropped (append-only)."""
     edits: list[Edit] = []
     for lesson in lessons:
         if is_memory(lesson):
@@ -211,8 +211,8 @@ needed."}]}""",
 "content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
     ),
 )
-"""Worked examples about other tasks. Without them a small model takes the headings for its task, and without choices
-in a person's words, first and last, it names no answers."""
+"""Worked examples about other tasks. Without them a small model mistakes the headings for its task. Without the first
+and the last, which are questions of a person with a choice of answers, its memories name no answers."""
 
 EXTRACT = Instructions(
     full="""\
@@ -253,6 +253,6 @@ At most {most}, the most useful first, none that says what another or a known me
 
 
 @cache
-def told(most: int) -> Instructions:
-    """What an extraction of so many memories is told."""
+def instructions_for(most: int) -> Instructions:
+    """Return the instructions for an extraction of at most `most` memories."""
     return replace(EXTRACT, full=EXTRACT.full.format(most=most), small=EXTRACT.small.format(most=most))

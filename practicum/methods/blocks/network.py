@@ -1,9 +1,10 @@
-"""An attempt by a network of agents, each with the experience nearest to its step before it, and the pools of that
+"""Attempts by a network of agents, each with the experience nearest to its step before it, and the agents' pools of
 experience (MAEL, sections 2.1, 2.3).
 
-Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by
-alpha x similarity + (1 - alpha) x reward: step-wise for each step by itself. Task-wise one past trace is chosen by the
-similarity of its task and the reward of its whole solution, and each step is shown the best experience of this trace.
+Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by alpha x
+similarity + (1 - alpha) x reward. Step-wise, it is retrieved for each step separately. Task-wise, one past trace is
+chosen by the similarity of its task and the reward of its whole solution, and each step is shown the best experience of
+this trace.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from practicum.retrieval.search import Match
 from practicum.store.journal import digest, noting_refusal
 
 Strategy = Literal["none", "task", "step"]
-"""How experience is retrieved (section 2.3): never, one past trace for the whole task, or for every step anew."""
+"""Strategy for retrieving experience (section 2.3): never, one past trace for the whole task, or for every step."""
 
 Level = Literal["high", "low"]
 
 POOL = "pool "
-"""The prefix of the section that holds an agent's pool."""
+"""Prefix of the section that holds an agent's pool."""
 
 MAX_PARTS = 8
-"""The most parts that a small model may divide a task into."""
+"""Maximum number of parts into which a small model may divide a task."""
 
 OPENING: tuple[Kind, ...] = ("judge", "solve")
-"""The kinds of an attempt's first step, whose state is the whole task."""
+"""Kinds of an attempt's first step, whose state is the whole task."""
 
 
 class Ability(Output):
@@ -79,13 +80,13 @@ class Critique(Output):
 
     @model_validator(mode="after")
     def _require_feedback(self) -> Self:
-        """A critique that finds fault and names none is neither an acceptance nor a request, so it is asked again."""
+        """Reject a critique that finds fault but names none, so that the model is asked again."""
         if not self.adequate and not self.feedback.strip():
             raise ValueError("the solution is called inadequate without feedback: say what is wrong and how to mend it")
         return self
 
 
-# The schema with its title is a part of prompts, which stay as they are.
+# The schema, with its title, is part of prompts, which must not change.
 class PartSolution(Output, title="Answered"):
     """The solution of a part."""
 
@@ -95,13 +96,13 @@ class PartSolution(Output, title="Answered"):
 FORMS: Mapping[Kind, type[Output]] = {
     "judge": Ability, "decompose": Plan, "solve": PartSolution, "critique": Critique, "aggregate": PartSolution,
 }  # fmt: skip
-"""The form that the agent fills in for each kind of step, except for an answer to the whole task."""
+"""Form that the agent fills in for each kind of step, except for an answer to the whole task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """How experience is chosen and shown. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used
-    (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
+    """Rules by which experience is chosen and shown. If `similarity` or `reward` is low, 1 - similarity or 1 - reward
+    is used (table 4). Experience with a reward below `follow_from` is shown as an example to avoid."""
 
     strategy: Strategy = "step"
     alpha: float = 0.5
@@ -110,18 +111,18 @@ class Experience:
     follow_from: float = 0.5
 
     def score(self, similarity: float, reward: float) -> float:
-        """The retrieval score (equation 2)."""
-        alike = similarity if self.similarity == "high" else 1 - similarity
-        good = reward if self.reward == "high" else 1 - reward
-        return self.alpha * alike + (1 - self.alpha) * good
+        """Return the retrieval score (equation 2)."""
+        similarity_term = similarity if self.similarity == "high" else 1 - similarity
+        reward_term = reward if self.reward == "high" else 1 - reward
+        return self.alpha * similarity_term + (1 - self.alpha) * reward_term
 
     def heading(self, entry: Entry) -> str:
-        """The heading of an experience: what it was worth, and how to use it. It stands in an earlier exchange: shown
-        beside the task, a small model takes it for the task."""
+        """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading is part of an
+        earlier exchange, because a small model mistakes an experience next to the task for the task."""
         reward = step_reward(entry)
         worth, follow = f"it was rewarded {reward:.2f} of 1", reward >= self.follow_from
         if entry.data["kind"] == "critique":
-            # The reward of a request for changes is the gain, which is small where much was right already.
+            # The reward of a request for changes is the gain, which is small if most of the solution was right before.
             accepts = entry.text == ACCEPTED
             worth = f"the solution {'was worth' if accepts else 'gained'} {reward:.2f} of 1"
             follow = follow if accepts else reward > 0
@@ -130,30 +131,31 @@ class Experience:
 
 @dataclass(frozen=True)
 class ExperienceFilter:
-    """Matches the experiences of one agent with these kinds of steps and, if given, from one past trace. An entry that
-    was written into a pool by hand and has no reward does not match."""
+    """Filter for the experiences of one agent, with these kinds of steps and, if not empty, from one past trace. A
+    handwritten entry without a reward does not match."""
 
     agent: str
     kinds: tuple[Kind, ...]
     trace: str = ""
 
     def __call__(self, entry: Entry) -> bool:
-        known = entry.data
-        if entry.section != POOL + self.agent or known.get("kind") not in self.kinds or "reward" not in known:
+        data = entry.data
+        if entry.section != POOL + self.agent or data.get("kind") not in self.kinds or "reward" not in data:
             return False
-        return not self.trace or known.get("trace") == self.trace
+        return not self.trace or data.get("trace") == self.trace
 
 
 def seat(name: str) -> str:
-    """The seat of an agent's own model. The prefix keeps it apart from the seats of roles."""
+    """Return the name of the seat for an agent's own model. The prefix distinguishes it from the seats of roles."""
     return f"agent:{name}"
 
 
 def by_network(
     seeded: Callable[[int], AgentTeam], experience: Experience, *, rounds: int, depth: int, warmth: float
 ) -> ActSeam:
-    """One attempt by the team that `seeded` makes of the run's seed. The answer to the whole task is scored as in any
-    other method; the trace's `data["moves"]` holds the moves that led to it, and its steps describe them."""
+    """Build an act in which the team that `seeded` makes from the run's seed attempts a task. The answer to the whole
+    task is scored as in any other method. The trace's `data["moves"]` holds the moves that led to it, and its steps
+    describe them."""
 
     async def act(task: Task, context: Context, run: Run) -> Attempt:
         team = seeded(run.seed)
@@ -166,9 +168,9 @@ def by_network(
         working = replace(run, warmth=warmth).at("network")
         solved = await Network(team, decider.decide, rounds, depth).solve(task.input, working)
         moves = []
-        for asked, said, to in ((m.question, m.answer, m.to) for m in solved.moves):
-            known = {"action": said.text, "experience": said.experience, "said": said.form, "to": [*to]}
-            moves.append({**asdict(asked), **known})
+        for asked, output, to in ((m.question, m.answer, m.to) for m in solved.moves):
+            output_data = {"action": output.text, "experience": output.experience, "said": output.form, "to": [*to]}
+            moves.append({**asdict(asked), **output_data})
         trace = Trace(
             solved.text,
             steps=tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves),
@@ -178,7 +180,7 @@ def by_network(
         score = await run.score(task, trace)
         feedback = await learning_feedback(task, trace, score, run)
         shown = sorted((m.answer.similarity, m.answer.experience) for m in solved.moves if m.answer.experience)
-        # If an entry was shown more than once, its highest similarity stays, because it comes last.
+        # If an entry was shown more than once, its highest similarity remains, because it comes last.
         highest = {id: round(similarity, 4) for similarity, id in shown}
         retrieved = tuple(sorted(highest.items(), key=lambda item: -item[1]))
         return Attempt(task, trace, score, feedback, run.place, retrieved=retrieved)
@@ -187,22 +189,22 @@ def by_network(
 
 
 async def of_each_step(context: Context, task: Task, run: Run) -> View:
-    """Raises UsageError: a network of agents has no one view for a task."""
+    """Raise UsageError, because a network of agents has no single view for a task."""
     raise UsageError(
         "method.unsuitable",
-        "each step of a network of agents is shown something else: there is no one context for a query. Ask the run "
+        "the agents of a network see different experience at each step, so a query has no single context: ask the run "
         "itself (Space.ask)",
     )
 
 
 def step_reward(entry: Entry) -> float:
-    """The reward of an experience's own step."""
+    """Return the reward of an experience's own step."""
     return float(entry.data["reward"])
 
 
 def whole_reward(entry: Entry) -> float:
-    """The reward of the solution of the whole task in the trace that an experience is from. If it is unknown, the
-    experience counts with its own reward."""
+    """Return the reward of the whole task's solution in the trace that an experience is from, or the experience's own
+    reward if that is unknown."""
     return float(entry.data.get("whole", entry.data["reward"]))
 
 
@@ -210,15 +212,15 @@ async def _nearest(
     where: ExperienceFilter, state: str, context: Context, how: Experience, run: Run,
     reward: Callable[[Entry], float] = step_reward,
 ) -> Match | None:  # fmt: skip
-    """The entry with the highest retrieval score by this reward; the older one on ties."""
-    found = await run.nearest(context, state, len(context), where)
-    scored = [(how.score(f.similarity, reward(f.entry)), -f.entry.number, f) for f in found]
+    """Return the entry with the highest retrieval score by this reward; the older entry on ties."""
+    matches = await run.nearest(context, state, len(context), where)
+    scored = [(how.score(f.similarity, reward(f.entry)), -f.entry.number, f) for f in matches]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
 
 
 @dataclass(frozen=True)
 class Decider:
-    """How the agents of a team decide: by a model, after the experience that was found for the step."""
+    """Decisions of a team's agents: each by a model, with the experience retrieved for the step."""
 
     team: AgentTeam
     task: Task
@@ -227,24 +229,24 @@ class Decider:
     past_trace: str
 
     async def decide(self, question: Question, run: Run) -> StepOutput:
-        """Ask the agent, after the experience nearest to the step if its model can read both."""
-        found, searching = None, run.at("experience")
+        """Ask the agent, with the experience nearest to the step if its model's window can hold both."""
+        match, searching = None, run.at("experience")
         if self.experience.strategy == "step" or self.past_trace:
             where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
-            found = await _nearest(where, question.state, self.context, self.experience, searching)
+            match = await _nearest(where, question.state, self.context, self.experience, searching)
         run = replace(run, actor=seat(question.agent))
-        if found is None:
+        if match is None:
             return await self._without_experience(question, run)
         try:
-            output = await noting_refusal(run, "experience", partial(self._decide, question, found.entry, run))
+            output = await noting_refusal(run, "experience", partial(self._decide, question, match.entry, run))
         except WindowError:
             run.count(Count.OVERLONG_EXPERIENCES)
             return await self._without_experience(question, run.at("without experience"))
-        return replace(output, experience=found.entry.id, similarity=found.similarity)
+        return replace(output, experience=match.entry.id, similarity=match.similarity)
 
     async def _without_experience(self, question: Question, run: Run) -> StepOutput:
-        """A step that is too long because of what agents wrote has failed. A task that is too long by itself is an
-        error for the user."""
+        """Decide a step without experience. If the agents' texts make its prompt too long, the step fails. If the task
+        itself is too long, the error is raised for the user."""
         if not question.task and question.kind != "aggregate":
             return await self._decide(question, None, run)
         try:
@@ -269,12 +271,12 @@ class Decider:
                 plan = await run.ask("agent", prompt, Plan)
                 most = MAX_PARTS if run.profile == "small" else None
                 parts = [TaskPart(part.text, tuple(part.needs), part.to) for part in plan.parts[:most]]
-                lines = [f"{n}. {part.text}{_how(part)}" for n, part in enumerate(parts, 1)]
+                lines = [f"{n}. {part.text}{_assignment(part)}" for n, part in enumerate(parts, 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
-                said = await run.ask("agent", prompt, Critique)
-                feedback = None if said.adequate else said.feedback
-                return StepOutput(feedback or ACCEPTED, feedback, form=said.model_dump_json())
+                critique = await run.ask("agent", prompt, Critique)
+                feedback = None if critique.adequate else critique.feedback
+                return StepOutput(feedback or ACCEPTED, feedback, form=critique.model_dump_json())
             case "solve" | "aggregate" if run.profile == "full":
                 return StepOutput((await run.ask_text("agent", prompt)).strip())
             case "solve" | "aggregate":
@@ -313,52 +315,52 @@ class Decider:
         asked = f"# Now\n{ASKED[question.kind].text(run.profile)}"
         turns = ASKED[question.kind].examples if run.profile == "small" else ()
         if entry is not None:
-            said = entry.text
+            answer = entry.text
             if run.profile == "small" or question.kind not in ("solve", "aggregate"):
-                said = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
-            turns += (_turn(f"{self.experience.heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
+                answer = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
+            turns += (_turn(f"{self.experience.heading(entry)}\n# Task\n{entry.key}\n\n{asked}", answer),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
 def _turn(user: str, assistant: str) -> Turn:
-    """An experience as an earlier exchange."""
+    """Format an experience as an earlier exchange."""
     return Turn(visible_to_model(user), visible_to_model(assistant))
 
 
-def _how(part: TaskPart) -> str:
-    """Who solves a part, and what it needs, as the plan has it."""
-    said = [f"for {part.to}"] if part.to else []
-    said += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
-    return f" ({'; '.join(said)})" if said else ""
+def _assignment(part: TaskPart) -> str:
+    """Format the agent that solves a part, and the numbers of the parts it needs, as in the plan."""
+    notes = [f"for {part.to}"] if part.to else []
+    notes += [f"needs {', '.join(map(str, part.needs))}"] if part.needs else []
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 # ---- pools of experience (MAEL, section 2.3; METHODS, section 6)
 
 IDENTIFIED = re.compile(r"(seed|trace) [0-9a-f]{8}/")
-"""How a name begins that has an identity, and so is unique over runs. No place of a run begins like this."""
+"""Pattern of the start of a trace name with an identity, which is unique across runs. No place of a run matches it."""
 
 
 async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of agents to
-    the pool of its agent, and count a use of each experience that was shown."""
+    """Update the experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of
+    agents to the pool of its agent, and count a use of each experience that was shown."""
     shown = (x for x in lessons if x.data.get("experience") in context)
     uses = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
     adds: list[Add] = []
     for lesson in lessons:
         if "reward" in lesson.data:
-            kept = ("kind", "reward", "whole", "trace", "said")
-            data = {name: lesson.data[name] for name in kept if lesson.data.get(name, "") != ""}
+            names = ("kind", "reward", "whole", "trace", "said")
+            data = {name: lesson.data[name] for name in names if lesson.data.get(name, "") != ""}
             section, key = POOL + lesson.data["agent"], lesson.data["state"]
             adds.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
     return Delta((*uses, *with_trace_ids(adds)))
 
 
 def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
-    """The edits, with an identity before the name of each trace that has none: a digest of its steps.
+    """Put an identity, a digest of its steps, before the name of each trace that has none.
 
     An attempt names its trace by its place, and a person by any word, such as "by hand". Another run, or another file,
-    uses the same name. With the digest two traces of one name stay apart wherever they meet, even if contexts are
-    joined, and the same trace has the same id everywhere.
+    may use the same name. The digest distinguishes two traces of one name, even after contexts are joined, and gives
+    the same trace the same id everywhere.
     """
     traces: dict[str, list[Add]] = defaultdict(list)
     for add in adds:
@@ -371,7 +373,7 @@ def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
 
 
 def _unidentified(add: Add) -> str:
-    """The name of the trace that an experience belongs to, if it has no identity; otherwise empty."""
+    """Return the name of the trace that an experience belongs to, if it has no identity; otherwise empty."""
     name = str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
     return "" if IDENTIFIED.match(name) else name
 
@@ -395,7 +397,7 @@ ORDERS = (
 
 
 def _plan(*parts: str, to: tuple[str, str]) -> dict[str, Any]:
-    """A plan for two colleagues, whose last part needs the two before it."""
+    """Return a plan for two colleagues, in which the last part needs the two before it."""
     return {
         "parts": [
             {"text": text, "to": to[n % 2], "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)
@@ -435,14 +437,14 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
         f"## Part 2: {SOUTH}\n{SOUTH_SUM}\n\n## Part 3: {COMPARED}\n{DIFFERENCE}", {"solution": "South, by 11 mm"},
     ),
 )  # fmt: skip
-"""Worked examples by kind. Without them a small model leaves out of the parts what is needed to solve them, and takes
-the question for a part. With a single example of a plan, it copies that if the task is unlike anything it knows."""
+"""Worked examples by kind. Without them, the parts of a small model lack facts that are needed to solve them, and it
+mistakes the question for a part. With a single example of a plan, it copies that example for an unfamiliar task."""
 
 
-def _asked(kind: Kind, full: str, small: str) -> Instructions:
-    """The request for a kind of step, with its worked examples."""
-    shown = ((state, answer) for of, state, answer in EXAMPLES if of == kind)
-    turns = (Turn(f"{state}\n\n# Now\n{small}", json.dumps(said, separators=(",", ":"))) for state, said in shown)
+def _request(kind: Kind, full: str, small: str) -> Instructions:
+    """Build the request for a kind of step, with its worked examples."""
+    shown = ((state, answer) for example_kind, state, answer in EXAMPLES if example_kind == kind)
+    turns = (Turn(f"{state}\n\n# Now\n{small}", json.dumps(answer, separators=(",", ":"))) for state, answer in shown)
     return Instructions(full, small, tuple(turns))
 
 
@@ -468,13 +470,13 @@ for the present one.""",
 The exchange before the present task is an example from an earlier task, with its reward from 0 to 1. Work as in a \
 good example, and not as in one to avoid. Its facts are not those of your task.""",
 )
-"""What an experience is, wherever one is shown."""
+"""Explanation of experience, for every prompt that shows one."""
 
 AVOID = ": an example to avoid"
-"""Ends the heading of an experience that was worth little."""
+"""Suffix of the heading of an experience with a low reward."""
 
 ASKED: dict[Kind, Instructions] = {
-    "judge": _asked(
+    "judge": _request(
         "judge",
         full="""\
 Decide whether you can solve this task well by yourself, in one answer. You can where one careful answer does \
@@ -483,7 +485,7 @@ holds, or where parts are better made and checked one by one: then it will be di
         small="Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
         "is too long for one answer, say no: then it will be divided.",
     ),
-    "decompose": _asked(
+    "decompose": _request(
         "decompose",
         full="""\
 Divide the task into parts for your colleagues, by its modules or by the stages of the work. Together the parts must \
@@ -496,7 +498,7 @@ Solve nothing yourself.""",
         small="Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
         "itself. Say which parts need the results of others, and which colleague solves each. Do not solve anything.",
     ),
-    "solve": _asked(
+    "solve": _request(
         "solve",
         full="""\
 Solve the task. Write the complete solution and nothing beside it, in the form that the task asks for; if it asks for \
@@ -505,7 +507,7 @@ are given. If a solution of yours is given with what was said of it, mend every 
 whole solution again, not only what has changed.""",
         small="Solve it.",
     ),
-    "critique": _asked(
+    "critique": _request(
         "critique",
         full="""\
 Review the solution of this part: whether it is right, whether it does all that the part asks, and whether it serves \
@@ -515,7 +517,7 @@ up to 2,000 characters, with the corrected text or code where that is clearer, s
 it at once.""",
         small="Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
     ),
-    "aggregate": _asked(
+    "aggregate": _request(
         "aggregate",
         full="""\
 Combine what came back into one solution of the whole task, in the form that the task asks for. Connect what has to \
@@ -524,4 +526,4 @@ Whoever reads it sees nothing else: write the complete solution, with no mention
         small="Put what came back together into one answer to the whole task. Mend what does not fit.",
     ),
 }
-"""The request for each kind of step, after the state it acts on."""
+"""Request for each kind of step, after the state it acts on."""

@@ -1,7 +1,7 @@
-"""The optimizer's state: a rolling document that gives the mutator a memory of its own changes (RCL, section 3.5).
+"""State of the optimizer: a rolling document that records the mutator's own changes (RCL, section 3.5).
 
-It is one entry of a hidden section: it has versions like any other and is shown to the curator, never to the agent or
-the reflector, so that their diagnoses stay independent.
+The state is one entry of a hidden section. It has versions like any other entry. It is shown to the curator, never to
+the agent or the reflector, so that their diagnoses stay independent.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from practicum.core.types import Instructions, Lesson
 from practicum.core.views import behind, count_tokens, entry_line, indented
 from practicum.engine.loop import UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
-from practicum.methods.blocks.reflect import judged, said
+from practicum.methods.blocks.reflect import entry_verdicts, findings_text
 from practicum.methods.blocks.show import playbook_pages, track_record
 from practicum.store.versions import diff_contexts
 
 STATE = ".state"
-"""The hidden section of the document."""
+"""Hidden section of the document."""
 
 
 class Assessment(Output):
@@ -48,28 +48,29 @@ class State(Output):
     phase: Literal["exploratory", "convergent"]
 
 
-def with_state(update: UpdateSeam, told: Instructions, tokens: int) -> UpdateSeam:
-    """`update`, followed by one call that updates the document from the lessons and the contexts before and after.
+def with_state(update: UpdateSeam, instructions: Instructions, tokens: int) -> UpdateSeam:
+    """Build an update seam that runs `update`, and then one call that updates the document from the lessons and the
+    contexts before and after.
 
-    The document never has more than `tokens`: the oldest lines of its ledger are removed first. Nothing else changes
-    it. A step without lessons leaves it as it is, and so does a call that fails, which is counted.
+    The document never has more than `tokens`: the oldest lines of its ledger are removed first. No other edit changes
+    it. A step without lessons leaves it unchanged. So does a call that fails, which is counted.
     """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         old = state_entry(context)
         delta = await update(lessons, context, run)
         if old is not None:
-            # An update that rewrites all entries, say, must not remove the document.
+            # An update that rewrites all entries, for example, must not remove the document.
             edits = [e for e in delta.edits if old.id not in ((e.id,) if isinstance(e, Vote) else changed_entries(e))]
             delta = replace(delta, edits=tuple(edits))
-        telling = [lesson for lesson in lessons if lesson.text or lesson.data]
-        if not telling:
+        with_findings = [lesson for lesson in lessons if lesson.text or lesson.data]
+        if not with_findings:
             return delta
         after = context.apply(delta).context
         at = run.at("state")
-        used = [id for lesson in telling for id in judged(lesson)]
-        pages = await playbook_pages(context, used, [x.text for x in telling if x.text], "state", at)
-        prompt = told.prompt(run.profile, _parts(old, telling, context, after, run), pages, HEADING)
+        used = [id for lesson in with_findings for id in entry_verdicts(lesson)]
+        pages = await playbook_pages(context, used, [x.text for x in with_findings if x.text], "state", at)
+        prompt = instructions.prompt(run.profile, _parts(old, with_findings, context, after, run), pages, HEADING)
         written = await at.try_ask("state", prompt, State, Count.LOST_STATES)
         if written is None:
             return delta
@@ -77,7 +78,7 @@ def with_state(update: UpdateSeam, told: Instructions, tokens: int) -> UpdateSea
         for part in ("ledger", "hypotheses", "assessment"):
             while data[part] and count_tokens(state_text(data)) > tokens:
                 data[part] = data[part][1:]
-        sources = sources_of(telling)
+        sources = sources_of(with_findings)
         if old is None:
             return delta + Delta((Add(STATE, state_text(data), data=data, sources=sources),))
         if old.data == data:
@@ -88,19 +89,19 @@ def with_state(update: UpdateSeam, told: Instructions, tokens: int) -> UpdateSea
 
 
 def state_entry(context: Context) -> Entry | None:
-    """The document, if there is one."""
+    """Return the entry of the document, or None."""
     return next(iter(context.in_section(STATE)), None)
 
 
 def state_text(data: dict[str, Any]) -> str:
-    """The document as a model reads it."""
+    """Format the document for a model."""
     parts = [
         ("Changes so far", [f"- {x}" for x in data["ledger"]]),
         ("How entries are doing", [f"- [{x['id']}] {x['says']}" for x in data["assessment"]]),
         ("Open hypotheses", [f"- {x}" for x in data["hypotheses"]]),
     ]
-    said = [f"{name}:\n" + "\n".join(lines) for name, lines in parts if lines]
-    return "\n".join([*said, f"Phase: {data['phase']}"])
+    texts = [f"{name}:\n" + "\n".join(lines) for name, lines in parts if lines]
+    return "\n".join([*texts, f"Phase: {data['phase']}"])
 
 
 HEADING = "# The playbook before this step"
@@ -117,7 +118,7 @@ def _parts(old: Entry | None, lessons: Sequence[Lesson], before: Context, after:
     if run.profile == "full":
         for first, *more in by_reflection(lessons):
             insights = [behind("Insight:", x.text) for x in (first, *more) if x.text]
-            diagnoses.append("\n".join(filter(None, [said(first), *(insights or ["Insight: (none)"])])))
+            diagnoses.append("\n".join(filter(None, [findings_text(first), *(insights or ["Insight: (none)"])])))
     else:
         for lesson in lessons:
             why = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]

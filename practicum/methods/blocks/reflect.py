@@ -1,4 +1,4 @@
-"""Reflection: attempts as reflectors read them, lessons from single attempts with votes on the entries that were used,
+"""Reflection: attempts in the form that reflectors read, lessons from single attempts with votes on the used entries,
 and the contrast between several attempts at one task.
 """
 
@@ -27,33 +27,33 @@ from practicum.methods.worked_examples import CALENDAR, CLOSED, COAT, HINGE, MEE
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
-# ---- evidence: one attempt alone, a failed one beside one that succeeded, with the run of a twin
+# ---- evidence: one attempt, or a failed attempt with a successful one, and the run of a twin
 
 BRIEF = 2_000
-"""Characters kept of an attempt that a prompt for a small model shows beside much else."""
+"""Maximum characters of an attempt in a prompt for a small model that contains much else."""
 
 SEEN = 300
-"""Characters kept of an observation where a solved task serves as an example."""
+"""Maximum characters of an observation in a solved task that serves as an example."""
 
 SHORTEST = 400
-"""Characters that an attempt is not cut below, however short the one beside it is."""
+"""Minimum characters to which an attempt is cut, even if the attempt it is compared with is shorter."""
 
 
 def contrast(attempt: Attempt) -> tuple[Attempt, Attempt | None]:
-    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1). Only a group with
-    both outcomes has the second one. A group without a failure is reflected on by its first attempt."""
+    """Return the attempt to reflect on, and an attempt that succeeded under the same context (RCL, section 3.1). The
+    second is None unless the group has both outcomes. Without a failure, the first attempt is the one to reflect on."""
     failed = next((r for r in attempt.group if r.feedback.success is False and not r.trace.lost), None)
     passed = next((r for r in attempt.group if r.feedback.success is True), None)
     return (attempt, None) if failed is None else (failed, passed)
 
 
 def evidence(attempt: Attempt) -> str:
-    """One attempt as text: the task, the steps, the answer, the feedback."""
+    """Format one attempt as text: the task, the steps, the answer, the feedback."""
     return "\n".join([f"Task: {attempt.task.input}", *_work(attempt.trace), f"Feedback: {attempt.feedback.text}"])
 
 
 def _work(trace: Trace) -> list[str]:
-    """What an agent did and answered, a part a line."""
+    """Return the steps, the reasoning and the answer of an agent, a part per line."""
     return [
         *(step.line for step in trace.steps),
         *([f"Reasoning: {trace.reasoning}"] if trace.reasoning else []),
@@ -62,36 +62,37 @@ def _work(trace: Trace) -> list[str]:
 
 
 def solved_as(trace: Trace) -> dict[str, Any]:
-    """The data of an entry that shows how a task was solved: the answer and, if the agent made calls, its `steps`
-    [kind, text], without calls that failed, and with observations in short."""
-    steps, begun = list[Step](), 0
+    """Return the data of an entry that shows how a task was solved: the answer and, if the agent made calls, its
+    `steps` [kind, text], without failed calls, and with shortened observations."""
+    steps, call_start = list[Step](), 0
     for step in trace.steps:
         steps.append(step)
         if step.kind == "observation":
             if step.text.startswith("error: "):
-                del steps[begun:]
-            begun = len(steps)
+                del steps[call_start:]
+            call_start = len(steps)
     data: dict[str, Any] = {"answer": trace.answer}
-    if begun:
+    if call_start:
         short = (truncate(step.text, SEEN) if step.kind == "observation" else step.text for step in steps)
         data["steps"] = [[step.kind, text] for step, text in zip(steps, short, strict=True)]
     return data
 
 
 def brief(attempt: Attempt, run: Run) -> str:
-    """The same; for a small model, cut in the middle if it is long."""
+    """Format one attempt as text; for a small model, cut in the middle if it is long."""
     return truncate(evidence(attempt), BRIEF) if run.profile == "small" else evidence(attempt)
 
 
-def said(lesson: Lesson) -> str:
-    """Everything that a reflection says beside its insights, a finding a line."""
-    found = [behind(f"{name}:", str(lesson.data[key])) for key, name in FINDINGS.items() if lesson.data.get(key)]
-    used = [f"[{id}] {verdict}" for id, verdict in judged(lesson).items()]
-    return "\n".join([*found, *([f"Entries used: {', '.join(used)}"] if used else [])])
+def findings_text(lesson: Lesson) -> str:
+    """Format all findings of a reflection other than its insights, a finding per line."""
+    findings = [behind(f"{name}:", str(lesson.data[key])) for key, name in FINDINGS.items() if lesson.data.get(key)]
+    used = [f"[{id}] {verdict}" for id, verdict in entry_verdicts(lesson).items()]
+    return "\n".join([*findings, *([f"Entries used: {', '.join(used)}"] if used else [])])
 
 
-def judged(lesson: Lesson) -> Mapping[str, Rating]:
-    """A reflection's verdicts on entries. Copies of a lesson keep them, but have no votes, which would count again."""
+def entry_verdicts(lesson: Lesson) -> Mapping[str, Rating]:
+    """Return a reflection's verdicts on entries. Copies of a lesson have them too, but no votes, which would count
+    twice."""
     verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
     return verdicts
 
@@ -102,35 +103,40 @@ FINDINGS = {
     "attribution": "Attribution", "kind": "Kind of task", "diagnosis": "Diagnosis", "cause": "Root cause",
     "correction": "Correct approach", "gap": "Gap in the playbook",
 }  # fmt: skip
-"""What a reflection may say, by key of `Lesson.data`: its name in prompts."""
+"""Names of the findings of a reflection in prompts, by key in `Lesson.data`."""
 
 
 async def case_prompt(
-    told: Instructions, attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True
+    instructions: Instructions,
+    attempt: Attempt,
+    context: Context,
+    earlier: Sequence[Round],
+    run: Run,
+    shown: bool = True,
 ) -> Prompt:
-    """A reflector's prompt about one task. With `shown`, it reads the playbook: a small model only the entries that the
-    agent relied on."""
-    return await cases_prompt(told, case(attempt, context, earlier, run, shown), [attempt], context, run, shown)
+    """Build a reflector's prompt about one task. With `shown`, the prompt contains the playbook; for a small model only
+    the entries that the agent relied on."""
+    return await cases_prompt(instructions, case(attempt, context, earlier, run, shown), [attempt], context, run, shown)
 
 
 async def cases_prompt(
-    told: Instructions, parts: Sequence[str], attempts: Sequence[Attempt], context: Context, run: Run,
+    instructions: Instructions, parts: Sequence[str], attempts: Sequence[Attempt], context: Context, run: Run,
     shown: bool = True,
 ) -> Prompt:  # fmt: skip
-    """A reflector's prompt of these parts, which are about these attempts; the playbook comes first."""
+    """Build a reflector's prompt from parts about these attempts. The playbook comes first."""
     if run.profile == "small":
-        return told.prompt(run.profile, parts)
+        return instructions.prompt(run.profile, parts)
     sections = f"# The sections of the playbook\n{described(run)}"
     if not shown:
-        return told.prompt(run.profile, parts, heading=sections)
+        return instructions.prompt(run.profile, parts, heading=sections)
     used = [entry.id for r in attempts for entry in relied_on(r, context)]
     pages = await playbook_pages(context, used, [r.task.input for r in attempts], "reflector", run)
-    return told.prompt(run.profile, parts, pages, f"{sections}\n\n# The playbook")
+    return instructions.prompt(run.profile, parts, pages, f"{sections}\n\n# The playbook")
 
 
 def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True) -> list[str]:
-    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `attempt` may have
-    siblings and a twin."""
+    """Return the parts of a reflector's prompt about one task, beginning with the parts that are the same for all
+    tasks. `attempt` may have siblings and a twin."""
     small = run.profile == "small"
     failed, passed = contrast(attempt)
     parts = [*run.agent_instructions]
@@ -140,7 +146,7 @@ def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run,
         else:
             parts.append("# Entries that the agent says it used\n" + " ".join(f"[{entry.id}]" for entry in used))
     if earlier:
-        # After a round without another try, the reflector improves what it wrote.
+        # After a round without another try, the reflector improves its last reflection.
         tried = earlier[-1].trace is not None
         heading = "Your earlier insights on this task, which did not help" if tried else "Your reflection so far"
         written = "\n\n".join(_round(round, small) for round in earlier)
@@ -148,13 +154,16 @@ def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run,
     if passed is None:
         parts.append(f"# The attempt\n{evidence(failed)}")
     else:
-        wrong, right = evidence(failed), evidence(passed)
-        # A small model takes the longer attempt for the better one, so both are cut at the same length.
-        most = max(min(len(wrong), len(right)), SHORTEST) if small else max(len(wrong), len(right))
-        parts.append(f"# The attempt\n{truncate(wrong, most)}")
-        parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(right, most)}")
+        failed_text, passed_text = evidence(failed), evidence(passed)
+        # A small model takes the longer attempt for the better one, so both are cut to the same length.
+        most = (
+            max(min(len(failed_text), len(passed_text)), SHORTEST) if small else max(len(failed_text), len(passed_text))
+        )
+        parts.append(f"# The attempt\n{truncate(failed_text, most)}")
+        parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(passed_text, most)}")
     if attempt.twin is not None and attempt.twin.error is None:
-        # Its outcome is not shown: the notes that it was asked for change what the agent does (RCL, section 3.2).
+        # The outcome of the twin is not shown, because the requested notes change the agent's behavior (RCL, section
+        # 3.2).
         work = [] if small else _work(attempt.twin)
         notes = "\n".join([*_notes(attempt.twin, small), *work])
         parts.append(f"# The agent's notes, from another run of the same task\n{notes}")
@@ -163,12 +172,12 @@ def case(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run,
 
 def _round(round: Round, small: bool) -> str:
     texts = [behind("-", x.text or "(nothing)") for x in round.lesson.each]
-    return "\n".join(texts if small else [said(round.lesson), *texts])
+    return "\n".join(texts if small else [findings_text(round.lesson), *texts])
 
 
 def relied_on(attempt: Attempt, context: Context) -> list[Entry]:
-    """Entries that the attempt relied on, then those that its twin cited or doubted. Hidden entries, whose ids an agent
-    may have guessed, are left out."""
+    """Return the entries that the attempt relied on, then the entries that its twin cited or doubted. Hidden entries,
+    whose ids an agent may have guessed, are left out."""
     failed, _ = contrast(attempt)
     twin = () if attempt.twin is None else (*attempt.twin.used, *_doubts(attempt.twin))
     ids = dict.fromkeys((*failed.trace.used, *twin))
@@ -186,9 +195,9 @@ def _notes(twin: Trace, small: bool) -> list[str]:
 
 
 def _doubts(twin: Trace) -> Mapping[str, str]:
-    """Entries in doubt, and why. An agent that returns a trace of its own may keep anything under this name."""
-    said = twin.data.get("doubts")
-    return said if isinstance(said, Mapping) else {}
+    """Return the doubted entries with reasons. A user's agent may store any value under this name."""
+    doubts = twin.data.get("doubts")
+    return doubts if isinstance(doubts, Mapping) else {}
 
 
 # ---- lessons from single attempts
@@ -212,7 +221,7 @@ class Insight(Output):
 
 
 def of_one_insight(values: dict[str, Any]) -> dict[str, Any]:
-    """The one insight that a small model is asked for, as insights without a section."""
+    """Convert a small model's single insight to a list of insights without a section."""
     return {**values, "insights": [Insight(section="", text=values["insight"])]}
 
 
@@ -231,62 +240,64 @@ class Reflection(Output):
     tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
     insights: list[Insight] = Field(description="what is worth keeping; none if the playbook says it already")
 
-    # The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
-    # repeats the rule that was relied on.
+    # The kind of task comes first. A small model that begins with the failure keeps writing about it, and its rule then
+    # repeats the rule that the agent relied on.
     SHORT: ClassVar = {"kind": KIND, "correction": 60, "insight": RULE, "diagnosis": 100, "tags": 3}
     from_short = staticmethod(of_one_insight)
 
 
 @cache
 def teaching_or_not() -> JSON:
-    """The schema of a small model's reflection on a success, which need not teach anything."""
+    """Return the schema of a small model's reflection on a success, in which the insight may be empty."""
     schema = deepcopy(json_schema(Reflection, "small"))
     optional = Annotated[str, rule_schema(160, empty=True)]
     schema["properties"]["insight"] |= TypeAdapter(optional).json_schema()
     return schema
 
 
-def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
-    """Ask the reflector about one attempt (ACE, section 3.1).
+def by_model(instructions: Instructions, rules_shown: bool = True) -> Reflector:
+    """Build a reflector that asks a model about one attempt (ACE, section 3.1).
 
-    Without `rules_shown` it does not read the playbook, and the outcome alone votes on the entries that were used. A
-    reflection that fails or cannot be parsed is None, and counted.
+    Without `rules_shown`, the model does not read the playbook, and only the outcome votes on the used entries. If the
+    call fails or its output cannot be parsed, the reflector returns None, and counts it.
     """
 
     async def reflect(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(attempt)
-        prompt = await case_prompt(told, attempt, context, earlier, run, rules_shown)
+        prompt = await case_prompt(instructions, attempt, context, earlier, run, rules_shown)
         form = teaching_or_not() if run.profile == "small" and failed.feedback.success is not False else None
-        said = await run.try_ask("reflector", prompt, Reflection, Count.LOST_REFLECTIONS, form=form)
-        if said is None:
+        reflection = await run.try_ask("reflector", prompt, Reflection, Count.LOST_REFLECTIONS, form=form)
+        if reflection is None:
             return None
-        votes = verdicts(said.tags, attempt, context, run) if rules_shown else judged_by_outcome(failed)
-        return reflected_lesson(said, attempt, votes, run, run.place)
+        votes = verdicts(reflection.tags, attempt, context, run) if rules_shown else judged_by_outcome(failed)
+        return reflected_lesson(reflection, attempt, votes, run, run.place)
 
     return reflect
 
 
 def reflected_lesson(
-    said: Output, attempt: Attempt, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
+    reflection: Output, attempt: Attempt, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
 ) -> Lesson:
-    """The lesson of a reflection, of any form with `insights`. Its findings are kept as data; unless `keep`, its
-    insights are not."""
+    """Build the lesson of a reflection, of any form with `insights`. Its findings become data. Unless `keep`, its
+    insights are dropped."""
     failed, _ = contrast(attempt)
-    insights = [x for x in getattr(said, "insights", ()) if clean(x.text)] if keep else []
-    data = {name: value for name, value in said if name in FINDINGS and value}
+    insights = [x for x in getattr(reflection, "insights", ()) if clean(x.text)] if keep else []
+    data = {name: value for name, value in reflection if name in FINDINGS and value}
     if run.profile == "full":
         data |= {"feedback": failed.feedback.text, "verdicts": dict(votes)}
     lesson = Lesson(id, "", evidence(failed), votes, attempt.sources, data=data)
-    made = [replace(lesson, text=clean(x.text), section=section_of(x.section, run)) for x in insights]
-    if not made:
+    with_text = [replace(lesson, text=clean(x.text), section=section_of(x.section, run)) for x in insights]
+    if not with_text:
         return lesson
-    others = enumerate(made[1:], 2)
-    return replace(made[0], further=tuple(replace(x, id=f"{id}.{n}", detail="", votes={}, of=id) for n, x in others))
+    others = enumerate(with_text[1:], 2)
+    return replace(
+        with_text[0], further=tuple(replace(x, id=f"{id}.{n}", detail="", votes={}, of=id) for n, x in others)
+    )
 
 
 def verdicts(tags: Sequence[Tag], attempt: Attempt, context: Context, run: Run) -> dict[str, Rating]:
-    """The reflector's tags as votes on the entries that it was shown; an entry that was used and not tagged is neutral.
-    Tags of other entries are counted. A reused attempt does not vote again."""
+    """Convert the reflector's tags to votes on the entries that it was shown. An entry that was used and not tagged is
+    neutral. Tags of other entries are counted. A reused attempt does not vote again."""
     if attempt.of:
         return {}
     shown = {entry.id for entry in relied_on(attempt, context)}
@@ -296,19 +307,20 @@ def verdicts(tags: Sequence[Tag], attempt: Attempt, context: Context, run: Run) 
 
 
 def judged_by_outcome(attempt: Attempt) -> dict[str, Rating]:
-    """Entries that were used are helpful in a success, harmful in a failure, else neutral. A reused attempt does not
-    vote again."""
+    """Rate the used entries by the outcome: helpful in a success, harmful in a failure, else neutral. A reused attempt
+    does not vote again."""
     ratings: dict[bool | None, Rating] = {True: "helpful", False: "harmful", None: "neutral"}
     return {} if attempt.of else dict.fromkeys(attempt.trace.used, ratings[attempt.feedback.success])
 
 
 async def without_reflector(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-    """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
+    """Return the raw attempt as the lesson, which the curator has to interpret (the ablation without a reflector)."""
     return Lesson(run.place, brief(attempt, run), evidence(attempt), judged_by_outcome(attempt), attempt.sources)
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
-    """Reflect on every attempt by itself, all at once. Reflections made during the attempt are kept as they are.
+    """Build a reflect seam that reflects on each attempt by itself, concurrently. Reflections made during the attempt
+    are used unchanged.
 
     With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
     insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
@@ -332,18 +344,19 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 
 def alongside(**reflects: ReflectSeam) -> ReflectSeam:
-    """The lessons of all of these, each at the place of its name, in this order."""
+    """Build a reflect seam that returns the lessons of several, each at the place of its name, in this order."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-        made = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
-        return [lesson for lessons in made for lesson in lessons]
+        results = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
+        return [lesson for lessons in results for lesson in lessons]
 
     return wrapped
 
 
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
-    """Apply `reflect` to up to `most` tasks that failed; for the others, only count the entries that were used (RCL,
-    section 3.1). Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
+    """Build a reflect seam that applies `reflect` to up to `most` failed tasks, and only counts the used entries for
+    the rest (RCL, section 3.1). Groups with both outcomes come first, then groups whose runs differ most, then the
+    order of the batch.
     """
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
@@ -358,37 +371,38 @@ def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
 
 
 def _spread(attempt: Attempt, labels: bool) -> tuple[bool, float]:
-    """Whether a run of the group succeeded, and the variance of the outcomes: of scores if learning may see them."""
-    made = [(r.score, r.feedback.success is True) for r in attempt.group if not r.trace.lost]
-    # `pvariance` is exact: with rounding errors, equal scores would seem to vary.
-    spread = pvariance(score.value if score is not None and labels else float(success) for score, success in made)
-    return any(success for _, success in made), spread
+    """Return whether a run of the group succeeded, and the variance of the scores, or of the outcomes if learning may
+    not see scores."""
+    outcomes = [(r.score, r.feedback.success is True) for r in attempt.group if not r.trace.lost]
+    # `pvariance` is exact: rounding errors would give equal scores a variance.
+    spread = pvariance(score.value if score is not None and labels else float(success) for score, success in outcomes)
+    return any(success for _, success in outcomes), spread
 
 
 async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """No reflection: the task with its answer and the calls that led to it, of the attempt or else of a further try
-    that succeeded; after a failure, the right answer. And whether that is good: a failure without a known right answer
-    is kept as bad, and not shown again."""
+    """Return each task with its answer and the calls that led to it, without reflection: from the attempt, or from a
+    further try that succeeded, or else the right answer after a failure. `good` is False for a failure without a known
+    right answer, which is stored but not shown again."""
     lessons = []
     for attempt in attempts:
         if attempt.trace.lost:
             continue
-        solved, target = attempt.solved, attempt.feedback.target if run.answers_known else None
+        solved, target = attempt.solved, attempt.feedback.target if run.targets_are_answers else None
         corrected = attempt.feedback.success is False and solved is None and target is not None
-        made = {"answer": target} if corrected else solved_as(solved or attempt.trace)
-        data = {**made, "good": solved is not None or corrected, "corrected": corrected}
+        solution = {"answer": target} if corrected else solved_as(solved or attempt.trace)
+        data = {**solution, "good": solved is not None or corrected, "corrected": corrected}
         lessons.append(Lesson(attempt.place, attempt.task.input, sources=attempt.sources, data=data))
     return lessons
 
 
 def is_experience(lesson: Lesson) -> bool:
-    """Whether `as_experience` made this lesson."""
+    """Return whether `as_experience` made this lesson."""
     return "corrected" in lesson.data
 
 
 def tagged(attempt: Attempt, place: str) -> Lesson:
-    """A lesson about an attempt that was not reflected on. In a success, the entries that were used helped. A failure
-    may have other causes than the entries, so it only counts their use (METHODS, section 3)."""
+    """Build the lesson of an attempt that was not reflected on. A success counts the used entries as helpful. A failure
+    only counts their use, because it may have other causes (METHODS, section 3)."""
     votes = judged_by_outcome(attempt)
     if attempt.feedback.success is False:
         votes = dict.fromkeys(votes, "neutral")
@@ -397,8 +411,8 @@ def tagged(attempt: Attempt, place: str) -> Lesson:
 
 # ---- self-contrast: several attempts at one task side by side (ReasoningBank; METHODS, section 4)
 #
-# What the successful attempts share is likely to be a way to do it. What separates them from the failed ones is likely
-# to be the reason. What made no difference must not be learned.
+# A similarity of the successful attempts is likely to be a way to solve the task. A difference to the failed attempts
+# is likely to be the reason. Differences without an effect on the outcome must not be learned.
 
 Finding = Annotated[str, MaxChars(160)]
 
@@ -414,24 +428,24 @@ class Contrast(Output):
 
     @property
     def findings(self) -> dict[str, Any]:
-        """The three lists as JSON values."""
+        """Findings by kind, as JSON values."""
         return self.model_dump(include={"holds", "separates", "spurious"})
 
 
 async def contrasted(tries: Sequence[Attempt], run: Run) -> Contrast | None:
-    """Contrast all attempts at a task, except lost ones, in one call. Returns None, without a call, if fewer than two
-    gave an answer, and None if the call failed, which is counted."""
+    """Contrast all attempts at a task, except lost attempts, in one call. Returns None without a call if fewer than two
+    attempts gave an answer. Returns None if the call failed, which is counted."""
     if sum(r.trace.error is None for r in tries) < 2:
         return None
     outcomes = {True: "went well", False: "failed", None: "outcome unknown"}
-    made = [(n, r) for n, r in enumerate(tries, 1) if not r.trace.lost]
-    parts = [f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}" for n, r in made]
+    answered = [(n, r) for n, r in enumerate(tries, 1) if not r.trace.lost]
+    parts = [f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}" for n, r in answered]
     prompt = SELF_CONTRAST.prompt(run.profile, [*run.agent_instructions, *parts])
     return await run.try_ask("reflector", prompt, Contrast, Count.LOST_CONTRASTS)
 
 
 def in_words(findings: Mapping[str, Sequence[str]]) -> str:
-    """Findings as text for a model; empty if there are none."""
+    """Format findings as text for a model; empty without findings."""
     names = {
         "holds": "Common to attempts that went well:",
         "separates": "What separates them from those that failed:",

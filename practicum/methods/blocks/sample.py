@@ -1,5 +1,6 @@
-"""Samplers: which tasks the next step works on. A sampler takes the tasks, the steps so far and the run, and yields a
-`Batch` for each step: plain orders, Combee's controller of the batch size, and RCL's failure replay.
+"""Samplers, which choose the tasks of each step. A sampler takes the tasks, the steps so far and the run, and yields a
+`Batch` for each step. The module contains plain orders, Combee's controller of the batch size, and RCL's failure
+replay.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ from practicum.tasks.stored import picked
 
 
 def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
-    """Go through all tasks `epochs` times, shuffled anew each time by the run's seed; each step takes `batch` tasks."""
+    """Build a sampler that goes through all tasks `epochs` times, `batch` tasks per step. The run's seed shuffles them
+    again for each epoch."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for epoch in range(1, epochs + 1):
-            yield from _cut(shuffled(tasks, epoch, run), batch, epoch, epochs)
+            yield from _in_batches(shuffled(tasks, epoch, run), batch, epoch, epochs)
 
     return sample
 
 
 def stream(batch: int) -> SampleSeam:
-    """Go through the tasks once, in the order given; each step takes `batch` tasks. This is online learning: each task
-    is predicted before it is learned from."""
-    return lambda tasks, history, run: _cut(tasks, batch)
+    """Build a sampler that goes through the tasks once, in their order, `batch` tasks per step. This is online
+    learning: each task is predicted before it is learned from."""
+    return lambda tasks, history, run: _in_batches(tasks, batch)
 
 
 def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
@@ -46,11 +48,12 @@ def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
 
 
 ENDLESS = 10**9
-"""So many epochs that `first_steps` ends the learning."""
+"""Number of epochs that is never reached, because `first_steps` ends the learning before."""
 
 
 def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
-    """The first `steps` batches of an order, each of which says how many there are. Without tasks there is none."""
+    """Build a sampler of the first `steps` batches of another sampler; each batch has the total number. Without tasks,
+    it yields none."""
 
     def first(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for batch in islice(sample(tasks, history, run), steps if tasks else 0):
@@ -60,7 +63,8 @@ def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
 
 
 def drawn(steps: int, most: int, anew: bool) -> SampleSeam:
-    """Up to `most` tasks in each of `steps` steps, drawn by the run's seed: anew in each step, or always the same."""
+    """Build a sampler that draws up to `most` tasks in each of `steps` steps, by the run's seed: a fresh draw in each
+    step, or the same tasks in all."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for step in range(1, steps + 1 if tasks else 1):
@@ -70,30 +74,30 @@ def drawn(steps: int, most: int, anew: bool) -> SampleSeam:
 
 
 def everything(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-    """Take all tasks in one step. Without tasks there is no step."""
+    """Yield all tasks in one step. Without tasks, yield no step."""
     if tasks:
         yield Batch(tuple(tasks), steps=1)
 
 
 def nothing(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-    """Make no step at all: the agent without learning."""
+    """Yield no step, for an agent without learning."""
     return iter(())
 
 
 def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> Sequence[Task]:
-    """The tasks in the order of this epoch, which follows from the run's seed alone. All samplers share it. Tasks of a
-    store are not read before they are taken."""
+    """Return the tasks in the order of this epoch, which depends only on the run's seed. All samplers share this order.
+    Tasks of a store are read only when they are taken."""
     return picked(tasks, shuffled_indices(tasks, epoch, run))
 
 
 def shuffled_indices(tasks: Sequence[Task], epoch: int, run: Run) -> MutableSequence[int]:
-    """The indices of the tasks in the order of `shuffled`."""
+    """Return the indices of the tasks in the order of `shuffled`."""
     order = array("q", range(len(tasks)))
     run.rng(f"epoch {epoch}").shuffle(order)
     return order
 
 
-def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
+def _in_batches(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
     starts = range(0, len(order), batch)
     for start in starts:
         yield Batch(tuple(order[start : start + batch]), epoch, steps=epochs * len(starts))
@@ -103,20 +107,21 @@ def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> 
 #
 # A step with batch size b takes d(b) seconds, so an epoch of N tasks takes T(b) = N/b · d(b). The power law T(b) = A ·
 # b^-alpha is fitted in log space. Its slope |T'(b)| = A · alpha · b^(-alpha-1) is steepest at the smallest candidate
-# b_min. Chosen is the largest b whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
+# b_min. The controller chooses the largest b whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
 
 MIN_ALPHA = 0.1
-"""Smallest credible alpha for which a larger batch is chosen: near 0, b* is large and saves hardly any time."""
+"""Smallest alpha for which a larger batch is chosen: near 0, b* is large and saves almost no time."""
 
 PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
-"""Noise of a step's time that is assumed before measuring (15%), and how many measurements the assumption counts as."""
+"""Assumed noise of a step's time before measuring (15%), and the number of measurements that the assumption counts as.
+"""
 
 MIN_OUTLIER_DISTANCE = log(2)
-"""Points within a factor of 2 of the curve are never outliers: a model server's ordinary noise reaches that far."""
+"""Points within a factor of 2 of the curve are never outliers: the ordinary noise of a model server is that large."""
 
 
 class Point(NamedTuple):
-    """One measured step: the number of tasks it worked on, and the seconds it took."""
+    """Measurement of one step: its number of tasks, and its duration (s)."""
 
     batch: int
     seconds: float
@@ -124,12 +129,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayFit:
-    """The fitted curve of epoch times, the batch size chosen from it, and the data behind both.
+    """Fitted curve of epoch times, the batch size chosen from it, and the data behind both.
 
-    `why` continues "chosen: 55, because". The curve was fitted to `points`; `outliers` lie too far off it to count, and
-    `left_out` counts points without a usable time: zero, negative or not finite. `tasks` is N. `A` is the seconds that
-    an epoch would take at batch size 1. `A` and `alpha` are None if fewer than two sizes were measured; the confidence
-    interval and `r2` (in log space) are None with only two points.
+    `why` continues "chosen: 55, because". The curve was fitted to `points`. `outliers` are too far from the curve to
+    count. `left_out` is the number of points with an unusable time: zero, negative or not finite. `tasks` is N. `A` is
+    the duration (s) of an epoch at batch size 1. `A` and `alpha` are None if fewer than two sizes were measured. The
+    confidence interval and `r2` (in log space) are None with only two points.
     """
 
     chosen: int
@@ -147,22 +152,22 @@ class DelayFit:
     r2: float | None = None
 
     def epoch_seconds(self, point: Point) -> float:
-        """Seconds of a whole epoch at the pace of this point."""
+        """Return the duration (s) of a whole epoch at the pace of this point."""
         return self.tasks / point.batch * point.seconds
 
     def curve(self, batch: float) -> float:
-        """Seconds of an epoch by the fitted law. Raises ValueError if no law was fitted."""
+        """Return the duration (s) of an epoch by the fitted law. Raises ValueError if no law was fitted."""
         if self.A is None or self.alpha is None:
-            raise ValueError("too few sizes were measured for a curve")
+            raise ValueError("no curve was fitted: measure at least two batch sizes")
         return float(self.A * batch**-self.alpha)
 
     def as_json(self) -> dict[str, Any]:
-        """The fit as JSON values, for `from_json`."""
+        """Return the fit as JSON values, for `from_json`."""
         return dict(_FIT.dump_python(self, mode="json"))
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> DelayFit:
-        """Read what `as_json` wrote."""
+        """Load a fit from the output of `as_json`."""
         return _FIT.validate_python(value)
 
 
@@ -185,9 +190,9 @@ def fit_delay(
     if not 0 < tau < 1:
         raise ValueError(f"tau must lie between 0 and 1; it is {tau}")
     usable = [Point(b, d) for b, d in points if b >= 1 and isfinite(d) and d > 0]
-    kept, outliers = _without_outliers(usable)
+    fitted, outliers = _without_outliers(usable)
     left_out = len(points) - len(usable)
-    fit = _fit_law(DelayFit(b_min, "", kept, outliers, left_out, tasks, b_min, max_batch, tau))
+    fit = _fit_law(DelayFit(b_min, "", fitted, outliers, left_out, tasks, b_min, max_batch, tau))
     chosen, why = _size_of_fit(fit)
     return replace(fit, chosen=chosen, why=why)
 
@@ -200,7 +205,7 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
     (1982) withstand it but are imprecise. So they only find the outliers, and least squares are fitted to the rest
     (reweighting after Rousseeuw and Leroy, 1987).
     """
-    # Among three points there is no telling which one is off.
+    # With three points, the outlier cannot be identified.
     if len(points) < 4 or len({p.batch for p in points}) < 2:
         return tuple(points), ()
     x, y = np.log([p.batch for p in points]), np.log([p.seconds for p in points])
@@ -209,16 +214,16 @@ def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple
     distance = np.abs(y - np.median(y - slope * x) - slope * x)
     # 1.4826 times the median distance is one standard deviation if the noise is normal.
     near = distance <= max(MIN_OUTLIER_DISTANCE, 3 * 1.4826 * float(np.median(distance)))
-    kept = tuple(p for p, is_near in zip(points, near, strict=True) if is_near)
-    if len({p.batch for p in kept}) < 2:
+    fitted = tuple(p for p, is_near in zip(points, near, strict=True) if is_near)
+    if len({p.batch for p in fitted}) < 2:
         return tuple(points), ()
-    return kept, tuple(p for p, is_near in zip(points, near, strict=True) if not is_near)
+    return fitted, tuple(p for p, is_near in zip(points, near, strict=True) if not is_near)
 
 
 def _fit_law(fit: DelayFit) -> DelayFit:
-    """Fit least squares in log space. There is no law for a single size, nor if A would be too large for a float.
+    """Fit least squares in log space. No law is fitted for a single size, or if A would be too large for a float.
 
-    With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
+    With three or four points, an interval from only their scatter is far too wide, or empty if they happen to lie on
     a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
     """
     points = fit.points
@@ -244,7 +249,7 @@ def _fit_law(fit: DelayFit) -> DelayFit:
 
 
 def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
-    """The batch size to choose, and the reason."""
+    """Return the batch size to choose, and the reason."""
     sizes, at_most, b_min = sorted({p.batch for p in fit.points}), min(fit.max_batch, fit.tasks), fit.b_min
     if not sizes:
         return b_min, "no iteration was measured"
@@ -259,29 +264,30 @@ def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
     best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
     # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
-    gain = f"{100 * fit.tau:.3g}% of what it saves at {b_min}"
+    gain = f"{100 * fit.tau:.3g}% of the saving at {b_min}"
     if best < limit + 0.5:
         return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
     bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
     return max(b_min, limit), f"{bound}; one more task would still save more than {gain}"
 
 
-# ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the one that pays off
+# ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the best
 #
 # The trials are ordinary steps, so no work is wasted. Each step stores the decision and its reason. The decision
-# follows from the history before the step alone, so a resume, which finds the same seconds there, decides the same.
+# depends only on the history before the step, so a resume, which reads the same seconds there, decides the same.
 
 NEWEST_TIMES = 20
-"""Measurements of one size that count: delays change as the context grows, and each step keeps its own fit."""
+"""Number of newest measurements of one size that count: delays change as the context grows, and each step stores its
+own fit."""
 
 
 def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> SampleSeam:
-    """Go through all tasks `epochs` times, shuffled anew each time, in batches of a size that is tuned during the run.
+    """Build a sampler that goes through all tasks `epochs` times, shuffled for each epoch, in batches whose size is
+    tuned during the run.
 
-    The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. From then
-    on each step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by `tau`
-    times what it does at the smallest size. A batch's `data` holds the size, the reason, and the fit (None during the
-    trials).
+    The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. Then each
+    step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by `tau` times the
+    saving at the smallest size. A batch's `data` holds the size, the reason, and the fit (None during the trials).
 
     Raises:
         ValueError: `epochs`, `max_batch` or `first` is below 1, or `tau` is not between 0 and 1.
@@ -307,7 +313,8 @@ def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int 
 
 
 def candidates(tasks: int, first: int, max_batch: int) -> list[int]:
-    """The sizes to try on this many tasks, smallest first. Together they take at most half of them, or one step."""
+    """Return the sizes to try on this many tasks, smallest first. Together they take at most half of the tasks, or one
+    step."""
     limit = min(max(1, tasks // 4), max_batch)
     sizes = [min(first, limit)]
     while sizes[-1] * 2 <= limit:
@@ -326,8 +333,8 @@ def _next_size(tasks: int, points: Sequence[Point], tau: float, max_batch: int, 
 
 
 def _measurements(steps: History) -> Iterator[Point]:
-    """The times of these steps. A step does not count that a stop or the end of an epoch cut short, or in which the
-    provider lost every attempt; a trial of its size is repeated."""
+    """Yield the times of these steps. A step is left out if a stop or the end of an epoch cut it short, or if the
+    provider lost every attempt; its size is then tried again."""
     for report in steps:
         size, lost = len(report.batch.tasks), [r.trace.lost for r in report.attempts]
         if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
@@ -336,34 +343,35 @@ def _measurements(steps: History) -> Iterator[Point]:
 
 # ---- failure replay (RCL, sections 3.1 and 3.4; METHODS, section 3)
 #
-# Tasks that failed come back until they are learned or prove intractable. The sampler also decides how many tasks a
-# step attempts, so that enough of them fail to be reflected on.
+# Tasks that failed come back until they are learned or prove intractable. The sampler also chooses the number of tasks
+# of a step, so that enough of them fail to be reflected on.
 #
-# The replay buffer follows from the attempts and lessons of the steps alone. So it needs no store of its own, a resume
-# finds it again, and `practicum show --replay` computes it from the rows of a run.
+# The replay buffer is computed only from the attempts and lessons of the steps. So it is not stored, a resume rebuilds
+# it, and `practicum show --replay` computes it from the rows of a run.
 
 AttemptedCount = int | Literal["auto"] | None
-"""Tasks that a step attempts: a number, "auto" for as many as make enough failures likely, or None for `batch`."""
+"""Number of tasks that a step attempts. "auto": a number that makes enough failures likely. None: `batch`."""
 
 LIKELY = 0.8
 """Probability of enough failures that "auto" aims for."""
 
 MOST = 10
-"""Most tasks that "auto" attempts for each failure to reflect on."""
+"""Maximum number of tasks that "auto" attempts for each failure to reflect on."""
 
 NEWEST_OUTCOMES = 50
-"""Attempts that the failure rate is estimated from: an agent that learns fails less often than it used to."""
+"""Number of newest attempts for the estimate of the failure rate, because an agent that learns fails less over time."""
 
 
 def replayed(
     epochs: int, batch: int, ratio: float, attempted: AttemptedCount = None, graduate: int = 3, evict: int = 3
 ) -> SampleSeam:
-    """Go through all tasks `epochs` times, shuffled anew each time, and mix in tasks that failed before.
+    """Build a sampler that goes through all tasks `epochs` times, shuffled for each epoch, and mixes in tasks that
+    failed before.
 
-    A step attempts `attempted` tasks, of which `batch` are expected to fail and be reflected on. The share `ratio` of
-    them is drawn at random from the replay buffer, as far as it goes; tasks that are new in this epoch fill the rest. A
-    task that is replayed before its turn counts as seen. Two steps in a row never consist of replayed tasks alone, so
-    the run always ends. For `graduate` and `evict` see `replay_buffer`.
+    A step attempts `attempted` tasks; `batch` of them are expected to fail and be reflected on. The share `ratio` of
+    the tasks is drawn at random from the replay buffer, as far as it suffices. Tasks that are new in this epoch fill
+    the rest. A task that is replayed before its turn counts as seen. Two steps in a row never consist only of replayed
+    tasks, so that the run always ends. For `graduate` and `evict` see `replay_buffer`.
 
     A batch's `data` holds the number of tasks to attempt, the replayed tasks, the buffer and, for "auto", the reason.
 
@@ -376,7 +384,7 @@ def replayed(
         raise ValueError("attempted must be at least 1")
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        # Of tasks that were attempted, which alone are replayed.
+        # Index of each attempted task, by id. Only attempted tasks are replayed.
         index: dict[str, int] = {}
         buffer: dict[str, BufferedTask] = {}
         failed: deque[bool] = deque(maxlen=NEWEST_OUTCOMES)
@@ -386,22 +394,22 @@ def replayed(
             seen, at = set[int](), 0
             while at < len(order):
                 step += 1
-                # Each step is read once, so a long run does not slow down.
+                # Each step is read once, so that a long run does not slow down.
                 for report in history[read:]:
                     results = task_results(report.step, report.attempts, report.lessons)
                     replay_buffer(results, graduate, evict, buffer=buffer)
                     # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
-                    failed.extend(not all(known) for r in report.attempts if (known := _successes(r)))
+                    failed.extend(not all(outcomes) for r in report.attempts if (outcomes := _successes(r)))
                 read = len(history)
                 size, reason = _attempted_count(batch, attempted, failed)
                 inside = [item for item in buffer.values() if item.inside] if ratio else []
-                # After a step of replayed tasks alone, keep room for a new one: tasks that neither pass nor leave the
-                # buffer would go on for ever.
-                wanted = min(share(ratio, size), size - all_replayed, len(inside))
-                drawn = [item.task for item in run.rng(f"replay {step}").sample(inside, wanted)]
+                # After a step of only replayed tasks, keep room for a new one. Otherwise tasks that neither pass nor
+                # leave the buffer would be replayed forever.
+                replay_count = min(share(ratio, size), size - all_replayed, len(inside))
+                drawn = [item.task for item in run.rng(f"replay {step}").sample(inside, replay_count)]
                 seen.update(index[id] for id in drawn)
                 fresh = list[int]()
-                while len(fresh) < size - wanted and at < len(order):
+                while len(fresh) < size - replay_count and at < len(order):
                     fresh += [order[at]] if order[at] not in seen else []
                     at += 1
                 while at < len(order) and order[at] in seen:
@@ -419,7 +427,7 @@ def replayed(
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What one step says about one task. `passed` is None if nothing new is known: the attempt was lost, or reused."""
+    """Result of one step for one task. `passed`: None if the attempt was lost or reused."""
 
     step: int
     task: str
@@ -429,8 +437,8 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class BufferedTask:
-    """A task that is in the replay buffer, or was. `entered`, `graduated` and `evicted` are step numbers. `passes` and
-    `failures` count how many there were in a row; only failures that were reflected on are counted."""
+    """Task that is or was in the replay buffer. `entered`, `graduated` and `evicted` are step numbers. `passes` and
+    `failures` are the numbers in a row. Only failures that were reflected on are counted."""
 
     task: str
     entered: int
@@ -441,17 +449,17 @@ class BufferedTask:
 
     @property
     def inside(self) -> bool:
-        """Whether it is still in the buffer."""
+        """Whether the task is still in the buffer."""
         return self.graduated is None and self.evicted is None
 
 
 def task_results(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesson]) -> list[TaskResult]:
-    """What a step says about each of its tasks. The best run of a group decides; see `_group_outcome`."""
+    """Return the result of a step for each of its tasks. The best run of a group decides; see `_group_outcome`."""
     reflected: set[str] = set()
     for lesson in lessons:
-        # A diagnosis without an insight is a reflection, votes alone are not.
-        if lesson.text or any(said for key, said in lesson.data.items() if key not in ("kind", "task_id")):
-            # A lesson from several tasks names the one it is about.
+        # A diagnosis without an insight is a reflection; votes without a diagnosis are not.
+        if lesson.text or any(finding for key, finding in lesson.data.items() if key not in ("kind", "task_id")):
+            # A lesson from several tasks names the task that it is about.
             reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
     return [TaskResult(step, r.task.id, _group_outcome(r), f"task:{r.task.id}" in reflected) for r in attempts]
 
@@ -459,11 +467,11 @@ def task_results(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesso
 def replay_buffer(
     results: Iterable[TaskResult], graduate: int = 3, evict: int = 3, *, buffer: dict[str, BufferedTask] | None = None
 ) -> dict[str, BufferedTask]:
-    """The buffer after these results, by task, in the order of entry. Tasks that left it are included.
+    """Return the buffer after these results, by task, in the order of entry, including tasks that left it.
 
     A task enters when it fails. It graduates after `graduate` passes in a row. It is evicted after `evict` failures in
-    a row that were reflected on, including the one it entered with. After that it may enter again. A given `buffer` is
-    continued in place.
+    a row that were reflected on, including the failure with which it entered. Later it may enter again. If `buffer` is
+    passed, it is updated in place.
     """
     buffer = {} if buffer is None else buffer
     for result in results:
@@ -486,32 +494,34 @@ def replay_buffer(
 
 
 def _group_outcome(attempt: Attempt) -> bool | None:
-    """Whether the best run of the group passed, if that is new: a reused run says nothing that its step did not say."""
+    """Return whether the best run of the group passed, or None if only reused runs show it, because the step of the
+    original run has counted it."""
     if any(_successes(attempt)):
-        return any(_successes(attempt, made=True)) or None
-    return False if _successes(attempt, made=True) else None
+        return any(_successes(attempt, only_new=True)) or None
+    return False if _successes(attempt, only_new=True) else None
 
 
-def _successes(attempt: Attempt, made: bool = False) -> list[bool]:
-    """Whether each run of the group passed, or each that was not reused; those of unknown outcome are left out."""
-    runs = [r for r in attempt.group if not r.trace.lost and not (made and r.of)]
+def _successes(attempt: Attempt, only_new: bool = False) -> list[bool]:
+    """Return whether each run of the group passed, without runs of unknown outcome. `only_new`: also without reused
+    runs."""
+    runs = [r for r in attempt.group if not r.trace.lost and not (only_new and r.of)]
     return [r.feedback.success for r in runs if r.feedback.success is not None]
 
 
 def share(ratio: float, size: int) -> int:
-    """The number of tasks of a step to replay. Halves round up: Python's `round` takes them to the even number, and a
-    step of one task would never replay anything."""
+    """Return the number of tasks of a step to replay. Halves round up: Python's `round` takes them to the even number,
+    and a step of one task would never replay anything."""
     return floor(ratio * size + 0.5)
 
 
 def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
-    """How many tasks to attempt for `batch` failures at this failure rate.
+    """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of that.
 
-    Returns the smallest number, from `batch` to MOST times that, with which `batch` failures are LIKELY, and their
-    probability. Returns the largest number if none is enough.
+    The number is the smallest from `batch` to MOST times `batch` with which `batch` failures are LIKELY. If none
+    suffices, it is the largest.
     """
     sizes = np.arange(batch, MOST * batch + 1)
-    # The chance that failure number `batch` comes with exactly this attempt, by its logarithm: factorials are huge.
+    # The probability that failure number `batch` occurs at exactly this attempt, as a logarithm: factorials are huge.
     last = [
         lgamma(n) - lgamma(batch) - lgamma(n - batch + 1)
         + batch * log(rate) + (n - batch) * log1p(-rate)
@@ -523,7 +533,8 @@ def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
 
 
 def _attempted_count(batch: int, attempted: AttemptedCount, failed: Sequence[bool]) -> tuple[int, dict[str, str]]:
-    """How many tasks to attempt, and for "auto" the reason. `failed` says of the newest attempts whether they did."""
+    """Return the number of tasks to attempt, and for "auto" the reason. `failed`: whether each of the newest attempts
+    failed."""
     if attempted != "auto":
         return attempted or batch, {}
     # One failure and one success are added, so that the rate is never 0 or 1.

@@ -1,9 +1,10 @@
-"""Memory-aware test-time scaling: more than one attempt at a task, and which of them is chosen (ReasoningBank;
-METHODS, section 4).
+"""Memory-aware test-time scaling: several attempts at a task, and the choice among them (ReasoningBank; METHODS,
+section 4).
 
-Parallel: k attempts at once, then the best of them. Sequential: one attempt, refined k times or until it is accepted.
-Both wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among parallel attempts
-only if labels may be seen and the attempt is not a prediction that counts; else a judge does; else agreement.
+Parallel: k concurrent attempts, then the best of them. Sequential: one attempt, refined k times or until it is
+accepted. Both wrap an `act` and are an `act`, so that evaluation scales as learning does. Scores choose among parallel
+attempts only if labels may be seen and the attempt is not a prediction that counts. Otherwise a judge chooses, or else
+agreement.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ WORK = 1_200
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How an attempt is made more than once.
+    """Settings of several attempts at a task.
 
     `k` is the number of parallel attempts, or of passes after the first attempt of a sequence. `warmth` is the
-    temperature of all of them; None: that of the run. A `blind` choice, that of a prediction which counts, never sees a
-    score.
+    temperature of all attempts; None: the temperature of the run. A `blind` choice never sees a score, because the
+    attempt is a prediction that counts.
 
-    Parallel: `by` says who chooses if no score may be seen: a judge, or the answer that most attempts agree on. With
-    `contrast`, the attempts are contrasted with each other while learning.
+    Parallel: `by` is the chooser if no score may be seen: a judge, or agreement (the answer of the most attempts). With
+    `contrast`, the attempts are contrasted with each other during learning.
 
-    Sequence: `until` says what ends it before the k-th pass: nothing (k), a judge or a score that accepts an answer, or
-    a pass that changes nothing (agreement). `label` says which attempts a judge labels afterwards, where learning knows
-    no outcome: all, or only its ends, which are the first attempt (the one that reports count) and the chosen one.
+    Sequence: `until` is the condition that ends it before the k-th pass: none (k), a judge or a score that accepts an
+    answer, or a pass that changes nothing (agreement). `label` selects the attempts that a judge labels afterwards, if
+    learning knows no outcome: all, or only the ends, which are the first attempt (used in reports) and the chosen one.
     """
 
     k: int
@@ -59,38 +60,40 @@ class Scaling:
     label: Literal["all", "ends"] = "all"
 
     def sees_scores(self, run: Run) -> bool:
-        """Whether scores may be looked at in the middle of this run."""
+        """Return whether scores may be used during this run."""
         return run.teaches and run.labels and not self.blind
 
 
-def in_parallel(act: ActWithNote, how: Scaling) -> ActWithNote:
-    """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
-    attempts may also be contrasted with each other, which decides between those that are equally good."""
+def in_parallel(act: ActWithNote, scaling: Scaling) -> ActWithNote:
+    """Build an act that makes `scaling.k` concurrent attempts from the same prompt and returns the best; the others are
+    its siblings. In learning, the attempts may also be contrasted with each other, which decides between equally good
+    ones."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
-        attempts = _Attempts(how, run, scored=how.sees_scores(run), judging=how.by == "judge")
-        jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, how.k + 1)]
-        attempts.tries[:] = made = await attempts.attempting.gather(jobs)
-        choosing = attempts.judging and len({outcome_of(r.trace) for r in made}) > 1
-        asked = [r for r in made if attempts.unlabelled(r) or (choosing and attempts.verdict(r) is None)]
+        attempts = _Attempts(scaling, run, scored=scaling.sees_scores(run), judging=scaling.by == "judge")
+        jobs = [(f"try {n}", partial(act, task, context, note=note)) for n in range(1, scaling.k + 1)]
+        attempts.tries[:] = parallel = await attempts.attempting.gather(jobs)
+        choosing = attempts.judging and len({outcome_of(r.trace) for r in parallel}) > 1
+        asked = [r for r in parallel if attempts.unlabelled(r) or (choosing and attempts.verdict(r) is None)]
         await attempts.judge(asked, run.at("verdicts"))
         attempts.label()
-        if len(made) == 1:
+        if len(parallel) == 1:
             return attempts.tries[0]
-        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches and how.contrast else None
+        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches and scaling.contrast else None
         chosen = attempts.choose(*attempts.best(contrast))
         return chosen if contrast is None else replace(chosen, choice={**chosen.choice, "contrast": contrast.findings})
 
     return scaled
 
 
-def in_sequence(act: ActWithNote, how: Scaling) -> ActWithNote:
-    """One attempt, then `how.k` passes that each read the earlier ones, or fewer if `how.until` ends them. A pass that
-    failed or was lost counts as a pass. The last pass with an answer is chosen; the others are its siblings."""
+def in_sequence(act: ActWithNote, scaling: Scaling) -> ActWithNote:
+    """Build an act that makes one attempt, then `scaling.k` passes that each read the earlier attempts, or fewer if
+    `scaling.until` ends them. A pass that failed or was lost counts as a pass. The last pass with an answer is chosen;
+    the others are its siblings."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
-        scored = how.until == "score" and how.sees_scores(run)
-        attempts = _Attempts(how, run, scored, judging=how.until == "judge")
+        scored = scaling.until == "score" and scaling.sees_scores(run)
+        attempts = _Attempts(scaling, run, scored, judging=scaling.until == "judge")
         tries = attempts.tries
         while (ended := attempts.ended()) is None:
             n = len(tries)
@@ -99,7 +102,7 @@ def in_sequence(act: ActWithNote, how: Scaling) -> ActWithNote:
             if attempts.judging:
                 await attempts.judge(tries[-1:], run.at(f"verdict {n}"))
         best = max(range(len(tries)), key=lambda n: (*attempts.rank(tries[n])[:2], n))
-        asked = tries if how.label == "all" else [tries[0], tries[best]]
+        asked = tries if scaling.label == "all" else [tries[0], tries[best]]
         await attempts.judge(filter(attempts.unlabelled, asked), run.at("verdicts"))
         attempts.label()
         return attempts.choose(best, *ended)
@@ -108,32 +111,33 @@ def in_sequence(act: ActWithNote, how: Scaling) -> ActWithNote:
 
 
 _ONE = re.compile(r"/(?:try|pass) (\d+)$")
-"""The end of the place of one attempt of several."""
+"""Pattern of the end of the place of one attempt among several."""
 
 
 def number_of(attempt: Attempt) -> int:
-    """The number of this attempt among several at its task, in the order they were made; 0 if it is the only one."""
-    found = _ONE.search(attempt.place)
-    return int(found[1]) if found else 0
+    """Return the number of an attempt among several at its task, in the order they were made; 0 if it is the only
+    one."""
+    match = _ONE.search(attempt.place)
+    return int(match[1]) if match else 0
 
 
 def place_of_all(place: str) -> str:
-    """The place under which all attempts at a task were made, from that of one of them."""
+    """Return the place under which all attempts at a task were made, from the place of one of them."""
     return _ONE.sub("", place)
 
 
 def outcome_of(trace: Trace) -> str:
-    """The outcome of an attempt, to compare attempts by: its answer, its error, and the state it left."""
+    """Return a text that identifies the outcome of an attempt: its answer, its error, and the state it left."""
     outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
 
 
 @dataclass(frozen=True)
 class _Attempts:
-    """Attempts at one task, and the verdicts of a judge by outcome. The choice, or the next pass, uses scores if they
-    are `scored`, and these verdicts if they are `judging`."""
+    """Attempts at one task, and the verdicts of a judge by outcome. The choice, or the next pass, uses scores if
+    `scored`, and these verdicts if `judging`."""
 
-    how: Scaling
+    scaling: Scaling
     run: Run
     scored: bool
     judging: bool
@@ -142,15 +146,15 @@ class _Attempts:
 
     @property
     def attempting(self) -> Run:
-        """The run for the attempts. They are judged together, so no attempt is judged by itself."""
-        return replace(self.run, warmth=self.how.warmth, teaches=False)
+        """Run for the attempts. They are judged together, so that no attempt is judged by itself."""
+        return replace(self.run, warmth=self.scaling.warmth, teaches=False)
 
     def unlabelled(self, attempt: Attempt) -> bool:
-        """Whether an attempt is learned from whose outcome is not known."""
+        """Return whether learning uses this attempt and its outcome is unknown."""
         return self.run.teaches and attempt.feedback.success is None
 
     async def judge(self, tries: Iterable[Attempt], at: Run) -> None:
-        """Ask a judge about each outcome among these attempts that it has not judged, all at once."""
+        """Ask a judge about each outcome among these attempts that is not judged yet, concurrently."""
         asked: dict[str, Attempt] = {}
         for attempt in tries:
             outcome = outcome_of(attempt.trace)
@@ -160,13 +164,13 @@ class _Attempts:
         self.judged.update(zip(asked, await at.gather(jobs), strict=True))
 
     def label(self) -> None:
-        """The judge's verdicts become the feedback that learning sees, where it has no other."""
+        """Use the judge's verdicts as the feedback for learning, where no other feedback exists."""
         for n, attempt in enumerate(self.tries):
             if self.unlabelled(attempt) and (verdict := self.judged.get(outcome_of(attempt.trace))):
                 self.tries[n] = replace(attempt, feedback=verdict)
 
     def verdict(self, attempt: Attempt) -> Feedback | None:
-        """What the choice, or the next pass, may know about an attempt: that it failed, its score, else a judge's
+        """Return the feedback that the choice, or the next pass, may see: an error, the score, or else a judge's
         verdict."""
         if attempt.trace.error is not None:
             return Feedback(False, attempt.trace.error)
@@ -175,19 +179,20 @@ class _Attempts:
         return self.judged.get(outcome_of(attempt.trace)) if self.judging else None
 
     def rank(self, attempt: Attempt) -> tuple[bool, bool, int, float]:
-        """How good an attempt is, by all that the choice may know: whether there is an answer, whether there was an
-        attempt at all, the verdict, and the score in [0, 1]."""
+        """Return the rank of an attempt, from all facts that the choice may know: whether there is an answer, whether
+        the attempt was not lost, the verdict, and the score in [0, 1]."""
         verdict = self.verdict(attempt)
         success = None if verdict is None else verdict.success
         value = attempt.score.value if self.scored and attempt.score is not None else 0.0
         return (attempt.trace.error is None, not attempt.trace.lost, 1 if success is None else 2 * success, value)
 
     def chooser(self, best: Attempt) -> str:
-        """Who chose this attempt, if it was chosen by its verdict."""
-        return "score" if self.scored and best.score is not None else self.how.by
+        """Return the name of the chooser, if this attempt was chosen by its verdict."""
+        return "score" if self.scored and best.score is not None else self.scaling.by
 
     def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
-        """Which attempt stands, who chose it, and why. Ranks decide, then the contrast, then agreement, then order."""
+        """Choose an attempt, and return its index, the chooser, and the reason. Ranks decide, then the contrast, then
+        agreement, then order."""
         outcomes = [outcome_of(r.trace) for r in self.tries]
         ranks = [self.rank(r) for r in self.tries]
         shares = Counter(outcomes)
@@ -200,30 +205,30 @@ class _Attempts:
             if first[:-1] == second[:-1]:
                 why = f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
             return most, self.chooser(self.tries[most]), why
-        # The contrast has read the scores, which a prediction that counts must not know.
-        decides = self.judging and not (self.how.blind and self.run.labels)
+        # The contrast has read the scores, which must not influence a prediction that counts.
+        decides = self.judging and not (self.scaling.blind and self.run.labels)
         if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
             return contrast.best - 1, "contrast", contrast.why
         return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} came to it"
 
     def ended(self) -> tuple[str, str] | None:
-        """What ended the passes of a sequence, and why; None if there is another one."""
+        """Return the condition that ended the passes of a sequence, and the reason; None if another pass follows."""
         passes = len(self.tries) - 1
         if passes < 0:
             return None
         last, verdict = self.tries[-1].trace, self.verdict(self.tries[-1])
         repeats = passes and last.error is None and outcome_of(last) == outcome_of(self.tries[-2].trace)
-        match self.how.until:
+        match self.scaling.until:
             case "judge" | "score" as by if verdict is not None and verdict.success:
                 return by, f"accepted after pass {passes}: {verdict.text}"
             case "agreement" as by if repeats:
                 return by, f"pass {passes} changed nothing"
-        return ("order", f"all {passes} passes were made") if passes == self.how.k else None
+        return ("order", f"all {passes} passes were made") if passes == self.scaling.k else None
 
     def choose(self, best: int, by: str, why: str) -> Attempt:
-        """The attempt that stands, with the others as its siblings and a record of the choice."""
+        """Return the attempt at index `best`, with the others as its siblings and a record of the choice."""
         outcomes = [outcome_of(r.trace) for r in self.tries]
-        # Also those that only labelled the attempts for learning.
+        # Also include verdicts that only labelled the attempts for learning.
         verdicts = [self.verdict(r) or self.judged.get(o) for r, o in zip(self.tries, outcomes, strict=True)]
         choice: dict[str, object] = {
             "of": len(self.tries), "number": best + 1, "by": by, "why": why,
@@ -234,10 +239,10 @@ class _Attempts:
         return replace(self.tries[best], choice=choice, siblings=others)
 
     def as_note(self) -> str:
-        """What the next pass reads about the earlier ones: their work and answers, the agent's notes and, if the
-        sequence consults a judge or the score, whether they were found wrong. A judge's reason is shown; the feedback
-        of a score is not, because it holds the right answer. A lost attempt left nothing to read."""
-        # All of them together take at most half of the agent's window.
+        """Format the earlier attempts for the next pass: their work and answers, the agent's notes and, if the sequence
+        uses a judge or the score, whether they were found wrong. The reason of a judge is shown. The feedback of a
+        score is not, because it contains the right answer. A lost attempt is not shown."""
+        # All earlier attempts together take at most half of the agent's window.
         most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
         earlier: list[str] = []
         for attempt in (r for r in self.tries if not r.trace.lost):

@@ -1,8 +1,8 @@
-"""Parallel scan aggregation: many reflections become one delta, and no model call has to read them all (Combee,
+"""Parallel scan aggregation: combine many reflections into one delta without a model call that reads them all (Combee,
 sections 3.1 and 3.2).
 
-The reflections, each with all its lessons, are copied and dealt into groups; each group goes through the wrapped
-update, all at once; then the deltas of the groups are joined. Any update can be wrapped: edits of a playbook, appended
+The reflections, each with all its lessons, are copied and dealt into groups. Each group goes through the wrapped
+update, concurrently. Then the deltas of the groups are joined. Any update can be wrapped: edits of a playbook, appended
 memories, a rewritten prompt. Lessons that an update left out are accounted for.
 """
 
@@ -22,12 +22,12 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vo
 from practicum.core.graph import components
 from practicum.core.types import Lesson
 from practicum.core.words import folded
-from practicum.engine.asynchronous import LastWord
+from practicum.engine.asynchronous import Fallback
 from practicum.engine.loop import UpdateSeam, by_reflection
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
 from practicum.engine.specifics import tell_apart
-from practicum.methods.blocks.curate import kept, left_out, votes
+from practicum.methods.blocks.curate import as_entries, left_out, votes
 from practicum.methods.blocks.dedupe import Threshold, as_number, same_rows
 
 Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
@@ -36,16 +36,16 @@ E_ = TypeVar("E_", bound=Edit)
 Shuffle = Literal["stratified", "random"]
 
 FEW = 4
-"""Fewer lessons than this are one plain update."""
+"""Minimum number of reflections for a scan; fewer go through the update directly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dealing:
-    """How n lessons are dealt into groups.
+    """Rule by which n lessons are dealt into groups.
 
-    `groups` is a number, or "sqrt" for the square root of n; each lesson goes to `copies` groups. `fan_in` is the most
-    lessons of a group (None: no limit): if groups would be larger, there are more of them. Raises ValueError if
-    `copies` does not fit.
+    `groups` is a number, or "sqrt" for the square root of n. Each lesson goes to `copies` groups. `fan_in` is the
+    maximum number of lessons in a group; None: no limit. If groups would be larger, more groups are made. Raises
+    ValueError if `copies` is out of range.
     """
 
     groups: int | Literal["sqrt"] = "sqrt"
@@ -57,10 +57,10 @@ class Dealing:
         groups = self.copies if self.groups == "sqrt" else self.groups
         fan_in = self.copies if self.fan_in is None else self.fan_in
         if not 1 <= self.copies <= min(groups, fan_in):
-            raise ValueError("copies must be at least 1, and at most as many as the groups and as fan_in")
+            raise ValueError("copies must be at least 1, and not more than groups or fan_in")
 
     def count(self, n: int) -> int:
-        """Number of groups for n lessons, between 1 and n."""
+        """Return the number of groups for n lessons, between 1 and n."""
         k = isqrt(n) if self.groups == "sqrt" else min(self.groups, n)
         if self.fan_in is not None:
             # Each copy of the lessons fills the groups evenly, so a group has `copies` times n / k of them, rounded up.
@@ -68,12 +68,12 @@ class Dealing:
         return max(min(k, n), 1)
 
     def size(self, n: int) -> int:
-        """The most lessons in a group if n of them are dealt."""
+        """Return the maximum number of lessons in a group if n lessons are dealt."""
         k = self.count(n)
         return -(-n * self.copies // k) if self.shuffle == "random" else min(self.copies, k) * -(-n // k)
 
     def deal(self, n: int, rng: Random) -> list[list[int]]:
-        """Groups of lesson numbers, in linear time. If stratified, a lesson is in a group at most once."""
+        """Return groups of lesson numbers, in linear time. If stratified, a group contains a lesson at most once."""
         k = self.count(n)
         if self.shuffle == "random":
             pool = [i for i in range(n) for _ in range(self.copies)]
@@ -84,8 +84,8 @@ class Dealing:
         rng.shuffle(order)
         groups: list[list[int]] = [[] for _ in range(k)]
         for start in range(0, n, k):
-            # Each copy of a row of k lessons puts one into each group. The copies are shifted by different amounts, so
-            # that they meet other neighbours.
+            # Each copy of a row of k lessons puts one lesson into each group. The copies are shifted by different
+            # amounts, so that they meet different neighbours.
             shifts = [0, *rng.sample(range(1, k), copies - 1)]
             for column, lesson in enumerate(order[start : start + k]):
                 for shift in shifts:
@@ -94,8 +94,9 @@ class Dealing:
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """`update` on groups of reflections, all at once, and `join` of their deltas. Votes are counted once for each
-    reflection, before it is copied. Fewer than four reflections are one plain update."""
+    """Build an update seam that runs `update` on groups of reflections, concurrently, and joins their deltas by `join`.
+    Votes are counted once for each reflection, before it is copied. Fewer than four reflections go through `update`
+    directly."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         reflections = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
@@ -116,16 +117,16 @@ def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
 
 # ---- joining the deltas of many groups (Combee, section 3.1: the second level of the scan)
 #
-# `join_by_code` keeps one of several edits that say the same, and lets edits of different entries stand side by side.
-# Only edits that change one entry in different ways go to the model. `join_by_model` is the paper's way: everything
-# that the groups propose goes through the update again.
+# `join_by_code` keeps one of several equal edits, and keeps all edits of different entries. Only edits that change one
+# entry in different ways go to the model. `join_by_model` follows the paper: all proposals of the groups go through the
+# update again.
 
 
 def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | None = "auto") -> Join:
-    """Join by plain code; edits in conflict go through `update` again as lessons, at most `fan_in` a call.
+    """Build a join by code. Edits in conflict go through `update` again as lessons, at most `fan_in` per call.
 
-    Additions are joined into one if their texts are the same, if they come from the same lesson, or from a similarity
-    of `threshold` on (None: never). A change of an entry takes precedence over its deletion.
+    Additions are joined into one if their texts are the same, if they come from the same lesson, or if their similarity
+    is at least `threshold` (None: never). A change of an entry takes precedence over its deletion.
     """
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
@@ -133,18 +134,18 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | No
         adds, names = await _distinct([[e for e in group if isinstance(e, Add)] for group in groups], threshold, run)
         others = [_renamed(e, names) for group in groups for e in group if not isinstance(e, Add)]
         votes = [e for e in others if isinstance(e, Vote)]
-        clear, conflicts = _without_conflicts(e for e in others if not isinstance(e, Vote))
-        solved = await _solved(conflicts, update, fan_in, context, run)
-        return _settled(combine([Delta((*adds, *votes, *clear)), solved]), deltas)
+        compatible, conflicts = _without_conflicts(e for e in others if not isinstance(e, Vote))
+        solved = await _solve_conflicts(conflicts, update, fan_in, context, run)
+        return _with_resolutions(combine([Delta((*adds, *votes, *compatible)), solved]), deltas)
 
     return join
 
 
 def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None = None) -> Join:
-    """Join by `update` itself: what the groups propose are its lessons.
+    """Build a join by `update` itself: the proposals of the groups are its lessons.
 
-    With `fan_in` a call joins at most so many deltas, level by level until one is left; `levels` is the number of
-    levels of the scan, of which the last joins all that is left. Deletions and votes need no model.
+    With `fan_in`, a call joins at most that many deltas, level by level until one is left. `levels` is the number of
+    levels of the scan; the last level joins all remaining deltas. Deletions and votes need no model.
     """
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
@@ -154,7 +155,7 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
             size = len(deltas) if fan_in is None or level == levels else max(fan_in, 2)
             run.count(Count.WIDENED_JOINS, fan_in is not None and size > max(fan_in, 2))
             groups = enumerate(deltas[start : start + size] for start in range(0, len(deltas), size))
-            jobs = [(f"level {level}, {i}", partial(_proposed, group, update, context)) for i, group in groups]
+            jobs = [(f"level {level}, {i}", partial(_join_group, group, update, context)) for i, group in groups]
             deltas = await run.gather(jobs)
         return deltas[0] if deltas else Delta()
 
@@ -162,15 +163,15 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
 
 
 async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
-    """No joining: the edits of all groups, one after the other (a scan of one level)."""
-    return _settled(combine(deltas), deltas)
+    """Return the edits of all groups, one after the other, without joining them (a scan of one level)."""
+    return _with_resolutions(combine(deltas), deltas)
 
 
 def combine(deltas: Iterable[Delta]) -> Delta:
-    """Deltas that were made from one context, independently of each other, as one.
+    """Combine deltas that were made from one context, independently of each other, into one delta.
 
-    A change of an entry that an earlier delta changes is left out, since it would undo that change: its lessons then
-    have no edit (see `accounted`). If it is the same change, the first one rests on the lessons of both.
+    A change of an entry that an earlier delta changes is left out, because it would undo the earlier change. Its
+    lessons then have no edit (see `accounted`). If both changes are equal, the first one gets the lessons of both.
     """
     deltas = list(deltas)
     edits: list[Edit] = []
@@ -182,52 +183,54 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if changed.isdisjoint(changed_entries(edit)):
                 edits.append(edit)
             elif (same := done.get(_effect(edit))) is not None:
-                edits[same] = _joined(edits[same], edit)
+                edits[same] = _united(edits[same], edit)
         for n, edit in enumerate(edits[start:], start):
             if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
     refused = tuple(one for delta in deltas for one in delta.refused)
-    return Delta(tuple(edits), tuple(_standing(edits, deltas)), refused=refused)
+    return Delta(tuple(edits), tuple(_valid_resolutions(edits, deltas)), refused=refused)
 
 
-async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
-    """The deltas of a group, joined by the model."""
+async def _join_group(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
+    """Join the deltas of a group by the model."""
     if len(deltas) == 1:
         return deltas[0]
     edits = [e for group in _with_own_refs(deltas) for e in group]
-    # The copies of a lesson often lead to the same proposal, which the model reads once.
+    # The copies of a lesson often lead to the same proposal, which the model needs to read only once.
     asked = _distinct_changes([replace(e, ref="") if isinstance(e, Add) else e for e in edits if _new_text(e, context)])
     other = [e for e in edits if not _new_text(e, context)]
     # The model's edits come first, so that they take precedence over deletions that it was not asked about.
-    solved = await _asked(asked, update, context, run)
-    return _settled(combine([solved, Delta(tuple(_distinct_changes(other)))]), deltas)
+    solved = await _update_on_proposals(asked, update, context, run)
+    return _with_resolutions(combine([solved, Delta(tuple(_distinct_changes(other)))]), deltas)
 
 
-async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
-    """The delta of `update` on proposals as lessons. It names the lessons on which the proposals rest."""
-    rests_on = {f"{run.place}/proposal {n}": edit.lessons for n, edit in enumerate(edits)}
+async def _update_on_proposals(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
+    """Run `update` on proposals as lessons. The edits of the delta name the lessons behind the proposals."""
+    proposals = {f"{run.place}/proposal {n}": edit.lessons for n, edit in enumerate(edits)}
     lessons = [
         Lesson(id, _new_text(e, context), sources=e.sources, data=_proposal(e), section=getattr(e, "section", "") or "")
-        for id, e in zip(rests_on, edits, strict=True)
+        for id, e in zip(proposals, edits, strict=True)
     ]
     delta = traced(await update(lessons, context, run), lessons, context)
-    made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
-    resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in rests_on.get(r.lesson, (r.lesson,)))
-    return Delta(made, resolutions, refused=delta.refused)
+    traced_edits = tuple(
+        replace(e, lessons=ordered_union(proposals.get(id, (id,)) for id in e.lessons)) for e in delta.edits
+    )
+    resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in proposals.get(r.lesson, (r.lesson,)))
+    return Delta(traced_edits, resolutions, refused=delta.refused)
 
 
 def _proposal(edit: Edit) -> dict[str, Any]:
-    """What a proposal says beside its text."""
+    """Return the data of a proposal, other than its text."""
     changed = ", ".join(f"[{id}]" for id in changed_entries(edit))
     return {**(getattr(edit, "data", None) or {}), "proposal": f"{edit.op.upper()} {changed}".strip()}
 
 
-async def _solved(
+async def _solve_conflicts(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
-    """The model's solution of edits in conflict; those of one entry are read together, as far as one call can. The
-    edits of several calls may be in conflict again. As long as there are fewer, they go to the model again."""
+    """Ask the model to solve conflicts between edits. Edits of one entry are read together, as far as one call can. The
+    edits of several calls may be in conflict again. They go to the model again as long as their number decreases."""
     if not conflicts:
         return Delta()
     asked = sum(map(len, conflicts))
@@ -240,19 +243,19 @@ async def _solved(
                 calls[-1] += part
             else:
                 calls.append(list(part))
-    jobs = [(f"conflicts {i}", partial(_asked, call, update, context)) for i, call in enumerate(calls)]
-    made = await run.gather(jobs)
-    edits = [e for group in _with_own_refs(made) for e in group]
-    clear, left = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
-    if len(calls) == 1 or sum(map(len, left)) >= asked:
-        return combine(made)
-    solved = (*(e for e in edits if isinstance(e, Add | Vote)), *clear)
-    standing = Delta(solved, tuple(_standing(solved, made)))
-    return combine([standing, await _solved(left, update, fan_in, context, run.at("again"))])
+    jobs = [(f"conflicts {i}", partial(_update_on_proposals, call, update, context)) for i, call in enumerate(calls)]
+    solutions = await run.gather(jobs)
+    edits = [e for group in _with_own_refs(solutions) for e in group]
+    compatible, conflicting = _without_conflicts(e for e in edits if not isinstance(e, Add | Vote))
+    if len(calls) == 1 or sum(map(len, conflicting)) >= asked:
+        return combine(solutions)
+    solved = (*(e for e in edits if isinstance(e, Add | Vote)), *compatible)
+    settled = Delta(solved, tuple(_valid_resolutions(solved, solutions)))
+    return combine([settled, await _solve_conflicts(conflicting, update, fan_in, context, run.at("again"))])
 
 
 def _with_own_refs(deltas: Sequence[Delta]) -> list[list[Edit]]:
-    """The edits of each delta, with refs that no other delta has."""
+    """Return the edits of each delta, with refs that no other delta has."""
     groups: list[list[Edit]] = []
     for number, delta in enumerate(deltas):
         refs = {e.ref: f"group {number}: {e.ref}" for e in delta.edits if isinstance(e, Add) and e.ref}
@@ -273,26 +276,26 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
 async def _distinct(
     groups: Sequence[Sequence[Add]], threshold: Threshold | None, run: Run
 ) -> tuple[list[Add], dict[str, str]]:
-    """The first of the additions that say the same, resting on all of them; and the new ref for each old one."""
+    """Return one of each set of equal additions, with the lessons of all of them, and the new ref for each old ref."""
     adds = [add for group in groups for add in group]
     first = _first_same(groups)
     if threshold is not None:
         for section in dict.fromkeys(add.section for add in adds):
             rows = [n for n, add in enumerate(adds) if add.section == section and first[n] == n]
-            mine = [adds[n] for n in rows]
-            vectors = await run.embed([add.key or add.text for add in mine])
-            texts, least = [add.text for add in mine], as_number(threshold, run)
-            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, mine, run))
+            section_adds = [adds[n] for n in rows]
+            vectors = await run.embed([add.key or add.text for add in section_adds])
+            texts, least = [add.text for add in section_adds], as_number(threshold, run)
+            likes = same_rows(texts, vectors, 0, least, run, partial(_differ, section_adds, run))
             first_of = {n: rows[like] for n, like in zip(rows, likes, strict=True) if like is not None}
             first = [first_of.get(at, at) for at in first]
-    kept: dict[int, Add] = {}
+    distinct: dict[int, Add] = {}
     names: dict[str, str] = {}
     for add, at in zip(adds, first, strict=True):
-        kept[at] = _joined(kept[at], add) if at in kept else add
+        distinct[at] = _united(distinct[at], add) if at in distinct else add
         if add.ref:
-            kept[at] = replace(kept[at], ref=kept[at].ref or add.ref)
-            names[add.ref] = kept[at].ref
-    return list(kept.values()), names
+            distinct[at] = replace(distinct[at], ref=distinct[at].ref or add.ref)
+            names[add.ref] = distinct[at].ref
+    return list(distinct.values()), names
 
 
 def _differ(adds: Sequence[Add], run: Run, row: int, like: int) -> bool:
@@ -301,106 +304,107 @@ def _differ(adds: Sequence[Add], run: Run, row: int, like: int) -> bool:
 
 
 def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
-    """For each addition the number of the first one with its text, or that another group made of the same lesson."""
-    known: dict[object, int] = {}
+    """Return for each addition the number of the first addition with the same text, or with the same lesson in another
+    group."""
+    first_with: dict[object, int] = {}
     first: list[int] = []
     for group in groups:
-        made: Counter[object] = Counter()
+        numbers: Counter[object] = Counter()
         for add in group:
             text = (add.section, folded(add.text), repr(dict(add.data)))
             lesson = (add.section, add.lessons)
-            made[lesson] += 1
-            # A group may make several entries of one lesson; the groups with its copies make the same ones again.
-            copy = (lesson, made[lesson]) if len(add.lessons) == 1 else text
-            at = known.get(text, known.get(copy, len(first)))
-            known.setdefault(text, at)
-            known.setdefault(copy, at)
+            numbers[lesson] += 1
+            # A group may make several entries of one lesson; the groups with its copies then make the same entries.
+            copy = (lesson, numbers[lesson]) if len(add.lessons) == 1 else text
+            at = first_with.get(text, first_with.get(copy, len(first)))
+            first_with.setdefault(text, at)
+            first_with.setdefault(copy, at)
             first.append(at)
     return first
 
 
 def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
-    """Edits that can stand side by side, and groups of edits that change one entry in different ways."""
+    """Separate edits that can all be applied from groups of edits that change one entry in different ways."""
     edits = list(edits)
-    # Edits by their numbers, linked to entries by their ids.
+    # Graph of edits, by number, and entries, by id.
     about: dict[int | str, list[int | str]] = {n: [*changed_entries(edit)] for n, edit in enumerate(edits)}
     for n, edit in enumerate(edits):
         for id in changed_entries(edit):
             about.setdefault(id, []).append(n)
-    clear: list[Edit] = []
+    compatible: list[Edit] = []
     conflicts: list[Sequence[Edit]] = []
     for part in components(about):
-        mine = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
-        changes = [e for e in mine if not isinstance(e, Delete)]
+        part_edits = _distinct_changes(edits[n] for n in sorted(p for p in part if isinstance(p, int)))
+        changes = [e for e in part_edits if not isinstance(e, Delete)]
         rewording = [e for e in changes if isinstance(e, Merge) or getattr(e, "text", None) is not None]
-        # Other changes come first: after a merge their entry may be gone.
-        clear += [e for e in changes if e not in rewording] if changes else mine
+        # Other changes come first, because a merge may remove their entry.
+        compatible += [e for e in changes if e not in rewording] if changes else part_edits
         if len(rewording) > 1:
             conflicts.append(rewording)
         else:
-            clear += rewording
-    return clear, conflicts
+            compatible += rewording
+    return compatible, conflicts
 
 
 def _distinct_changes(edits: Iterable[Edit]) -> list[Edit]:
-    """The edits with one for each change; votes are counts, so equal votes are several."""
-    kept: dict[str | int, Edit] = {}
+    """Return one edit for each distinct change. Equal votes are not joined, because votes are counts."""
+    distinct: dict[str | int, Edit] = {}
     for edit in edits:
-        effect = len(kept) if isinstance(edit, Vote) else _effect(edit)
-        kept[effect] = _joined(kept[effect], edit) if effect in kept else edit
-    return list(kept.values())
+        effect = len(distinct) if isinstance(edit, Vote) else _effect(edit)
+        distinct[effect] = _united(distinct[effect], edit) if effect in distinct else edit
+    return list(distinct.values())
 
 
 def _effect(edit: Edit) -> str:
-    """What an edit does, whatever it rests on."""
+    """Return a text that identifies the change that an edit makes, without its sources, lessons and reason."""
     return repr(replace(edit, sources=(), lessons=(), reason=""))
 
 
-def _joined(one: E_, other: E_) -> E_:
-    """The first edit, resting on what both rest on."""
+def _united(one: E_, other: E_) -> E_:
+    """Return the first edit, with the sources and lessons of both."""
     sources, lessons = ordered_union((one.sources, other.sources)), ordered_union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
 
 
 def _new_text(edit: Edit, context: Context) -> str:
-    """The text that an edit gives an entry; empty if it gives none."""
+    """Return the text that an edit gives an entry; empty if it gives none."""
     if isinstance(edit, Merge) and edit.text is None:
         oldest = min((e for id in edit.ids if (e := context.get(id))), key=lambda e: e.number, default=None)
         return oldest.text if oldest is not None else ""
     return getattr(edit, "text", None) or ""
 
 
-def _standing(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
-    """The resolutions of the deltas. A lesson that an entry is wrong is settled by its deletion; if that is not among
-    the edits, since another change of the entry took precedence, the lesson has no resolution."""
+def _valid_resolutions(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
+    """Yield the resolutions of the deltas. A lesson that an entry is wrong is settled by the deletion of the entry. If
+    another change of the entry took precedence over the deletion, the lesson gets no resolution."""
     deltas = list(deltas)
-    undone = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
-    return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in undone)
+    cancelled = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
+    return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in cancelled)
 
 
 def _deleting(edits: Iterable[Edit]) -> set[str]:
     return {id for edit in edits if isinstance(edit, Delete) for id in edit.lessons}
 
 
-def _settled(joined: Delta, deltas: Iterable[Delta]) -> Delta:
-    """The joined delta with one resolution for each lesson that no edit names; a covered copy counts before a dropped
-    one."""
+def _with_resolutions(joined: Delta, deltas: Iterable[Delta]) -> Delta:
+    """Return the joined delta with one resolution for each lesson that no edit names. A covered copy takes precedence
+    over a dropped copy."""
     deltas = list(deltas)
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
-    found: dict[str, Resolution] = {}
-    for resolution in (*joined.resolutions, *_standing(joined.edits, deltas)):
-        if resolution.lesson not in named and (resolution.lesson not in found or not found[resolution.lesson].entry):
-            found[resolution.lesson] = resolution
+    final: dict[str, Resolution] = {}
+    for resolution in (*joined.resolutions, *_valid_resolutions(joined.edits, deltas)):
+        if resolution.lesson not in named and (resolution.lesson not in final or not final[resolution.lesson].entry):
+            final[resolution.lesson] = resolution
     refused = (one for delta in deltas for one in delta.refused if one not in joined.refused)
-    return replace(joined, resolutions=tuple(found.values()), refused=(*joined.refused, *refused))
+    return replace(joined, resolutions=tuple(final.values()), refused=(*joined.refused, *refused))
 
 
-# ---- accounting: no lesson that enters an update is lost silently, whatever the model does with it
+# ---- accounting: no lesson that enters an update is lost silently, even if the model ignores it
 #
-# Each lesson is named by an edit, covered by an entry, or dropped with a reason. Those that the model left out go
-# through again in smaller groups, a few times; those still left out are kept as they are or dropped, and counted.
-# (Beyond the papers: their curators lose the lessons they do not mention, which Combee, section 2.2, calls context
-# overload.)
+# Each lesson is named by an edit, covered by an entry, or dropped with a reason. Lessons that the model left out go
+# through again in smaller groups, a few times. Lessons that are then still left out are added unchanged or dropped, and
+# counted. (Beyond the papers: their curators lose the lessons they do not mention, which Combee, section 2.2, calls
+# context overload.)
 
 Uncovered = Literal["keep", "drop"]
 
@@ -410,31 +414,30 @@ LEFT_OUT = "no edit of the curator covered it"
 def accounted(
     update: UpdateSeam, uncovered: Uncovered, section: str, by: UpdateSeam | None = None, again: Sequence[int] = ()
 ) -> UpdateSeam:
-    """`update`, with every lesson accounted for.
+    """Build an update seam that runs `update` and accounts for every lesson.
 
-    Lessons that it left out go through `by` (by default `update` itself) once for each group size in `again`, all
-    groups at once. A lesson that is still `uncovered` then becomes an entry of `section` in its own words, or is
-    dropped.
+    Lessons that `update` left out go through `by` (default: `update`) once for each group size in `again`, all groups
+    concurrently. A lesson that is still `uncovered` becomes an entry of `section` in its own words, or is dropped.
     """
     settle = keep_or_drop(uncovered, section)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await retried(by or update, again, await update(lessons, context, run))(lessons, context, run)
-        standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in delta.deleted)
-        return replace(delta, resolutions=standing) + settle(left_out(lessons, delta), run)
+        valid = tuple(resolution for resolution in delta.resolutions if resolution.entry not in delta.deleted)
+        return replace(delta, resolutions=valid) + settle(left_out(lessons, delta), run)
 
     return wrapped
 
 
 def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) -> UpdateSeam:
-    """An update for lessons that another update, whose delta was `first`, left out: they go through `by` in groups of
-    each size of `again` in turn, as long as any are left. Lessons that are still left out have no edit and no
-    resolution."""
+    """Build an update seam for lessons that another update, whose delta was `first`, left out. They go through `by` in
+    groups of each size of `again` in turn, as long as any are left. Lessons that are then still left out have no edit
+    and no resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = Delta() if first is None else first
         for turn, size in enumerate(again, 1):
-            # Their votes were counted the first time.
+            # The first update has counted their votes.
             left = [replace(lesson, votes={}) for lesson in left_out(lessons, delta)]
             if not left:
                 break
@@ -447,14 +450,14 @@ def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) ->
     return update
 
 
-def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:
-    """What to do with lessons that are left out in the end, as a function that counts them too: keep them as entries of
-    `section` in their own words, or drop them."""
+def keep_or_drop(uncovered: Uncovered, section: str) -> Fallback:
+    """Build a function that settles and counts lessons that are left out in the end: keep them as entries of `section`
+    in their own words, or drop them."""
 
     def settle(lessons: Sequence[Lesson], run: Run, why: str = LEFT_OUT) -> Delta:
         if uncovered == "keep":
             run.count(Count.KEPT_LESSONS, len(lessons))
-            return kept(lessons, section, why)
+            return as_entries(lessons, section, why)
         run.count(Count.DROPPED_LESSONS, len(lessons))
         return Delta(resolutions=tuple(Resolution(lesson.id, reason=why) for lesson in lessons))
 

@@ -1,4 +1,4 @@
-"""How a context is shown: to an agent, in one attempt exactly as in evaluation; and to a reflector or a curator, which
+"""Views of a context: for an agent, in an attempt exactly as in evaluation; and for a reflector or a curator, which
 reads the playbook and the list of its sections.
 """
 
@@ -32,58 +32,58 @@ from practicum.engine.run import Run
 from practicum.retrieval.search import Filter, Match
 
 TURN_FRAME = 16
-"""Tokens that a chat template adds to one exchange, approximately."""
+"""Approximate number of tokens that a chat template adds to one exchange."""
 
 
 class ActWithNote(Protocol):
-    """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
+    """Act that can also take a note after the task, such as a reflection on an earlier try."""
 
     async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Attempt: ...
 
 
 def answer(show: ShowSeam) -> ActWithNote:
-    """The agent answers with the context that `show` shows it."""
+    """Build an act in which the agent answers with the view that `show` returns."""
 
     async def act(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         view = await view_of(show, context, task, run)
         trace = await run.agent(task, view.with_note(note) if note else view)
         score = await run.score(task, trace)
-        known = await learning_feedback(task, trace, score, run)
-        return Attempt(task, trace, score, known, run.place, retrieved=view.retrieved)
+        verdict = await learning_feedback(task, trace, score, run)
+        return Attempt(task, trace, score, verdict, run.place, retrieved=view.retrieved)
 
     return act
 
 
 def reused(act: ActWithNote) -> ActWithNote:
-    """Apply `act`, or return the attempt of the same task under a context of the same digest: a task may come back,
-    from the replay buffer or in a later epoch, before anything that the agent reads has changed.
+    """Build an act that applies `act`, or returns an earlier attempt at the same task under a context of the same
+    digest. A task may come back, from the replay buffer or in a later epoch, before its context has changed.
 
-    The members of a group are kept apart. A try with a note is not reused, nor is an attempt that was lost, failed with
-    an error, or has no verdict where one was wanted. What is kept follows from the attempts so far, so a resume finds
-    it again.
+    The members of a group are distinguished. A try with a note is not reused. Neither is an attempt that was lost,
+    failed with an error, or lacks a verdict that learning needs. The stored attempts depend only on the attempts so
+    far, so a resume restores them.
     """
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
             return await act(task, context, run, note)
-        known, digest, key = run.reusable, context.digest, (act, task.id, run.member)
-        if old := known.get(digest, {}).get(key):
+        attempts, digest, key = run.reusable, context.digest, (act, task.id, run.member)
+        if old := attempts.get(digest, {}).get(key):
             run.count(Count.REUSED_ATTEMPTS)
             return replace(old, place=run.place, of=old.place)
         attempt = await act(task, context, run)
-        # No judge is asked about an attempt that nothing is learned from.
+        # In evaluation, attempts have no verdict from a judge.
         if attempt.trace.error is None and (attempt.feedback.success is not None or not run.teaches):
-            if digest not in known:
-                known.clear()
-            known.setdefault(digest, {})[key] = attempt
+            if digest not in attempts:
+                attempts.clear()
+            attempts.setdefault(digest, {})[key] = attempt
         return attempt
 
     return wrapped
 
 
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """The feedback on an attempt: from its score or, if learning may not use a score, from a judge where there is one.
-    In evaluation nothing is learned, so no judge is paid."""
+    """Return the feedback on an attempt: from its score or, if learning may not use a score, from a judge, if the run
+    has one. In evaluation nothing is learned, so no judge is paid."""
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
@@ -91,17 +91,17 @@ async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: 
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:
-    """The whole context, the same for every task."""
+    """Return the whole context, which is the same for every task."""
     return render_full(context)
 
 
 async def annotated_view(context: Context, task: Task, run: Run) -> View:
-    """The whole context; the agent also reports what it consulted, doubted and missed."""
+    """Return the whole context, with a request to report which entries the agent consulted, doubted and missed."""
     return render_annotated(context)
 
 
 def noting(show: ShowSeam) -> ShowSeam:
-    """The same view; the agent also leaves a note to continue from."""
+    """Build a show seam that adds a request to leave a note for the next pass to the view."""
 
     async def shown(context: Context, task: Task, run: Run) -> View:
         return replace(await show(context, task, run), noting=True)
@@ -113,12 +113,12 @@ FOLLOW = "# Approaches that worked on similar tasks: follow what fits"
 AVOID = "# Approaches that failed on similar tasks: do not repeat them"
 
 FAILURE = "Failed approach (avoid)"
-"""How a memory of a failure begins."""
+"""Prefix of a memory of a failure."""
 
 
 def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Memories in two groups, each with its heading: what to follow, then what to avoid. Groups without a memory are
-    left out; what was written by hand in other words is to be followed."""
+    """Group memories by their outcome, each group with its heading: memories to follow, then memories to avoid. Empty
+    groups are left out. A handwritten memory without a prefix is to be followed."""
     groups: dict[str, list[Entry]] = {FOLLOW: [], AVOID: []}
     for entry in memories:
         groups[AVOID if entry.text.startswith(FAILURE) else FOLLOW].append(entry)
@@ -126,19 +126,19 @@ def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
 
 
 def with_memories(k: int, section: str) -> ShowSeam:
-    """The k entries of a section most similar to the task, in two groups: what to follow, what to avoid."""
+    """Build a show seam for the k entries of a section most similar to the task, in two groups: to follow, to avoid."""
     where = Filter(section=section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        found = await run.nearest(context, task.input, k, where)
-        memories = sorted((near.entry for near in found), key=lambda entry: entry.number)
+        matches = await run.nearest(context, task.input, k, where)
+        memories = sorted((near.entry for near in matches), key=lambda entry: entry.number)
         groups = [(heading, render_selected(group)) for heading, group in by_outcome(memories)]
         return View(
             pages=tuple(f"{heading}\n{page}" for heading, view in groups for page in view.pages),
             ids=frozenset(entry.id for entry in memories),
             citable=bool(memories),
             tokens=sum(count_tokens(heading) + view.tokens for heading, view in groups),
-            retrieved=similarities(found),
+            retrieved=similarities(matches),
             entries=partial(tuple, memories),
         )
 
@@ -146,7 +146,7 @@ def with_memories(k: int, section: str) -> ShowSeam:
 
 
 def rest(*sections: str) -> ShowSeam:
-    """All entries outside these sections."""
+    """Build a show seam for all entries outside these sections."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         return replace(render_full(context, *sections), ids=Outside(context, sections))
@@ -155,7 +155,8 @@ def rest(*sections: str) -> ShowSeam:
 
 
 def joined(*shows: ShowSeam) -> ShowSeam:
-    """All of these views, one after the other: what changes least belongs first, for prefix caches."""
+    """Build a show seam for several views, one after the other. For prefix caches, list the least changing views
+    first."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         views = [await one(context, task, run.at(f"view {n}")) for n, one in enumerate(shows, 1)]
@@ -176,7 +177,7 @@ def joined(*shows: ShowSeam) -> ShowSeam:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The ids of all entries outside these sections. Unlike a set, it costs nothing to make for a large context."""
+    """Ids of all entries outside these sections. Unlike a set, it costs nothing to make for a large context."""
 
     context: Context
     sections: tuple[str, ...]
@@ -188,7 +189,7 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """What is in any of these."""
+    """Union of several containers of ids."""
 
     parts: tuple[Container[str], ...]
 
@@ -196,24 +197,26 @@ class AnyOf:
         return any(id in part for part in self.parts)
 
 
-def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:
-    """The ids that a search found, each with its similarity, for `View.retrieved`."""
-    return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
+def similarities(matches: Sequence[Match]) -> tuple[tuple[str, float], ...]:
+    """Return the ids and similarities of matches, for `View.retrieved`."""
+    return tuple((near.entry.id, round(near.similarity, 4)) for near in matches)
 
 
 def similar_turns(k: int, section: str) -> ShowSeam:
-    """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
+    """Build a show seam for the k entries of a section most similar to the task, as earlier turns, the most similar
+    last."""
     solved = Solved(section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        found = await run.nearest(context, task.input, k, solved)
-        return replace(render_turns(near.entry for near in reversed(found)), retrieved=similarities(found))
+        matches = await run.nearest(context, task.input, k, solved)
+        return replace(render_turns(near.entry for near in reversed(matches)), retrieved=similarities(matches))
 
     return show
 
 
 def fitting_turns(section: str, tokens: int) -> ShowSeam:
-    """As many entries of a section as fit `tokens`, oldest first, as earlier turns: the same ones for every task."""
+    """Build a show seam for the oldest entries of a section that fit `tokens`, as earlier turns; the same for every
+    task."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         entries, room = [], tokens
@@ -229,8 +232,7 @@ def fitting_turns(section: str, tokens: int) -> ShowSeam:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Matches the entries of a section that may be shown as solved tasks. An entry written by hand may have no
-    answer."""
+    """Filter for the entries of a section that may be shown as solved tasks. A handwritten entry may have no answer."""
 
     section: str
 
@@ -241,22 +243,22 @@ class Solved:
 # ---- the playbook as reflectors and curators read it
 
 NEAREST = 100
-"""Entries that are looked up for each text if a playbook is larger than its reader's window."""
+"""Number of entries that are looked up for each text if a playbook is larger than its reader's window."""
 
 
 async def playbook_pages(
     context: Context, used: Sequence[str], about: Sequence[str], role: str, run: Run, *without: str
 ) -> tuple[str, ...]:
-    """The playbook as a reflector or a curator reads it, except for the sections `without`. If it takes more than half
-    of what the model of the role reads, then the entries in `used`, and those most similar to the texts `about`, as
-    many as fit."""
+    """Return the playbook for a reflector or a curator, without the sections `without`. If it takes more than half of
+    the room of the role's model, return the entries in `used`, and the entries most similar to the texts `about`, up to
+    that size."""
     whole = render_full(context, *without)
     room = run.room(role) // 2
     if whole.tokens <= room:
         return whole.pages or ("(no entries yet)",)
     run.count(Count.SHORTENED_PLAYBOOKS)
     matches = [await run.at(f"playbook {n}").nearest(context, text, NEAREST) for n, text in enumerate(about)]
-    near = sorted((match for found in matches for match in found), key=lambda match: -match.similarity)
+    near = sorted((match for of_text in matches for match in of_text), key=lambda match: -match.similarity)
     chosen: dict[str, Entry] = {}
     for id in (*used, *(match.entry.id for match in near)):
         entry = context.get(id)
@@ -270,13 +272,13 @@ async def playbook_pages(
 
 
 def track_record(context: Context) -> str:
-    """How often each entry helped and harmed, an entry a line. Pages have no counters: they change at each step, and a
-    page should not."""
+    """Format how often each entry helped and harmed, an entry per line. Pages do not contain counters, because counters
+    change at each step and pages should not."""
     voted = [e for e in context if not e.hidden and (e.helpful or e.harmful)]
     return "\n".join(f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted)
 
 
-# ---- the sections of a playbook: those that the user names, or a set that fits any task
+# ---- the sections of a playbook: named by the user, or a set that fits any task
 
 FULL_SECTIONS = {
     "strategies": "how to go about a kind of task, in order, and when to do otherwise",
@@ -286,15 +288,15 @@ FULL_SECTIONS = {
     "pitfalls": "mistakes that are easily made, how to notice them, and what to do instead",
     "checks": "what to verify before an answer is given",
 }
-"""The sections of capable models, with what belongs there."""
+"""Sections for capable models, each with a description of its content."""
 
 SMALL_SECTIONS = {"rules": ""}
-"""The one section of small models, and of runs from before sections were a setting."""
+"""The only section for small models."""
 
 
 def default_sections(profile: Profile, seed: Context | None = None) -> dict[str, str]:
-    """The sections of a run whose user names none. Capable models have those of the context that the run starts from
-    first."""
+    """Return the sections of a run if the user names none. For capable models, the sections of the context that the run
+    starts from come first."""
     if profile == "small":
         return SMALL_SECTIONS
     named = {plain_name(name): text for name, text in FULL_SECTIONS.items()}
@@ -304,25 +306,25 @@ def default_sections(profile: Profile, seed: Context | None = None) -> dict[str,
 
 
 def section_of(name: str, run: Run) -> str:
-    """The section of the run that a model means by `name`.
+    """Return the section of the run that a model means by `name`.
 
-    Case, punctuation, plurals and missing words do not matter ("Strategy", "2. formulas"). A name that fits no section,
-    or several, is counted and stands for the first section, as does an empty name.
+    Case, punctuation, plurals and missing words do not matter ("Strategy", "2. formulas"). For an empty name, return
+    the first section. For a name that fits no section, or several, return the first section and count the name.
     """
-    found = [section for section in run.sections if plain_name(section) == plain_name(name)]
-    if not found and (words := _stems(name)):
-        found = [section for section in run.sections if words <= _stems(section) or _stems(section) <= words]
-    if len(found) == 1:
-        return found[0]
+    sections = [section for section in run.sections if plain_name(section) == plain_name(name)]
+    if not sections and (words := _stems(name)):
+        sections = [section for section in run.sections if words <= _stems(section) or _stems(section) <= words]
+    if len(sections) == 1:
+        return sections[0]
     run.count(Count.UNKNOWN_SECTIONS, bool(name.strip()))
     return next(iter(run.sections))
 
 
 def described(run: Run) -> str:
-    """The sections as prompts list them, one a line."""
+    """Format the sections for prompts, one per line."""
     return "\n".join(f"- {name}: {text}" if text else f"- {name}" for name, text in run.sections.items())
 
 
 def _stems(name: str) -> frozenset[str]:
-    """The words of a name without the endings of plurals."""
+    """Return the words of a name without plural endings."""
     return frozenset(re.sub(r"(?<=\w\w)(?:ies|y|s)$", "", word) for word in plain_name(name).split() if word != "and")
