@@ -31,6 +31,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The folder of a PostgreSQL server is named before there are workers, which share it."""
+    os.environ.pop("PRACTICUM_MODEL", None)
     postgres.shared_folder()
 
 

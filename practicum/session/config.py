@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -73,6 +74,7 @@ class Config(BaseModel):
     model: Annotated[str | None, Setting(
         "Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local "
         "or local:PATH.", Panel.MODEL, resume=Resume.NO_ANSWER, first=True,
+        note="Default: the variable PRACTICUM_MODEL.",
     )] = None
     roles: Annotated[dict[str, str], Setting(
         "Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable.", Panel.MODEL,
@@ -292,8 +294,8 @@ class Config(BaseModel):
             raise UsageError(
                 "model.missing",
                 f"no model for the {role}: pass `model`, for example `model=openai:gpt-4.1-mini`, "
-                "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`; `model=local` is a small "
-                "model (135M parameters) on this machine, which needs no key",
+                "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`, or set the variable "
+                f"{MODEL_VARIABLE}; `model=local` is a small model (135M parameters) on this machine, without a key",
             )
         return name
 
@@ -406,10 +408,15 @@ def require_names(keywords: Mapping[str, object], names: Iterable[str]) -> None:
             )
 
 
+MODEL_VARIABLE = "PRACTICUM_MODEL"
+"""Environment variable with the model of configurations that name none."""
+
+
 def config_from(values: Mapping[str, Any]) -> Config:
     """Return a configuration from keywords. Raises UsageError that names the invalid keyword."""
+    default = {"model": os.environ.get(MODEL_VARIABLE) or None} if values.get("model") is None else {}
     try:
-        return Config.model_validate(dict(values))
+        return Config.model_validate({**values, **default})
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))

@@ -24,7 +24,7 @@ class RunOptions(TypedDict, total=False):
 
     model: str | None
     """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
-    local:PATH."""
+    local:PATH. Default: the variable PRACTICUM_MODEL."""
     roles: Mapping[str, str]
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
     profile: Profile | None
@@ -131,7 +131,7 @@ class ResumeOptions(TypedDict, total=False):
 
     model: str | None
     """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
-    local:PATH."""
+    local:PATH. Default: the variable PRACTICUM_MODEL."""
     roles: Mapping[str, str] | None
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
     agent: str | None

@@ -69,6 +69,18 @@ def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Pa
     assert (again_.scores, again_.usage.calls, again_.stopped) == (result.scores, 4, None)
 
 
+def test_a_variable_names_the_model_of_a_run_that_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"role": "agent", "answer": name}), encoding="utf-8")
+    monkeypatch.setenv("PRACTICUM_MODEL", f"scripted:{tmp_path / 'first.jsonl'}")
+    tasks = [practicum.Task("a", "which?", "first"), practicum.Task("b", "which?", "second")]
+    score = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), method="none")).score
+    run = practicum.run_sync(practicum.learn(tasks, test=tasks, method="none", out=tmp_path / "run")).run
+    monkeypatch.setenv("PRACTICUM_MODEL", f"scripted:{tmp_path / 'second.jsonl'}")
+    asked = practicum.run_sync(practicum.ask("which?", run))
+    assert (score, asked.text) == (0.5, "first")
+
+
 # ---- what is shown
 
 
