@@ -60,6 +60,6 @@ def _caption(fit: DelayFit) -> str:
         return chosen
     steepest, here = (fit.alpha * fit.curve(b) / b for b in (fit.b_min, fit.chosen))
     return (
-        f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, and by "
-        f"{seconds(here)} at {fit.chosen} ({here / steepest:.1%} of that; the threshold τ is {fit.tau:.1%})."
+        f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, "
+        f"and by {seconds(here)} at {fit.chosen} ({here / steepest:.1%} of that; the threshold τ is {fit.tau:.1%})."
     )

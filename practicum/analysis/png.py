@@ -29,15 +29,17 @@ COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, INK, GREY)
 def check_png(path: Path, option: str) -> None:
     """Raise UsageError if the path of an option does not end in .png, or if matplotlib is not installed."""
     if path.suffix.lower() != ".png":
-        raise UsageError(
-            "settings.invalid", f"{option} {path}: plots are PNG files, so pass a name that ends in .png"
-        )
+        raise UsageError("settings.invalid", f"{option} {path}: plots are PNG files, so pass a name that ends in .png")
     require_package()
 
 
 def missing_package() -> str:
     """Return a message with the package to install for plots; empty if it is installed."""
-    return "" if find_spec("matplotlib") is not None else f"plots need a package that is not installed: {pip_install('plots')}"
+    return (
+        ""
+        if find_spec("matplotlib") is not None
+        else f"plots need a package that is not installed: {pip_install('plots')}"
+    )
 
 
 def require_package() -> None:

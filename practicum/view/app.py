@@ -73,14 +73,14 @@ Endpoint = Callable[[Visit], Awaitable[Response]]
 class Site:
     """ASGI application with all pages of a library of spaces.
 
-    `actions`: the actions of a service; None: read-only. `alone`: the pages are written as files. `hosts`: the allowed
+    `actions`: the actions of a service; None: read-only. `standalone`: the pages are written as files. `hosts`: the allowed
     values of the Host header; None: any."""
 
     def __init__(
-        self, library: Library, threads: Executor, actions: Actions | None = None, *, alone: bool = False,
+        self, library: Library, threads: Executor, actions: Actions | None = None, *, standalone: bool = False,
         hosts: frozenset[str] | None = None,
     ) -> None:  # fmt: skip
-        self.library, self.actions, self.alone = library, actions, alone
+        self.library, self.actions, self.standalone = library, actions, standalone
         self._threads, self._hosts = threads, hosts
         self.incomplete = 0
         """Number of pages so far that failed or have parts that cannot be read."""
@@ -120,7 +120,7 @@ class Site:
             crumbs += [(space.replace("~", " / "), visit.url)]
         frame = {
             "grant": visit.visitor if visit else None, "token": visit.token if visit else "",
-            "keyed": self.actions is not None and self.actions.required, "space": space, "alone": self.alone,
+            "keyed": self.actions is not None and self.actions.required, "space": space, "standalone": self.standalone,
             "root": visit.url if visit else "", "crumbs": crumbs, "acts": self.actions is not None,
             "now": datetime.now(UTC).timestamp(), "unread": visit.gaps.sentences if visit else [],
         }  # fmt: skip
@@ -194,7 +194,7 @@ class Site:
         place = self.library.find(name) if isinstance(self.library, Folders) else None
         if place is None or place.kind != "space":
             raise HTTPException(404)
-        if not self.alone:
+        if not self.standalone:
             return open_stored(place.path, name)
         if self._last_space is None or self._last_space.name != name:
             self.close()

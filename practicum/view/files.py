@@ -35,7 +35,7 @@ def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
     if out.exists() and not out.is_dir():
         raise UsageError("file.wrong_kind", f"{out} is a file: pass a folder for the pages")
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
-        site = Site(folders, threads, alone=True)
+        site = Site(folders, threads, standalone=True)
         try:
             return asyncio.run(_write(site, out)), site.incomplete
         finally:

@@ -96,7 +96,7 @@ def environment() -> Environment:
     templates.filters.update(url=partial(quote, safe=""), line=one_line, token_count=count_tokens)
     templates.globals.update(
         most=MOST, style=Markup(asset("pages.css")), script=Markup(asset("theme.js")), policy=policy(),
-        digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], alone=False, root=None, grant=None,
+        digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], standalone=False, root=None, grant=None,
         token="", keyed=False, space="", here="", waits=0, notice="", failed="", unread=(), acts=False, whole=True,
         with_calls=True,
     )  # fmt: skip

@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 alarm."""
 
 SCORES = ("test", "online", "val_best")
-"""Names of scores by preference: a list shows the first one that a space has."""
+"""Names of scores by preference: a list shows the first available one."""
 
 
 class Library(Protocol):

@@ -13,7 +13,11 @@ from practicum.view.kit import render
 
 ReportData = Mapping[str, Any]
 
-AXES = {"alone_s": ("time", "time alone"), "usd": ("cost", "cost in US dollars"), "tokens": ("tokens", "tokens")}
+AXES = {
+    "alone_s": ("time", METRICS["comparison.alone_s"].title),
+    "usd": ("cost", "cost in US dollars"),
+    "tokens": ("tokens", "tokens"),
+}
 """Cost axis of the charts of scores → its short name and its title."""
 
 
@@ -24,7 +28,7 @@ def report_markdown(report: ReportData) -> str:
 
 def report_html(report: ReportData) -> str:
     """Render the report as one self-contained HTML page."""
-    return render("comparison.html", alone=True, name="", links={}, **report_values(report))
+    return render("comparison.html", standalone=True, name="", links={}, **report_values(report))
 
 
 def report_values(report: ReportData) -> dict[str, Any]:

@@ -34,11 +34,11 @@ DID = {
 class PageServices(Protocol):
     """Services that all pages share: the library of spaces, the actions of a service, threads, and templates.
 
-    `alone`: pages are written as files, which load no other file and have no forms."""
+    `standalone`: pages are written as files, which load no other file and have no forms."""
 
     library: Library
     actions: Actions | None
-    alone: bool
+    standalone: bool
 
     async def run(self, work: Callable[..., T], *args: Any) -> T: ...
 

@@ -231,8 +231,8 @@ class _Runs:
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]
 
     def _calls_at_once(self, shared: Shared) -> int:
-        """Return the maximum number of concurrent calls: at most the number of slots of a local model, because more calls
-        would evict each other's prefixes from its cache."""
+        """Return the maximum number of concurrent calls: at most the number of slots of a local model, because more
+        calls would evict each other's prefixes from its cache."""
         clients = (*shared.models.clients, *self.parts.clients.values())
         slots = [client.slots for client in clients if client.slots is not None]
         return min([self.plan.runs[0].config.concurrency, *slots])
@@ -302,7 +302,7 @@ class _Runs:
             self.halt.budgets.pop(path, None)
 
     def _start(self, run: PlannedRun) -> Context:
-        """Return the context that a run starts from: the one of the comparison, or the result of another run."""
+        """Return the context that a run starts from: `seed_context`, or the result of another run."""
         if not run.start:
             return self.plan.seed_context
         outcome = read_outcome(self.folder / run.start)

@@ -207,10 +207,10 @@ def _check_splits(splits: Splits, online: bool) -> None:
             "not enough, because it selects contexts), or `online` to score the prediction on each task before "
             "learning from it",
         )
-    for name, known_tasks in (("training", splits.train), ("validation", splits.val)):
+    for name, split in (("training", splits.train), ("validation", splits.val)):
         # An id made from a line number does not identify the task.
-        ids = {task.id for task in known_tasks if not re.fullmatch(r"line-\d+", task.id)}
-        inputs = {" ".join(task.input.split()) for task in known_tasks}
+        ids = {task.id for task in split if not re.fullmatch(r"line-\d+", task.id)}
+        inputs = {" ".join(task.input.split()) for task in split}
         if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
             more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(

@@ -24,7 +24,7 @@ class Variant:
     `stream`: learn only from the scored tasks, and predict each before learning from it. `after`: name of the variant
     whose result with the same seed is the start. `part`: range of the training tasks to learn from, as shares; (1, 1)
     for none. `options`: fields of `Config` that differ from the other variants. `change`: function that replaces the
-    method, for example by one that is instructed to do harm.
+    method, for example by a harmful variant.
     """
 
     name: str

@@ -47,7 +47,7 @@ class Dynamics:
     """Training dynamics of a run.
 
     `solved`: whether each checkpoint solved each task, of shape (tasks, checkpoints). `curves`: the rates computed from
-    it. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks that were scored at
+    it. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score at
     every checkpoint. `errors`: number of attempts that failed or have no score. `usage` and `by_role`: usage of this
     call of `dynamics`. `hits`: number of results read from the journal.
     """
@@ -107,7 +107,7 @@ async def dynamics(
     checkpoint, and the attempts. The limits of the run do not apply, but the costs count towards them if the run is
     resumed.
 
-    Raises UsageError, before any paid call, if there are no tasks or a model cannot be opened; ProviderError if a whole
+    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a whole
     checkpoint failed or no task could be scored; and Stopped. Finished calls stay in the journal.
     """
     if every < 1:
@@ -123,7 +123,8 @@ async def dynamics(
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
-        # The run's limits were set for learning. A separate budget has no limits, and counts only the costs of this call.
+        # The run's limits were set for learning. A separate budget has no limits, and counts only the costs of this
+        # call.
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
@@ -155,7 +156,8 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """Return the split in the places of the journal, and the tasks to score. Raises UsageError if there are no tasks."""
+    """Return the split in the places of the journal, and the tasks to score. Raises UsageError if there are no
+    tasks."""
     own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(

@@ -27,7 +27,7 @@ WINDOWS: tuple[Window, ...] = (5, 10, None)
 
 @dataclass(frozen=True, eq=False)
 class Recency:
-    """Rates that depend on a window. `recent`: tasks solved within the window. `active`: tasks solved within the window,
+    """Rates that depend on a window. `recent`: tasks solved within the window. `active`: tasks solved within the window
     but not now. `stale`: tasks solved only before the window."""
 
     recent: Rates
@@ -44,8 +44,8 @@ class Recency:
 class Curves:
     """Curves of a run.
 
-    `current`: rate of tasks solved at a checkpoint. `best`: rate of tasks solved at any checkpoint so far. `peak`: index
-    of the first checkpoint with the highest current rate. `covered`: index of the first checkpoint at which every task
+    `current`: rate of tasks solved at a checkpoint. `best`: rate of tasks solved at any checkpoint so far. `peak`:
+    index of the first checkpoint with the highest current rate. `covered`: index of the first checkpoint at which every task
     was solved at least once; None: never. `unlearned`: how many times a task was solved at a checkpoint but not at the
     next. `relearned`: share of these times after which the task was solved again; None if `unlearned` is 0.
     """
@@ -62,9 +62,11 @@ class Curves:
 def curves(solved: npt.NDArray[np.bool_], windows: Sequence[Window] = WINDOWS) -> Curves:
     """Compute the curves of a run from `solved`, of shape (tasks, checkpoints), in linear time for each window.
 
-    Raises ValueError if there is no task or checkpoint, for another shape, and for a window below 1."""
+    Raises ValueError for an array without tasks or checkpoints or of another shape, and for a window below 1."""
     if solved.ndim != 2 or not solved.size:
-        raise ValueError(f"expected an array of shape (tasks, checkpoints) with at least one of each, not {solved.shape}")
+        raise ValueError(
+            f"expected an array of shape (tasks, checkpoints) with at least one of each, not {solved.shape}"
+        )
     if any(window is not None and window < 1 for window in windows):
         raise ValueError("a window must be at least 1 checkpoint")
     tasks, order = len(solved), np.arange(solved.shape[1])

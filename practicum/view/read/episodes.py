@@ -48,7 +48,7 @@ class EpisodeFilter:
     """Filter of a list of episodes; empty fields match all.
 
     `kind`: all, attempts or interactions. `only`: one of ONLY. `split`: the split of attempts. `user` and `session`:
-    of interactions. `text`: a text that one of the texts of the episode contains."""
+    of interactions. `text`: a part of any text of the episode."""
 
     kind: str = "all"
     only: str = "all"

@@ -105,7 +105,7 @@ class AttemptLine(StoryPart):
     """Summary of one attempt.
 
     `split`: train for learning, else the split of the evaluation, such as before, test or val. `step`: None for an
-    evaluation. `version`: the evaluated version; None for learning, or if the version is no longer stored. `number`:
+    evaluation. `version`: the evaluated version; None for learning, or if the version was removed. `number`:
     the number of the attempt in its group of `tries` attempts, from 1; reports count number 1. `chosen`: whether it was
     chosen as the best of the group. `success`: the feedback for learning. `reused`: the place of the earlier attempt
     whose result was reused; empty: none.

@@ -152,7 +152,7 @@ def _step(row: Any) -> StepStory:
 
 
 def _order(table: Table) -> ColumnElement[int]:
-    """Return the column by which rows are ordered as they were stored. Versions are stored in the order of numbers."""
+    """Return the column with the order in which rows were stored. Versions are stored in the order of numbers."""
     return table.c.version if table is schema.versions else ROW
 
 
