@@ -156,8 +156,7 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """Return the split in the places of the journal, and the tasks to score. Raises UsageError if there are no
-    tasks."""
+    """Return the split in the places of the journal, and the tasks to score. Raises UsageError without tasks."""
     own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(
