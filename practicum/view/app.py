@@ -73,8 +73,8 @@ Endpoint = Callable[[Visit], Awaitable[Response]]
 class Site:
     """ASGI application with all pages of a library of spaces.
 
-    `actions`: the actions of a service; None: read-only. `standalone`: the pages are written as files. `hosts`: the allowed
-    values of the Host header; None: any."""
+    `actions`: the actions of a service; None: read-only. `standalone`: the pages are written as files. `hosts`: the
+    allowed values of the Host header; None: any."""
 
     def __init__(
         self, library: Library, threads: Executor, actions: Actions | None = None, *, standalone: bool = False,

@@ -107,8 +107,8 @@ async def dynamics(
     checkpoint, and the attempts. The limits of the run do not apply, but the costs count towards them if the run is
     resumed.
 
-    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a whole
-    checkpoint failed or no task could be scored; and Stopped. Finished calls stay in the journal.
+    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a
+    whole checkpoint failed or no task could be scored; and Stopped. Finished calls stay in the journal.
     """
     if every < 1:
         raise UsageError(

@@ -45,9 +45,9 @@ class Curves:
     """Curves of a run.
 
     `current`: rate of tasks solved at a checkpoint. `best`: rate of tasks solved at any checkpoint so far. `peak`:
-    index of the first checkpoint with the highest current rate. `covered`: index of the first checkpoint at which every task
-    was solved at least once; None: never. `unlearned`: how many times a task was solved at a checkpoint but not at the
-    next. `relearned`: share of these times after which the task was solved again; None if `unlearned` is 0.
+    index of the first checkpoint with the highest current rate. `covered`: index of the first checkpoint at which every
+    task was solved at least once; None: never. `unlearned`: how many times a task was solved at a checkpoint but not at
+    the next. `relearned`: share of these times after which the task was solved again; None if `unlearned` is 0.
     """
 
     current: Rates

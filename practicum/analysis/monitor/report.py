@@ -59,8 +59,8 @@ async def monitor(
 
     `judge_again`: number of attempts, drawn at random with `seed`, that the run's judge judges again, within `limits`
     (max_calls, max_tokens, max_usd, max_minutes). Only these calls have a cost. `parts`: the Python objects that the
-    run was created with. `trust_run`: use the judge named in a run from another machine. Raises StoreError if `run` is not
-    a run folder, and UsageError if it has no steps yet, or no verdicts to compare with.
+    run was created with. `trust_run`: use the judge named in a run from another machine. Raises StoreError if `run` is
+    not a run folder, and UsageError if it has no steps yet, or no verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
         raise UsageError("settings.invalid", f"judge_again={judge_again}: pass at least 1")
