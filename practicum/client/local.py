@@ -45,7 +45,8 @@ class StoreLink(Link):
         await super()._close()
 
     def _at_exit(self) -> None:
-        """Write pending data of a program that ends without `close`, which needs a thread and cannot run at exit."""
+        """Write pending data of a program that ends without `close`, which cannot run at exit because it starts a
+        thread."""
 
         async def written() -> None:
             async with asyncio.timeout(EXIT_TIMEOUT):

@@ -109,7 +109,7 @@ def _file_of(address: str) -> str:
 
 
 def _relative(page: str, address: str, file: str, written: dict[str, str]) -> str:
-    """Make the links of a page relative links to files. A link to a page that is not written loses its address."""
+    """Make the links of a page relative links to files. A link to a page that is not written becomes plain text."""
 
     def link(match: re.Match[str]) -> str:
         target = unescape(match[2])

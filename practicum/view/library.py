@@ -118,7 +118,7 @@ def _learned(row: Any) -> dict[str, Any]:
     score = next((name for name in SCORES if name in scores), None)
     model = f" with {config['model']}" if config.get("model") else ""
     return {
-        "state": str(row.learning or "") if row is not None else "", "what": f"{config.get('method', '')}{model}",
+        "state": str(row.learning or "") if row is not None else "", "summary": f"{config.get('method', '')}{model}",
         "score": scores.get(score), "score_name": score,
     }  # fmt: skip
 
@@ -250,8 +250,8 @@ def _below(place: SitePlace, name: str) -> SitePlace | None:
 
 
 EMPTY: Row = {
-    "state": "", "what": "", "score": None, "score_name": None, "live": None, "requests": 0, "scored": 0, "mean": None,
-    "waits": 0, "canary": None, "alarm": None, "problem": "",
+    "state": "", "summary": "", "score": None, "score_name": None, "live": None, "requests": 0, "scored": 0,
+    "mean": None, "waits": 0, "canary": None, "alarm": None, "problem": "",
 }  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def _row(place: SitePlace) -> Row:
         number = len([*place.inside("")])
         return {
             **row_of_place,
-            "what": in_number(
+            "summary": in_number(
                 number, f"{number:,} {'space[|s]' if place.kind == 'store' else 'run[|s] and comparisons'}"
             ),
         }
@@ -280,10 +280,10 @@ def _row(place: SitePlace) -> Row:
 def _comparison(place: SitePlace) -> dict[str, Any]:
     report = read_report(place.path)
     if report is None:
-        return {"what": f"comparison of {len([*place.inside('')])} runs", "state": "begun"}
+        return {"summary": f"comparison of {len([*place.inside('')])} runs", "state": "begun"}
     done = report["runs"]["done"] == report["runs"]["planned"]
     names = ", ".join(row["name"] for row in report["variants"])
-    return {"what": f"comparison of {names}", "state": "done" if done else "incomplete"}
+    return {"summary": f"comparison of {names}", "state": "done" if done else "incomplete"}
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Picture of a network of agents: its links, the steps of each agent, and the links over which work was handed."""
+"""Picture of a network of agents: its links, the steps of each agent, and the links over which work was handed over."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ AXES = {
     "usd": ("cost", "cost in US dollars"),
     "tokens": ("tokens", "tokens"),
 }
-"""Cost axis of the charts of scores → its short name and its title."""
+"""Field of a cost → its short name, and the title of its axis."""
 
 
 def report_markdown(report: ReportData) -> str:

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 DID = {
     "approve": "approved", "reject": "rejected", "edited": "changed", "added": "added", "removed": "removed",
-    "live": "live", "back": "taken back", "noted": "kept", "reported": "kept", "withdrawn": "withdrawn",
-    "learning": "asked for",
+    "live": "live", "back": "taken back", "noted": "saved", "reported": "saved", "withdrawn": "withdrawn",
+    "learning": "requested",
 }  # fmt: skip
 """Value of the query parameter `did` → wording of the notice on the page."""
 
@@ -163,7 +163,8 @@ class Visit:
         return await self.site.page(template, self, status, **{"notice": self.done, **values})
 
     async def perform(self, operation: str, /, **arguments: Any) -> OperationAnswer:
-        """Run an operation of the service as the visitor, without the arguments that are None. Raises its errors."""
+        """Run an operation of the service as the visitor, and raise its errors. Arguments that are None are left
+        out."""
         assert self.visitor is not None, "only signed-in visitors can submit forms"
         present = {name: value for name, value in arguments.items() if value is not None}
         return await self.actions.perform(self.visitor, self.name, self.began, operation, present)

@@ -164,7 +164,7 @@ def test_by_keys_a_wrong_answer_is_corrected_approved_tried_and_taken_back(brows
         tab_to(page, "form.card button")
         press(page, "Enter")
         page.wait_for_url("**did=reported**")
-        assert "The report was kept." in page.inner_text("main")
+        assert "The report was saved." in page.inner_text("main")
         assert len(at.service.spaces["default"].corrections) == 1
         # The review, by its keys.
         tab_to(page, ".tabs a[href$='/review']")

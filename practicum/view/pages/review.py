@@ -19,8 +19,8 @@ QUEUE = 20
 """Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Maximum number of characters of an answer and its right answer for which differing words are marked. For longer texts
-of a user this would take a third of a second each."""
+"""Maximum number of characters of an answer and its right answer for which differing words are marked. Marking a
+longer text, which a user may send, takes a third of a second or more."""
 
 LESSONS = 10
 """Maximum number of lessons shown with an edit."""

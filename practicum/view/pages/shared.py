@@ -62,6 +62,6 @@ def pages_of(total: int, size: int) -> int:
 
 
 def neighbours(numbers: Sequence[int], number: int) -> tuple[int | None, int | None]:
-    """The numbers before and after one."""
+    """Return the numbers before and after `number`; None at the ends."""
     at = numbers.index(number)
     return (numbers[at - 1] if at else None), (numbers[at + 1] if at + 1 < len(numbers) else None)

@@ -86,8 +86,8 @@ class Names:
 
     @cached_property
     def evaluated(self) -> dict[str, int]:
-        """Digest of an evaluated context → the first version with this context. Evaluated are the first version, the
-        last, and every validated version."""
+        """Digest of an evaluated context → the first version with this context. Covers the first version, the last,
+        and every validated version."""
         parents = self._parents
         versions = {0, self._final}
         with suppress(PracticumError, *DAMAGED):

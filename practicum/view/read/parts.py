@@ -254,8 +254,8 @@ class LessonStory(StoryPart):
     """Lesson of a reflection.
 
     `text`: the insight; empty if the lesson only votes. `findings`: all fields of the reflection. `votes`: its ratings
-    of entries. `attempts`: the ids of the attempts that it came from. `of`: the id of the lesson of the same
-    reflection; empty: none. `fates`: the edits, refusals and reviews that followed.
+    of entries. `attempts`: the ids of the attempts that it came from. `of`: the id of the first
+    lesson of the same reflection; empty for the first. `fates`: the edits, refusals and reviews that followed.
     """
 
     id: str

@@ -25,10 +25,10 @@ RANGES = (1, 7, 30, 90, 365)
 """Numbers of days that a page can show."""
 
 STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
-"""Pairs of hours: data shorter than the first is shown in points of the second."""
+"""Pairs of a period and a step (hours): data that covers less than the period is shown in points of this step."""
 
 PARTS = 4
-"""Number of parts of the time axis. If data covers less than the days, the number of points is a multiple of it."""
+"""Number of parts of the time axis. The number of points is a multiple of it, if data covers less than the days."""
 
 ALARMS = 50
 """Number of alarms per page."""
