@@ -58,7 +58,7 @@ def open(
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
-            f"`key` and `pass_key` are for a service: {str(where)!r} is a folder. Pass http://host:port",
+            f"`key` and `pass_key` are for a service: {str(where)!r} is a folder. Pass the URL of the service (http://host:port)",
         )
     return SpaceClient(StoreLink(StoreTransport(
         Path(where), space or "default", learner, trust_users=trust_users, trust_tools=trust_tools

@@ -44,7 +44,7 @@ def _whole(visit: Visit, name: str) -> int | None:
     """Parse a number of a form; None if it is empty. Raises UsageError if it is not a number."""
     text = visit.form.get(name, "").strip()
     if text and not re.fullmatch(r"[0-9]{1,15}", text):
-        raise UsageError("request.malformed", f"{name} must be a number, not {text!r}")
+        raise UsageError("request.malformed", f"{name} must be a number, not {text!r:.80}")
     return int(text) if text else None
 
 

@@ -61,8 +61,8 @@ def read_calls(store: Store) -> list[JournalCall]:
     usage = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
     query = store.select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(t.c.role != NOTE_ROLE)
     rows = store.rows(query.order_by(t.c.place))
-    if odd := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
-        raise ValueError(f"a call with the role {odd.role!r} of {odd.seconds} s")
+    if invalid := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
+        raise ValueError(f"invalid call in the journal: role {invalid.role!r}, {invalid.seconds} s")
     return [JournalCall(r[0], r[1], bool(r[2]), Usage(*r[4:]), r[3]) for r in rows]
 
 
