@@ -1,4 +1,4 @@
-"""Writes the pages of a site as HTML files with relative links.
+"""Writer of the pages of a site as HTML files with relative links.
 
 The writer requests each page from the site, so a file has the same content as the page of a server. It starts at the
 first page and follows the links. The URL of a page, with its query, becomes the name of its file.

@@ -1,4 +1,4 @@
-"""Renders the report of a comparison (`report.json`) as markdown and as an HTML page."""
+"""Rendering of the report of a comparison (`report.json`) as markdown and as an HTML page."""
 
 from __future__ import annotations
 

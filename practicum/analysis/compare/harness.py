@@ -1,4 +1,4 @@
-"""Executes the runs of a comparison concurrently: ordinary runs in separate folders, with shared limits per endpoint.
+"""Concurrent execution of the runs of a comparison: ordinary runs in separate folders, with limits per endpoint.
 
 A finished run is not opened again. An interrupted run continues from its journal. Running the same command again
 therefore pays for no call twice, and gives the same report.
@@ -53,17 +53,17 @@ class ComparisonWatch:
     """Base class of watches of a comparison. Override the methods you need. They must return immediately."""
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
-        """Called after the plan was checked. `done`: the number of runs that are already finished."""
+        """Receive the checked plan, before any run starts. `done`: the number of runs that are already finished."""
 
     def began(self, runs: int) -> None:
-        """Called before this number of runs starts."""
+        """Receive the number of runs that are about to start."""
 
     def watching(self, run: PlannedRun) -> Sequence[Watch]:
         """Return the watches of a run that is about to start."""
         return ()
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
-        """Called after a run ended. `done` of `of` runs are finished."""
+        """Receive the outcome of a run that ended. `done` of `of` runs are finished."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Writes the report of a comparison: data (JSON), text (markdown), and an HTML page with charts."""
+"""Files of the report of a comparison: data (JSON), text (markdown), and an HTML page with charts."""
 
 from __future__ import annotations
 

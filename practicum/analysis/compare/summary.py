@@ -1,4 +1,4 @@
-"""Computes the data of a report from the outcomes of runs: numbers by variant, paired tests by table, Pareto fronts.
+"""Data of a report, from the outcomes of runs: numbers by variant, paired tests by table, Pareto fronts.
 
 All values are JSON values and are computed only from the folders of the runs. Therefore a comparison that was killed
 and resumed has the same report as an uninterrupted one, except for measured times.

@@ -141,7 +141,7 @@ def _parsed(text: str) -> Variant:
 
 def reachable(variant: Variant) -> set[str]:
     """Return the settings of a variant that a value for all variants can change, unless the variant defines them."""
-    # A stream sees each task once. A variant with one of the two settings defines with it the end of learning.
+    # A stream sees each task once. A variant with one of these settings has already defined the end of learning.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}
 

@@ -1,4 +1,4 @@
-"""Exports the metrics of a run as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
+"""Export of a run's metrics as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
 
 The time of a step's values is the end of the step, so that an older run appears at its own time, and a second export
 sends the same points. Values about the whole run have the present time. Attributes have the prefix "practicum.", except

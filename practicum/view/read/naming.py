@@ -52,7 +52,7 @@ Named = list[tuple[Attempt, list[str]]]
 
 
 class Names:
-    """Assigns ids to the attempts of a run, and looks attempts up by id or place."""
+    """Ids of the attempts of a run, with lookup by id or place."""
 
     def __init__(self, run: StoredRun) -> None:
         self.run = run
