@@ -1,1 +1,1 @@
-"""Reports and pictures of runs: comparisons, monitoring, dynamics, networks."""
+"""Reports and plots of runs: comparisons, monitoring, training dynamics, networks of agents."""

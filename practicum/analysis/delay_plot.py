@@ -1,4 +1,4 @@
-"""The picture of a batch size controller's fit: epoch time against batch size, the fitted law, and the chosen size."""
+"""Plot of the fit of a batch size controller: epoch time against batch size, the fitted law, and the chosen size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from practicum.methods.blocks.sample import DelayFit
 
 
 def delay_plot(fit: DelayFit, path: Path) -> None:
-    """Draw the measured times, the law and the chosen size on log-log axes. Raises StoreError where the file cannot be
+    """Draw the measured times, the law and the chosen size on log-log axes. Raises StoreError if the file cannot be
     written."""
     figure = new_figure(8.0, 5.5)
     axes = figure.add_subplot(xscale="log", yscale="log", autoscale_on=False)
@@ -24,16 +24,16 @@ def delay_plot(fit: DelayFit, path: Path) -> None:
         interval = f" (95%: {fit.alpha_ci95[0]:z.2f} to {fit.alpha_ci95[1]:z.2f})" if fit.alpha_ci95 else ""
         label = f"$T(b) = A\\,b^{{-\\alpha}}$ with $\\alpha$ = {fit.alpha:z.2f}{interval}"
         sizes = [p.batch for p in fit.points]
-        # The law is dashed where nothing was measured.
+        # The law is dashed outside of the measured range.
         reach = (min(fit.b_min, *sizes), max(fit.chosen, *sizes))
         for ends, style, shown in ((reach, "--", "_"), ((min(sizes), max(sizes)), "-", label)):
             axes.plot(ends, [fit.curve(b) / unit for b in ends], style, color=BLUE, linewidth=2, label=shown)
         axes.plot([fit.chosen], [fit.curve(fit.chosen) / unit], "D", color=RED, markersize=9, zorder=4)
-        # Epochs get shorter to the right, so the legend has room below the first point.
+        # Epochs get shorter to the right, so there is space for the legend at the lower left.
         times += [fit.curve(fit.chosen), min(times) / 1.5]
     looks: tuple[dict[str, Any], ...] = (
         {"color": BLUE, "alpha": 0.65, "label": "measured iterations"},
-        {"facecolors": "none", "edgecolors": GREY, "label": "outliers, left out"},
+        {"facecolors": "none", "edgecolors": GREY, "label": "outliers, not used"},
     )
     for points, look in zip((fit.points, fit.outliers), looks, strict=True):
         if points:
@@ -54,12 +54,12 @@ def delay_plot(fit: DelayFit, path: Path) -> None:
 
 
 def _caption(fit: DelayFit) -> str:
-    """The reason for the chosen size, in the numbers of this fit."""
+    """Explain the chosen size with the numbers of the fit."""
     chosen = f"{fit.chosen} is chosen: {fit.why}."
     if fit.alpha is None or fit.chosen == fit.b_min:
         return chosen
     steepest, here = (fit.alpha * fit.curve(b) / b for b in (fit.b_min, fit.chosen))
     return (
-        f"{chosen} By the law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, and by "
-        f"{seconds(here)} at {fit.chosen} ({here / steepest:.1%} of that; the threshold τ is {fit.tau:.1%})."
+        f"{chosen} By the fitted law, one more task per batch shortens an epoch by {seconds(steepest)} at {fit.b_min}, "
+        f"and by {seconds(here)} at {fit.chosen} ({here / steepest:.1%} of that; the threshold τ is {fit.tau:.1%})."
     )

@@ -1,4 +1,4 @@
-"""What all pictures share: a palette, the look of figures and axes, and PNG files made without a screen."""
+"""Helpers of all plots: palette, style of figures and axes, and PNG files drawn without a display."""
 
 from __future__ import annotations
 
@@ -18,44 +18,46 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS = 150
-"""Dots per inch."""
+"""Resolution of PNG files (dots per inch)."""
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 INK, GREY, GRID = "#333333", "#777777", "#E4E4E4"
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, INK, GREY)
-"""Colours that people of any colour vision can tell apart (Okabe and Ito 2008)."""
+"""Colours that are distinct for any colour vision (Okabe and Ito 2008)."""
 
 
 def check_png(path: Path, option: str) -> None:
-    """Raise UsageError unless the path given with this option ends in .png, and if no picture can be drawn."""
+    """Raise UsageError if the path of an option does not end in .png, or if matplotlib is not installed."""
     if path.suffix.lower() != ".png":
-        raise UsageError(
-            "settings.invalid", f"{option} {path}: pictures are PNG files, so give a name that ends in .png"
-        )
+        raise UsageError("settings.invalid", f"{option} {path}: plots are PNG files, so pass a name that ends in .png")
     require_package()
 
 
 def missing_package() -> str:
-    """What to install before a picture can be drawn; empty if one can."""
-    return "" if find_spec("matplotlib") is not None else f"pictures need a package: {pip_install('plots')}"
+    """Return a message with the package to install for plots; empty if it is installed."""
+    return (
+        ""
+        if find_spec("matplotlib") is not None
+        else f"plots need a package that is not installed: {pip_install('plots')}"
+    )
 
 
 def require_package() -> None:
-    """Raise UsageError if no picture can be drawn. Commands that are asked for one check this before they work."""
+    """Raise UsageError if matplotlib is not installed. Commands with a plot check this before they start."""
     if missing := missing_package():
         raise UsageError("extra.missing", missing)
 
 
 def can_draw(path: Path) -> bool:
-    """Whether the pictures that belong to this file can be drawn; if not, a PracticumWarning says what to install."""
+    """Whether the plots that belong to this file can be drawn; if not, warns (PracticumWarning) what to install."""
     if missing := missing_package():
         warnings.warn(PracticumWarning(f"{path}: {missing}"), stacklevel=2)
     return not missing
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, which leaves room for all its labels. Raises UsageError without the
-    package that draws."""
+    """Create an empty figure of this size (inches), with a layout that fits all labels. Raises UsageError if matplotlib
+    is not installed."""
     require_package()
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -64,7 +66,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def plain(axes: Axes, grid: Literal["x", "y", "both"] = "y", labelsize: float = 10) -> None:
-    """Give axes the look they all have: no frame, and a light grid behind the data."""
+    """Style axes: no frame, and a light grid behind the data."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=labelsize)
     axes.grid(axis=grid, color=GRID, lw=0.8)
@@ -72,12 +74,12 @@ def plain(axes: Axes, grid: Literal["x", "y", "both"] = "y", labelsize: float = 
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which times up to this many seconds are easily read: its name, and its length in seconds."""
+    """Choose a readable unit for times up to `seconds`: its name, and its length (s)."""
     return next((u for u in (("hours", 3600.0), ("minutes", 60.0)) if seconds >= 2 * u[1]), ("seconds", 1.0))
 
 
 def round_ticks(axis: Axis, low: float, high: float) -> None:
-    """Put a few ticks at round values of a logarithmic axis; matplotlib labels only powers of ten."""
+    """Set a few ticks at round values of a logarithmic axis, because matplotlib only labels powers of ten."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
     axis.set_minor_locator(NullLocator())
@@ -93,12 +95,12 @@ def round_ticks(axis: Axis, low: float, high: float) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Draw a figure as a PNG."""
+    """Render a figure as a PNG."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", backend="agg")
     return buffer.getvalue()
 
 
 def write_png(figure: Figure, path: Path) -> None:
-    """Write a figure as a file, whole or not at all. Raises StoreError where it cannot be written."""
+    """Write a figure to a file, atomically. Raises StoreError if the file cannot be written."""
     write_atomic(path, png(figure))

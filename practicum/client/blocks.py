@@ -1,6 +1,6 @@
-"""Blocks of a program that belong together: a task, or a session. What is reported in one is sent when it ends.
+"""Blocks: parts of a program that handle one task or one session. A block sends its report at its end.
 
-Model calls of wrapped clients inside a block carry its session and user, also those in tasks that it starts.
+Model calls of wrapped clients inside a block carry its session and user, also in asyncio tasks started inside it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from practicum.core.errors import PracticumError, StoreError, UsageError
 if TYPE_CHECKING:
     from practicum.serve.answers import Reported
 
-LATE = 1.0
-"""Seconds that a task waits for its context; then it goes on without."""
+CONTEXT_TIMEOUT = 1.0
+"""Timeout of a task for its context (s). After it, the task continues without a context."""
 
-MOST_NAME = 200
-"""Characters of a session's or a user's name: it travels in a header."""
+MAX_NAME = 200
+"""Maximum number of characters of the name of a session or a user, which is sent in a header."""
 
 
 class ReportFields(TypedDict, total=False):
-    """What came of an answer. `score` is in [0, 1], `target` the right answer, `comment` what was wrong in words,
-    `label` a word such as thumbs_up, and `answer` what was answered, where practicum has not seen it."""
+    """Outcome of an answer.
+
+    `score`: in [0, 1]. `target`: the right answer. `comment`: a description of the mistake. `label`: a word such as
+    thumbs_up. `answer`: the answer, if practicum has not seen it."""
 
     score: float | None
     target: str | None
@@ -35,76 +37,76 @@ class ReportFields(TypedDict, total=False):
 
 
 def require_report(fields: ReportFields) -> None:
-    """Raises UsageError for fields that make no report."""
+    """Raise UsageError if the fields are not a valid report."""
     from practicum.core.forms import read_form
     from practicum.session.outcomes import Report
 
-    given = {name: value for name, value in fields.items() if value is not None}
-    read_form(Report, {**given, "session": "-"})
+    values = {name: value for name, value in fields.items() if value is not None}
+    read_form(Report, {**values, "session": "-"})
 
 
 _block: ContextVar[_Block | None] = ContextVar("practicum_block", default=None)
 _last: ContextVar[str | None] = ContextVar("practicum_interaction", default=None)
 
 
-def block() -> _Block | None:
-    """The innermost block around the caller."""
+def current_block() -> _Block | None:
+    """Return the innermost block around the caller, or None."""
     return _block.get()
 
 
-def remember(interaction: str | None) -> None:
-    """Note the id of an interaction that began; None for a call that becomes none."""
-    if (here := block()) is None:
+def set_interaction(interaction: str | None) -> None:
+    """Set the id of the last interaction; None for a call that is not an interaction."""
+    if (current := current_block()) is None:
         _last.set(interaction)
     else:
-        here.last = interaction
+        current.last = interaction
 
 
 def interaction() -> str | None:
-    """The id of the last interaction of the present block or, outside of blocks, of the present asyncio task or thread;
-    None if the last call was shown nothing, or there was none."""
-    here = block()
-    return _last.get() if here is None else here.last
+    """Return the id of the last interaction of the current block or, outside of blocks, of the current asyncio task or
+    thread. None before the first call, or if the last call did not become an interaction."""
+    current = current_block()
+    return _last.get() if current is None else current.last
 
 
 class _Block:
-    """`outcome` is the answer to the report; None if there was none to store."""
+    """Base class of blocks. `outcome`: the answer to the report; None: no report was stored."""
 
     def __init__(self, link: Link, session: str | None, user: str | None) -> None:
-        self._outer = outer = block()
-        self.session: str | None = checked("session", session or (outer.session if outer else None))
-        self.user: str | None = checked("user", user or (outer.user if outer else None))
+        self._outer = outer = current_block()
+        self.session: str | None = require_name("session", session or (outer.session if outer else None))
+        self.user: str | None = require_name("user", user or (outer.user if outer else None))
         self.outcome: Reported | None = None
         self.last: str | None = None
         self._link = link
-        self._said: ReportFields = {}
+        self._report: ReportFields = {}
 
-    def report(self, **said: Unpack[ReportFields]) -> None:
-        """Say what came of it. It is sent when the block ends, and then on the disk. Where the block has a user, it is
-        that user's word. Raises UsageError for what is no report."""
-        require_report(said)
-        self._said.update(said)
+    def report(self, **fields: Unpack[ReportFields]) -> None:
+        """Set fields of the report about this block. The block sends the report at its end and waits until it is
+        stored. If the block has a user, the report counts as that user's. Raises UsageError for an invalid report."""
+        require_report(fields)
+        self._report.update(fields)
 
     async def _begin(self, wait: Wait) -> Self:
         _block.set(self)
         return self
 
     async def _end(self, wait: Wait, failing: bool) -> None:
-        # Not by a token: a block that is a dependency of a web framework may end in another context.
+        # Not reset by a token, because a block used as a dependency of a web framework may end in another context.
         _block.set(self._outer)
-        remember(self.last)
-        if not self._said:
+        set_interaction(self.last)
+        if not self._report:
             return
         try:
             self.outcome = await wait(self._link.perform("report", self._reported(), user=self.user))
         except PracticumError as error:
             if isinstance(error, UsageError) and not failing:
                 raise
-            # An answer that a user waits for does not fail because of a report, nor does a report hide an error.
-            self._link.warn("reports that were dropped", error)
+            # A failed report must not hide an error of the block, nor stop an answer that a user waits for.
+            self._link.warn("dropped reports", error)
 
     def _reported(self) -> dict[str, Any]:
-        return {**self._said, "session": self.session}
+        return {**self._report, "session": self.session}
 
     def __enter__(self) -> Self:
         return drive(self._begin(self._link.run_blocking))
@@ -120,21 +122,23 @@ class _Block:
 
 
 class SessionBlock(_Block):
-    """A session: a conversation, a ticket. A report is about its last answer and, with its score, about all of them."""
+    """A session, such as a conversation or a ticket. A report is about its last answer; the score is about all
+    answers."""
 
 
 class TaskBlock(_Block):
-    """A task of an agent that puts its prompt together itself.
+    """A task of an agent that builds its prompt itself.
 
-    `context` is the text for the prompt: what was learned, as of `version`; `entries` were looked up, with their
-    similarities, and so were `corrections`. Set `answer` to what the agent answered; its text is kept. Without a
-    context in time, `context` is empty, `interaction` is None, and what is reported is dropped.
+    `context`: learned text for the prompt, from the version `version`. `entries`: ids of entries that were looked up,
+    with their similarities. `corrections`: numbers of corrections that were looked up. Set `answer` to the answer of
+    the agent; its text is stored. If the context does not arrive in time, `context` is empty, `interaction` is None,
+    and reports are dropped.
     """
 
     def __init__(self, link: Link, input: str, session: str | None, user: str | None) -> None:
         super().__init__(link, session, user)
         if not input.strip():
-            raise UsageError("query.empty", "the input of a task is a text that is not empty")
+            raise UsageError("query.empty", "the input of the task is empty: pass a text")
         self.input = input
         self.answer: object = None
         self.context = ""
@@ -146,39 +150,40 @@ class TaskBlock(_Block):
     async def _begin(self, wait: Wait) -> Self:
         try:
             recalling = self._link.perform("recall", {"input": self.input}, session=self.session, user=self.user)
-            shown = await wait(asyncio.wait_for(recalling, LATE))
+            shown = await wait(asyncio.wait_for(recalling, CONTEXT_TIMEOUT))
         except UsageError:
             raise
         except Exception as error:
-            self._link.warn("tasks without what was learned", error)
+            self._link.warn("tasks without a context", error)
         else:
             self.context, self.interaction, self.version = shown.text, shown.interaction, shown.version
             self.entries, self.corrections = [(id, near) for id, near in shown.entries], shown.corrections
         await super()._begin(wait)
         if self.interaction is not None:
-            remember(self.interaction)
+            set_interaction(self.interaction)
         return self
 
     async def _end(self, wait: Wait, failing: bool) -> None:
         from practicum.serve.protocols import MOST_TEXT
 
         if self.answer:
-            self._said = {"answer": str(self.answer)[:MOST_TEXT], **self._said}
+            self._report = {"answer": str(self.answer)[:MOST_TEXT], **self._report}
         await super()._end(wait, failing)
 
     def _reported(self) -> dict[str, Any]:
         if self.interaction is None:
             raise StoreError(
-                "service.unreachable", "the task has no interaction, because the service was away when it began"
+                "service.unreachable",
+                "the task has no interaction, because its context did not arrive in time: the report was dropped",
             )
-        return {**self._said, "interaction": self.interaction}
+        return {**self._report, "interaction": self.interaction}
 
 
-def checked(what: str, name: str | None) -> str | None:
-    """The name of a session or a user. Raises UsageError if it cannot be sent in a header."""
-    if name is not None and not (name.isascii() and name.isprintable() and len(name) <= MOST_NAME and name.strip()):
+def require_name(field: str, name: str | None) -> str | None:
+    """Return the name of a session or a user. Raises UsageError if it cannot be sent in a header."""
+    if name is not None and not (name.isascii() and name.isprintable() and len(name) <= MAX_NAME and name.strip()):
         raise UsageError(
             "request.malformed",
-            f"{what} {name!r:.80} cannot be used: it has 1 to {MOST_NAME} printable ASCII characters",
+            f"invalid {field} {name!r:.80}: use 1 to {MAX_NAME} printable ASCII characters",
         )
     return name

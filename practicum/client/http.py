@@ -1,8 +1,8 @@
-"""Clients of OpenAI's and Anthropic's SDKs whose requests go over a link.
+"""Wrapped clients of OpenAI's and Anthropic's SDKs, whose requests go over a link.
 
-The SDKs use httpx2, and older ones httpx, which have the same interface; the objects of one do not work with the other.
-So whatever is made here is made of the library of the client at hand. Its own HTTP client goes on sending the requests,
-with its proxies, certificates and limits.
+The SDKs use httpx2, older versions httpx. Both have the same interface, but their objects cannot be mixed. Therefore
+this module creates objects of the library that the wrapped client uses. The HTTP client of the wrapped client still
+sends the requests, with its proxies, certificates and limits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from practicum.client.blocks import remember
+from practicum.client.blocks import set_interaction
 from practicum.client.link import Link, Send, Wait, drive
 from practicum.core.errors import UsageError
 
@@ -23,44 +23,47 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _ENDINGS: dict[str, Kind] = {"/chat/completions": "chat", "/responses": "responses", "/v1/messages": "messages"}
-"""How paths of requests end into which practicum puts something. Providers differ in what stands before."""
+"""End of the path of a model request → protocol. The start of the path differs between providers."""
 
 
-def ending(request: Any) -> str | None:
-    """The end of the path of a request that asks a model; None for another request."""
+def path_suffix(request: Any) -> str | None:
+    """Return the end of the path of a model request; None for other requests."""
     path = request.url.path
     return next((end for end in _ENDINGS if request.method == "POST" and path.endswith(end)), None)
 
 
-def kind_of(request: Any) -> Kind | None:
-    """The protocol of a request that asks a model; None for another request."""
-    end = ending(request)
+def protocol_of(request: Any) -> Kind | None:
+    """Return the protocol of a model request; None for other requests."""
+    end = path_suffix(request)
     return None if end is None else _ENDINGS[end]
 
 
 def library(thing: object) -> ModuleType:
-    """httpx2 or httpx: that which an object is of. Raises UsageError if it is of neither."""
+    """Return the module that an object comes from, httpx2 or httpx. Raises UsageError for other objects."""
     for base in type(thing).__mro__:
         if (name := base.__module__.partition(".")[0]) in ("httpx2", "httpx"):
             return sys.modules[name]
-    raise UsageError("client.unsupported", f"{type(thing).__name__} is no HTTP client of httpx2 or httpx")
+    raise UsageError(
+        "client.unsupported",
+        f"{type(thing).__name__} is not an object of httpx2 or httpx: pass a client that uses one of them",
+    )
 
 
 def wrap(sdk_client: C, link: Link) -> C:
-    """A copy of a client of an SDK whose requests go over a link. Raises UsageError for another object."""
+    """Return a copy of an SDK client whose requests go over a link. Raises UsageError for other objects."""
     sdk: Any = sdk_client
     if not hasattr(sdk, "with_options") or not hasattr(sdk, "_client"):
         raise UsageError(
             "client.unsupported",
-            f"{type(sdk).__name__} cannot be wrapped: give a client of openai or anthropic, such as OpenAI(); "
-            "frameworks take one, or an http client (see Space.http_client)",
+            f"{type(sdk).__name__} cannot be wrapped: pass a client of openai or anthropic, such as OpenAI(). For a "
+            "framework, pass it a wrapped client, or the HTTP client from `http_client()`",
         )
-    copy: C = sdk.with_options(http_client=over(sdk._client, link))
+    copy: C = sdk.with_options(http_client=client_over(sdk._client, link))
     return copy
 
 
-def over(inner: Any, link: Link) -> Any:
-    """An HTTP client like `inner`, which sends over a link."""
+def client_over(inner: Any, link: Link) -> Any:
+    """Return an HTTP client with the settings of `inner`, which sends its requests over a link."""
     http = library(inner)
     make = http.AsyncClient if hasattr(inner, "aclose") else http.Client
     return make(
@@ -70,7 +73,7 @@ def over(inner: Any, link: Link) -> Any:
 
 
 class _Transport:
-    """The transport of a client: it gives requests to the link, which sends them by the client that was wrapped."""
+    """Transport of a wrapped client: passes requests to the link, which sends them with the original client."""
 
     def __init__(self, inner: Any, link: Link) -> None:
         self._inner, self._link = inner, link
@@ -88,9 +91,9 @@ class _Transport:
         return await self._carry(request, send, self._link.wait)
 
     async def _carry(self, request: Any, send: Send, wait: Wait) -> Any:
-        if ending(request):
-            # A report on a call that became no interaction must not reach the one before.
-            remember(None)
+        if path_suffix(request):
+            # If this call does not become an interaction, a report on it must not go to the previous interaction.
+            set_interaction(None)
         return await self._link.carry(request, send, wait)
 
     def close(self) -> None:
@@ -110,14 +113,15 @@ class _Transport:
         await self.aclose()
 
 
-def collect(response: Any, done: Callable[[bytes], None]) -> None:
-    """Collect the body of a response while it is read; `done` gets it at the end, or what was read of it."""
+def collect_body(response: Any, done: Callable[[bytes], None]) -> None:
+    """Collect the body of a response while the caller reads it. At the end or at close, `done` receives the bytes
+    read."""
     response.stream = _collecting(library(response))(response.stream, done)
 
 
 @cache
 def _collecting(http: Any) -> Any:
-    """The class of the streams; httpx and httpx2 take none but their own."""
+    """Return a stream class for httpx or httpx2, which only accept their own stream types."""
 
     class Collecting(http.SyncByteStream, http.AsyncByteStream):  # type: ignore[misc]
         def __init__(self, stream: Any, done: Callable[[bytes], None]) -> None:
@@ -136,7 +140,7 @@ def _collecting(http: Any) -> Any:
                 yield chunk
             self._end()
 
-        # A client of OpenAI closes a stream when its last event says so, before the end of the body.
+        # The OpenAI client closes a stream after its last event, before the end of the body.
         def close(self) -> None:
             self._stream.close()
             self._end()

@@ -1,8 +1,8 @@
-"""The link from a program to a space: a thread with an event loop of its own, for programs with and without one.
+"""Link from a program to a space: a thread with a separate event loop, for sync and async programs.
 
-Operations go over a transport. `ServiceLink` and `StoreLink` differ in how they carry the requests of a wrapped client.
-A coroutine that is written once serves both kinds of programs: it waits by a function that it is given, and where that
-function blocks, the coroutine ends without a pause.
+Operations are sent over a transport. `ServiceLink` and `StoreLink` send the requests of wrapped clients in different
+ways. The same coroutines serve sync and async programs: they wait with a function that the caller passes. If this
+function blocks, the coroutine never suspends (see `drive`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Wait = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
-"""Runs a coroutine in the thread of the link, and returns its result."""
+"""Function that runs a coroutine in the thread of the link, and returns its result."""
 
 Send = Callable[[Any], Awaitable[Any]]
-"""Sends a request of httpx or httpx2, and returns the response before its body is read."""
+"""Function that sends a request of httpx or httpx2, and returns the response before its body is read."""
 
 logger = logging.getLogger("practicum.client")
 
 
 class Link(ABC):
-    """An open link. `counts` counts what failed and was no reason to stop the user's agent."""
+    """Base class of open links. `counts`: numbers of failures that did not stop the user's agent, by kind."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -58,42 +58,43 @@ class Link(ABC):
         await self.transport.__aexit__()
 
     async def perform(
-        self, name: str, given: Mapping[str, Any], *, session: str | None = None, user: str | None = None
+        self, name: str, values: Mapping[str, Any], *, session: str | None = None, user: str | None = None
     ) -> Answer:
-        """The answer of an operation. Raises PracticumError."""
-        return await self.transport.perform(operations()[name], given, session=session, user=user)
+        """Run an operation and return its answer. Raises PracticumError."""
+        return await self.transport.perform(operations()[name], values, session=session, user=user)
 
     @abstractmethod
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
-        """Send a request of the user's client with what was learned; returns the response."""
+        """Send a request of the user's client, with learned text added, and return the response."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the thread of the link, and block until it ends."""
+        """Run a coroutine in the thread of the link, block until it ends, and return its result."""
         return self._submit(work).result()
 
     async def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        """`run` as a `Wait`, for coroutines that `drive` drives."""
+        """Call `run`. This is the `Wait` of sync programs, for coroutines that `drive` executes."""
         return self.run(work)
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the thread of the link, while the caller's event loop goes on. If the caller is cancelled,
-        it goes on: feedback is not left half stored."""
+        """Run a coroutine in the thread of the link, without blocking the caller's event loop. The coroutine continues
+        if the caller is cancelled, so that feedback is stored completely."""
         return await asyncio.shield(asyncio.wrap_future(self._submit(work)))
 
     def post(self, work: Callable[[], None]) -> None:
-        """Run a function in the thread of the link, and do not wait for it."""
+        """Schedule a function in the thread of the link, without waiting for it."""
         with suppress(RuntimeError):  # the link is closed
             self._loop.call_soon_threadsafe(work)
 
-    def warn(self, what: str, why: object) -> None:
-        """Count a failure that the user's agent does not stop for. The log is told of the first, second, fourth, ..."""
-        self.counts[what] += 1
-        count = self.counts[what]
+    def warn(self, kind: str, reason: object) -> None:
+        """Count a failure that does not stop the user's agent. Logs the first, second, fourth, eighth, ... of a
+        kind."""
+        self.counts[kind] += 1
+        count = self.counts[kind]
         if not count & (count - 1):
-            logger.warning("%s (%d so far): %s", what, count, str(why) or type(why).__name__)
+            logger.warning("%s (%d so far): %s", kind, count, str(reason) or type(reason).__name__)
 
     def close(self) -> None:
-        """Write what is left, and end the thread. A second call does nothing."""
+        """Write pending data, and end the thread. A second call does nothing."""
         if not self._closed:
             try:
                 self.run(self._close())
@@ -110,22 +111,22 @@ class Link(ABC):
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if self._closed:
             work.close()
-            raise StoreError("space.closed", "this space is closed: open it again with practicum.client.open")
+            raise StoreError("space.closed", "the space is closed: open it again with practicum.client.open")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 def operations() -> Mapping[str, Operation]:
-    """The table of operations, which is loaded when it is first needed."""
+    """Return the table of operations. It is imported at the first call, to keep the import of the client fast."""
     from practicum.serve.operations import OPERATIONS
 
     return OPERATIONS
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing but functions that block."""
+    """Run a coroutine that only waits for blocking functions, without an event loop, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("a coroutine that was to block did wait")
+    raise AssertionError("the coroutine suspended, but must only wait for blocking functions")

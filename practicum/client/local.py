@@ -1,4 +1,4 @@
-"""The link to a store on this machine: requests of wrapped clients get what was learned in this process."""
+"""Link to a store on this machine: this process adds learned text to the requests of wrapped clients."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from practicum.client.blocks import block, remember
-from practicum.client.http import collect, kind_of
+from practicum.client.blocks import current_block, set_interaction
+from practicum.client.http import collect_body, protocol_of
 from practicum.client.link import Link, Send, Wait
 from practicum.core.errors import UsageError
 from practicum.serve.transport import StoreTransport
 
-PATIENCE = 20.0
-"""Seconds that the disk may take at the end of the program."""
+EXIT_TIMEOUT = 20.0
+"""Timeout for pending writes at the end of the program (s)."""
 
 _REWRITTEN = ("content-length", "accept-encoding")
+"""Headers that a request with learned text replaces."""
 
 
 class StoreLink(Link):
-    """A link to a store, which this process opens."""
+    """Link to a store that this process opens."""
 
     transport: StoreTransport
 
@@ -33,7 +34,10 @@ class StoreLink(Link):
         except ImportError as error:
             from practicum.core.requirements import pip_install
 
-            raise UsageError("extra.missing", f"a local space needs: {pip_install('serve')} ({error})") from error
+            raise UsageError(
+                "extra.missing",
+                f"a space in a folder needs packages that are not installed: {pip_install('serve')} ({error})",
+            ) from error
         atexit.register(self._at_exit)
 
     async def _close(self) -> None:
@@ -41,44 +45,45 @@ class StoreLink(Link):
         await super()._close()
 
     def _at_exit(self) -> None:
-        """Write what a program that ends without closing has asked: at its end, no thread can be started to close."""
+        """Write pending data of a program that ends without `close`, which cannot run at exit because it starts a
+        thread."""
 
         async def written() -> None:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(EXIT_TIMEOUT):
                 await asyncio.wrap_future(self._service.database.do(lambda at: None))
 
         with suppress(Exception):
             self.run(written())
 
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
-        """The request goes to the provider with what was learned, and what it answers is kept."""
-        kind = kind_of(request)
+        """Send a request to the provider with learned text added, and store the interaction."""
+        kind = protocol_of(request)
         if kind is None:
             return await send(request)
         from practicum.serve.protocols import Unreadable, read_request
         from practicum.serve.sessions import Caller
         from practicum.session.outcomes import new_id
 
-        began, here = time.monotonic(), block()
-        session, user = (here.session, here.user) if here else (None, None)
+        start, current = time.monotonic(), current_block()
+        session, user = (current.session, current.user) if current else (None, None)
         try:
-            asked = read_request(kind, request.content)
-            id, own = new_id(), {name.lower().encode(): value for name, value in request.headers.multi_items()}
-            shown = await wait(self._service.show(self.transport.space, asked, Caller(id, session, user, own)))
+            parsed = read_request(kind, request.content)
+            id, headers_in = new_id(), {name.lower().encode(): value for name, value in request.headers.multi_items()}
+            shown = await wait(self._service.show(self.transport.space, parsed, Caller(id, session, user, headers_in)))
             if shown is None:
-                # The service has logged why.
+                # The service has logged the reason.
                 return await send(request)
             headers = [pair for pair in request.headers.multi_items() if pair[0].lower() not in _REWRITTEN]
-            # The answer is read while it passes, so it must not be compressed.
+            # The answer is recorded while the caller reads it, so it must not be compressed.
             changed = type(request)(
                 request.method, request.url, headers=[*headers, ("accept-encoding", "identity")],
-                content=asked.write(shown.fixed, shown.learned), extensions=request.extensions,
+                content=parsed.write(shown.fixed, shown.learned), extensions=request.extensions,
             )  # fmt: skip
         except Unreadable:
             return await send(request)
         except Exception as error:
-            # Whatever is wrong here, the user's agent has to get its answer.
-            self.warn("requests that went on unchanged", error)
+            # A failure in practicum must not keep the user's agent from its answer.
+            self.warn("requests sent unchanged", error)
             return await send(request)
         response = await send(changed)
         if not response.is_success:
@@ -86,7 +91,7 @@ class StoreLink(Link):
         streaming = "text/event-stream" in response.headers.get("content-type", "")
         response.headers["x-practicum-interaction"] = id
         response.headers["x-practicum-version"] = str(shown.version)
-        remember(id)
+        set_interaction(id)
 
         def keep(body: bytes) -> None:
             from practicum.serve.protocols import read_answer, read_stream
@@ -94,9 +99,9 @@ class StoreLink(Link):
             answer = read_stream(body) if streaming else read_answer(body)
             if answer is not None and body:
                 self._service.recorder.keep(
-                    self.transport.space, id, asked, asked.query, asked.steps, shown, answer, user=user,
-                    status=response.status_code, seconds=time.monotonic() - began,
+                    self.transport.space, id, parsed, parsed.query, parsed.steps, shown, answer, user=user,
+                    status=response.status_code, seconds=time.monotonic() - start,
                 )  # fmt: skip
 
-        collect(response, lambda body: self.post(partial(keep, body)))
+        collect_body(response, lambda body: self.post(partial(keep, body)))
         return response

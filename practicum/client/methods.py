@@ -1,5 +1,5 @@
-"""The operations of a space as methods of its client: `await space.report(...)`, or `space.report_sync(...)` for
-programs without an event loop. Their types are in `methods.pyi`, which is made from the table of operations.
+"""Operations of a space as methods of its client: `await space.report(...)`, or `space.report_sync(...)` in sync
+programs. Their types are in `methods.pyi`, which is generated from the table of operations.
 """
 
 from __future__ import annotations
@@ -7,41 +7,46 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from practicum.client.blocks import checked
+from practicum.client.blocks import require_name
 from practicum.client.link import Link, operations
 
 SYNC = "_sync"
-"""The end of the names of methods that block."""
+"""Suffix of the names of blocking methods."""
 
 
 class OperationMethods:
-    """One method for each operation, with the fields of its form. An operation whose form has no session or user takes
-    these, too: those in whose name it is asked for. Raises UsageError for what is refused, and StoreError if it cannot
-    be done."""
+    """One method for each operation, with the fields of its form as parameters.
+
+    If the form has no fields `session` and `user`, the method takes them too: the session and the user on whose behalf
+    it is called. Raises UsageError if the operation is refused, and StoreError if it fails."""
 
     _link: Link
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or (operation := operations().get(name.removesuffix(SYNC))) is None:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}: operations are {', '.join(operations())}")
+            raise AttributeError(
+                f"{type(self).__name__} has no method {name!r}: the operations are {', '.join(operations())}"
+            )
         fields = [*operation.form.model_fields]
 
-        def work(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-            if len(given) > min(len(fields), 1):
-                raise TypeError(f"{name} takes {', '.join(fields) or 'no fields'}: all but the first by name")
-            values = {**dict(zip(fields, given, strict=False)), **named}
-            about = {one: checked(one, values.pop(one, None)) for one in ("session", "user") if one not in fields}
-            return self._link.perform(operation.name, values, **about)
+        def work(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+            if len(args) > min(len(fields), 1):
+                raise TypeError(
+                    f"{name} takes {', '.join(fields) or 'no fields'}: pass all except the first by keyword"
+                )
+            values = {**dict(zip(fields, args, strict=False)), **kwargs}
+            caller = {one: require_name(one, values.pop(one, None)) for one in ("session", "user") if one not in fields}
+            return self._link.perform(operation.name, values, **caller)
 
-        async def method(*given: Any, **named: Any) -> Any:
-            return await self._link.wait(work(given, named))
+        async def method(*args: Any, **kwargs: Any) -> Any:
+            return await self._link.wait(work(args, kwargs))
 
-        def blocking(*given: Any, **named: Any) -> Any:
-            return self._link.run(work(given, named))
+        def blocking(*args: Any, **kwargs: Any) -> Any:
+            return self._link.run(work(args, kwargs))
 
-        made = blocking if name.endswith(SYNC) else method
-        made.__name__, made.__doc__ = name, operation.about
-        return made
+        function = blocking if name.endswith(SYNC) else method
+        function.__name__, function.__doc__ = name, operation.about
+        return function
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name + end for name in operations() for end in ("", SYNC))]

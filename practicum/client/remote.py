@@ -1,12 +1,12 @@
-"""The link to a service (`practicum serve`): requests of wrapped clients go to it."""
+"""Link to a service (`practicum serve`): requests of wrapped clients are sent to the service."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import urlsplit
 
-from practicum.client.blocks import block, remember
-from practicum.client.http import ending, library
+from practicum.client.blocks import current_block, set_interaction
+from practicum.client.http import library, path_suffix
 from practicum.client.link import Link, Send, Wait
 from practicum.serve.transport import ServiceTransport
 
@@ -14,7 +14,7 @@ _OF_A_KEY = ("authorization", "x-api-key", "api-key")
 
 
 class ServiceLink(Link):
-    """A link to a service. `pass_key`: requests to models keep the key of the provider."""
+    """Link to a service. `pass_key`: model requests keep the key of the provider."""
 
     transport: ServiceTransport
 
@@ -23,32 +23,34 @@ class ServiceLink(Link):
         super().__init__(transport)
 
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
-        """The service is sent the request in place of the provider. While it is away, the provider is."""
-        ours = self._redirected(request)
-        if ours is None:
+        """Send a request to the service instead of the provider; to the provider if the service cannot be reached."""
+        redirected = self._redirected(request)
+        if redirected is None:
             return await send(request)
         http = library(request)
         try:
-            response = await send(ours)
+            response = await send(redirected)
         except (http.ConnectError, http.ConnectTimeout) as error:
-            # No byte of the request was sent, so it is not sent twice.
-            self.warn("requests that went to the provider directly", f"{self.transport.base} is away: {error}")
+            # The connection failed before the request was sent, so this does not send it twice.
+            self.warn("requests sent directly to the provider", f"cannot connect to {self.transport.base}: {error}")
             return await send(request)
         if id := response.headers.get("x-practicum-interaction"):
-            remember(id)
+            set_interaction(id)
         return response
 
     def _redirected(self, request: Any) -> Any:
-        """The request to the service; None for one that the service does not know, which is none below /v1."""
+        """Return the request to the service; None for a request that the service does not handle (not below /v1)."""
         path, mark, query = request.url.raw_path.decode("ascii").partition("?")
-        end = ending(request) or (f"/v1/{path.partition('/v1/')[2]}" if "/v1/" in path else "")
+        end = path_suffix(request) or (f"/v1/{path.partition('/v1/')[2]}" if "/v1/" in path else "")
         if not end:
             return None
-        here, base = block(), self.transport.base
-        dropped = ("host",) if self._pass_key else ("host", *_OF_A_KEY)
-        headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in dropped]
+        current, base = current_block(), self.transport.base
+        removed_headers = ("host",) if self._pass_key else ("host", *_OF_A_KEY)
+        headers = [
+            (name, value) for name, value in request.headers.multi_items() if name.lower() not in removed_headers
+        ]
         headers += [("host", urlsplit(base).netloc), *self.transport.headers.items()]
-        named = {"x-practicum-session": here.session, "x-practicum-user": here.user} if here else {}
-        headers += [(name, value) for name, value in named.items() if value is not None]
+        scope = {"x-practicum-session": current.session, "x-practicum-user": current.user} if current else {}
+        headers += [(name, value) for name, value in scope.items() if value is not None]
         url = f"{base}/v1{end.removeprefix('/v1')}{mark}{query}"
         return type(request)(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)

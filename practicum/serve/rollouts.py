@@ -19,6 +19,7 @@ from practicum.serve.counts import ServiceCounts
 from practicum.serve.space import ServedSpace
 from practicum.serve.watch import Alarm
 from practicum.session.rollout import (
+    BY_HAND,
     CANARY,
     PROMOTED,
     TAKEN_BACK,
@@ -187,7 +188,7 @@ class Rollouts:
             raise UsageError("version.unchanged", f"version {version} of space {space.name} is already live")
         await asyncio.to_thread(name_version, space.store, LIVE, version)
         await asyncio.to_thread(space.read_versions)
-        self._alarms.add(space.id, Alarm(space.name, "rollout", f"version {version} was made live by hand"))
+        self._alarms.add(space.id, Alarm(space.name, "rollout", f"version {version} {BY_HAND}"))
         return space.live
 
     async def follow(self, space: ServedSpace) -> None:

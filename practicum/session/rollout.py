@@ -25,6 +25,9 @@ PROMOTED: Final = "promoted"
 TAKEN_BACK: Final = "taken back"
 """States of a rollout: in a canary; live; stopped by the replay gate; stopped by the test or by hand."""
 
+BY_HAND = "was made live by hand"
+"""End of the text of an alarm about a rollback."""
+
 KINDS_FROM = 1_000
 """Maximum number of the newest requests that the kinds of requests are computed from."""
 

@@ -1,1 +1,1 @@
-"""One site over all spaces: runs, served spaces and comparisons, read by one model and drawn by one kit."""
+"""Web pages of runs, served spaces and comparisons: one read model (`read`), one set of templates (`templates`)."""

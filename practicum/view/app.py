@@ -1,7 +1,7 @@
-"""The site as one Starlette application: its addresses, who may enter, and how answers and failures are made.
+"""The site as a Starlette application: routes, sign-in, responses and error pages.
 
-Without a service it is read-only and answers this machine alone. On a service it also takes forms: each is sent by a
-page of this site, for who is signed in.
+Without a service the site is read-only. With a service it also accepts forms, from signed-in visitors and only if a
+page of this site sent them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("practicum.view")
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds that a page may take."""
+"""Timeout of a page (s)."""
 
 OWN_HEADERS = {
     "cache-control": "no-store",
@@ -50,40 +50,42 @@ OWN_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""What every answer says to a browser."""
+"""Headers of every response, for the browser."""
 
 HEADINGS = {
-    400: "That does not work", 403: "That is not allowed", 404: "There is no such page", 405: "That does not work",
-    409: "It was changed before", 413: "That is too long", 421: "This address answers requests to itself only",
-    429: "Too many requests", 503: "The store does not answer", 507: "The store cannot be read or written",
+    400: "Invalid request", 403: "Not allowed", 404: "Page not found", 405: "Invalid request",
+    409: "Changed since the page was loaded", 413: "Form too long", 421: "Wrong host name",
+    429: "Too many requests", 503: "The store does not respond", 507: "The store cannot be read or written",
 }  # fmt: skip
 
 NO_PAGE = {
-    404: "There is nothing at this address, or not yet.", 405: "This address is for something else.",
-    413: f"A form may have {guard.MOST:,} bytes. Go back in the browser: what you wrote is still there.",
-    421: "Open the address that the command printed.",
+    404: "This page does not exist, or does not exist yet.", 405: "This URL does not accept such a request.",
+    413: f"A form may have at most {guard.MOST:,} bytes. Go back in the browser: your text is still there.",
+    421: "Open the URL that the command printed.",
 }  # fmt: skip
 
 LISTS = frozenset({"entries", "versions", "episodes", "steps", "calls", "operations"})
-"""The pages of a space that list others."""
+"""Names of the pages of a space that list things."""
 
 Endpoint = Callable[[Visit], Awaitable[Response]]
 
 
 class Site:
-    """All pages over a library of spaces, as an ASGI application. `actions` is what a service adds. `alone`: the pages
-    are written as files. `hosts` are the names that requests may have for this machine; None: any."""
+    """ASGI application with all pages of a library of spaces.
+
+    `actions`: the actions of a service; None: read-only. `standalone`: the pages are written as files. `hosts`: the
+    allowed values of the Host header; None: any."""
 
     def __init__(
-        self, library: Library, threads: Executor, actions: Actions | None = None, *, alone: bool = False,
+        self, library: Library, threads: Executor, actions: Actions | None = None, *, standalone: bool = False,
         hosts: frozenset[str] | None = None,
     ) -> None:  # fmt: skip
-        self.library, self.actions, self.alone = library, actions, alone
+        self.library, self.actions, self.standalone = library, actions, standalone
         self._threads, self._hosts = threads, hosts
         self.incomplete = 0
-        """The pages so far with parts that cannot be read."""
-        self._kept: ShownSpace | None = None
-        """The space of the last page that was written as a file."""
+        """Number of pages so far that failed or have parts that cannot be read."""
+        self._last_space: ShownSpace | None = None
+        """Space of the last page written as a file, kept open for the next page."""
         routes = [Route(path, self._answering(do), methods=["GET"]) for path, do in GETS.items()]
         if actions is not None:
             routes += [Route(path, self._answering(do), methods=["POST"]) for path, do in forms.POSTS.items()]
@@ -98,40 +100,40 @@ class Site:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                known = {name for name, _ in message["headers"]}
+                names = {name for name, _ in message["headers"]}
                 own = ((name.encode(), value.encode()) for name, value in OWN_HEADERS.items())
-                message["headers"] = [*message["headers"], *(pair for pair in own if pair[0] not in known)]
+                message["headers"] = [*message["headers"], *(pair for pair in own if pair[0] not in names)]
             await send(message)
 
         if scope["type"] == "http":
             await self._app(scope, receive, secured)
 
-    async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """The result of a function, in a thread of the pages."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *given))
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Run a function in a thread of the pages. Returns its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args))
 
     async def page(self, template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:
-        """A page, or a part of one."""
+        """Render a page, or a part of a page."""
         space = visit.name if visit else ""
         crumbs = [("practicum", "/" if visit else "")]
         if visit and space:
             crumbs += [(space.replace("~", " / "), visit.url)]
         frame = {
             "grant": visit.visitor if visit else None, "token": visit.token if visit else "",
-            "keyed": self.actions is not None and self.actions.required, "space": space, "alone": self.alone,
+            "keyed": self.actions is not None and self.actions.required, "space": space, "standalone": self.standalone,
             "root": visit.url if visit else "", "crumbs": crumbs, "acts": self.actions is not None,
             "now": datetime.now(UTC).timestamp(), "unread": visit.gaps.sentences if visit else [],
         }  # fmt: skip
         self.incomplete += bool(frame["unread"] or status >= 500)
         text = await self.run(lambda: environment().get_template(template).render({**frame, **values}))
-        # A part that says why there is nothing to see takes the place of what asked for it.
+        # An error part replaces the element that requested it.
         ends = {"hx-reswap": "outerHTML"} if template == "part.html" else None
         return HTMLResponse(text.encode(errors="replace"), status, ends)
 
     # Entering
 
     def _guarded(self, do: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint whose failures are pages."""
+        """Wrap an endpoint: check the host, limit the time, and show errors as pages."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -145,7 +147,7 @@ class Site:
                 raise
             except TimeoutError:
                 return await self._failure(
-                    request, StoreAway("service.timeout", f"this page was not made in {PATIENCE:g} seconds")
+                    request, StoreAway("service.timeout", f"this page took over {PATIENCE:g} seconds: load it again")
                 )
             except Exception as error:
                 if not isinstance(error, PracticumError):
@@ -160,13 +162,14 @@ class Site:
             try:
                 return await do(visit)
             finally:
-                if isinstance(visit.opened, StoredSpace) and visit.opened is not self._kept:
+                if isinstance(visit.opened, StoredSpace) and visit.opened is not self._last_space:
                     await self.run(visit.opened.store.close)
 
         return self._guarded(answer)
 
     async def _enter(self, request: Request) -> Visit:
-        """Who asks. Raises SignedOut, or FormRefused for a form that no present page of this site has sent."""
+        """Check the session and the form of a request, and open its space. Raises SignedOut, and FormRefused for a form
+        that does not come from a current page of this site."""
         if self.actions is None:
             visit = request.state.visit = Visit(self, request)
             if visit.name:
@@ -191,29 +194,29 @@ class Site:
         place = self.library.find(name) if isinstance(self.library, Folders) else None
         if place is None or place.kind != "space":
             raise HTTPException(404)
-        if not self.alone:
+        if not self.standalone:
             return open_stored(place.path, name)
-        if self._kept is None or self._kept.name != name:
+        if self._last_space is None or self._last_space.name != name:
             self.close()
-            self._kept = open_stored(place.path, name)
-        return self._kept
+            self._last_space = open_stored(place.path, name)
+        return self._last_space
 
     def close(self) -> None:
-        """Close the space of the last page that was written as a file."""
-        if self._kept is not None:
-            self._kept.store.close()
-            self._kept = None
+        """Close the space that is kept open for pages written as files."""
+        if self._last_space is not None:
+            self._last_space.store.close()
+            self._last_space = None
 
     # Signing in and out
 
     async def _sign_in_page(self, request: Request) -> Response:
-        return await self._sign_in_form(request, guard.way(request.query_params.get("next", "")))
+        return await self._sign_in_form(request, guard.safe_next(request.query_params.get("next", "")))
 
     async def _sign_in_form(self, request: Request, onward: str, status: int = 200, failed: str = "") -> Response:
         assert self.actions is not None
         if not self.actions.required:
             return RedirectResponse("/", 303)
-        # The form of a visitor who is not signed in has a token, too: else another site could sign people in.
+        # The sign-in form has a token too, so that another site cannot sign a visitor in.
         cookie = request.cookies.get(guard.cookie_name(request, "-form"), "") or secrets.token_urlsafe(32)
         plain = request.url.scheme == "http" and not guard.is_here(request)
         response = await self.page(
@@ -226,7 +229,7 @@ class Site:
         assert self.actions is not None
         form = request.state.form = await guard.read_form(request)
         guard.require_own(self.actions, request, form, request.cookies.get(guard.cookie_name(request, "-form"), ""))
-        onward, key, address = guard.way(form.get("next", "")), form.get("key", "").strip(), request.client
+        onward, key, address = guard.safe_next(form.get("next", "")), form.get("key", "").strip(), request.client
         try:
             cookie = await self.actions.sign_in(key, address.host if address else "")
         except PracticumError as error:
@@ -239,7 +242,6 @@ class Site:
         return response
 
     async def _sign_out(self, visit: Visit) -> Response:
-        """Sign out."""
         await visit.actions.sign_out(visit.request.cookies.get(guard.cookie_name(visit.request), ""))
         response = RedirectResponse("/sign-in", 303)
         guard.keep_cookie(visit.request, response, "", "")
@@ -253,13 +255,13 @@ class Site:
         link = f"/sign-in?{urlencode({'next': onward})}"
         if request.method == "GET" and not is_partial(request):
             if request.headers.get("sec-fetch-site") == "cross-site":
-                # The browser keeps the cookie from links of other sites, and sends it when the page asks for itself.
+                # Browsers do not send the cookie with links from other sites. They send it when this page reloads.
                 return await self.page("again.html", None, url=onward)
             return RedirectResponse(link if onward != "/" else "/sign-in", 303)
         return await self.page(
             "message.html" if not is_partial(request) else "part.html", None, 401, heading="You are signed out",
-            text="Nothing was changed. Sign in again, and go on.", link=link, link_text="Sign in",
-            kept=guard.kept(request),
+            text="Nothing was changed. Sign in again to continue.", link=link, link_text="Sign in",
+            texts=guard.form_texts(request),
         )  # fmt: skip
 
     def _status(self, error: Exception) -> tuple[int, Mapping[str, str]]:
@@ -275,21 +277,21 @@ class Site:
 
     async def _failure(self, request: Request, error: Exception) -> Response:
         status, headers = self._status(error)
-        text = "This is a bug in practicum, and its log says where."
+        text = "This is a bug in practicum. The log of the service has the details."
         if isinstance(error, PracticumError):
             text = sentence(error)
         elif self.actions is None:
-            text = f"{type(error).__name__}: {error}. This is a bug in practicum; the address of the page shows where."
+            text = f"{type(error).__name__}: {error}. This is a bug in practicum: report it with the URL of this page."
         if self.actions is not None:
             self.actions.count("failed_pages" if status >= 500 else "refused_pages")
         visit = getattr(request.state, "visit", None)
-        # A space that is there keeps its tabs: its other pages may be read.
-        lost = visit is None or visit.opened is None
+        # If the space is open, keep its tabs: its other pages may be readable.
+        no_space = visit is None or visit.opened is None
         link = (guard.page_of(request.url.path), "Open the page") if request.method == "POST" else ("/", "All spaces")
         response = await self.page(
             "message.html" if not is_partial(request) else "part.html", visit, status,
             heading=HEADINGS.get(status, "This page cannot be shown"), text=text, link=link[0], link_text=link[1],
-            kept=guard.kept(request), **({"space": "", "crumbs": [("practicum", "/")]} if lost else {}),
+            texts=guard.form_texts(request), **({"space": "", "crumbs": [("practicum", "/")]} if no_space else {}),
         )  # fmt: skip
         response.headers.update(headers)
         return response
@@ -298,19 +300,19 @@ class Site:
         status = error.status_code if isinstance(error, HTTPException) else 500
         asks_api = "endpoint" not in request.scope and "text/html" not in request.headers.get("accept", "")
         if self.actions is not None and asks_api:
-            # A program asks, which wants the API and has another address.
-            said = f"there is nothing at {request.url.path:.200}: the API is at {request.base_url}v1"
-            failure = error_body("request.unknown_path", said)
+            # A program with a wrong URL: point it to the API.
+            message = f"no endpoint at {request.url.path:.200}: the API is at {request.base_url}v1"
+            failure = error_body("request.unknown_path", message)
             return JSONResponse(self.actions.answer(request.url.path, status, failure), status)
         visit = getattr(request.state, "visit", None)
-        lost, link = {"space": "", "crumbs": [("practicum", "/")]}, ("/", "All spaces")
+        frame, link = {"space": "", "crumbs": [("practicum", "/")]}, ("/", "All spaces")
         if visit is not None and visit.opened is not None:
-            # One of a list is missing: the list shows those that there are.
+            # An item of a list is missing: link to the list.
             listed = request.url.path.removeprefix(f"{visit.url}/").partition("/")[0]
-            lost, link = {}, (f"{visit.url}/{listed}", f"All {listed}") if listed in LISTS else (visit.url, "Overview")
+            frame, link = {}, (f"{visit.url}/{listed}", f"All {listed}") if listed in LISTS else (visit.url, "Overview")
         response = await self.page(
             "message.html", visit, status, heading=HEADINGS.get(status, "This page cannot be shown"),
-            text=NO_PAGE.get(status, ""), link=link[0], link_text=link[1], kept=(), **lost,
+            text=NO_PAGE.get(status, ""), link=link[0], link_text=link[1], texts=(), **frame,
         )  # fmt: skip
         if isinstance(error, HTTPException):
             response.headers.update(error.headers or {})
@@ -320,5 +322,5 @@ class Site:
         name = request.path_params["name"]
         if name not in STATIC:
             raise HTTPException(404)
-        kept = {"cache-control": "public, max-age=31536000, immutable"}
-        return Response(asset(name), media_type=STATIC[name], headers=kept)
+        caching = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(asset(name), media_type=STATIC[name], headers=caching)

@@ -1,6 +1,6 @@
-"""Charts: values as shapes in a square of 100 by 100, with axes, units, a key, and the table behind them.
+"""Charts: shapes in a square of 100 by 100 units, with axes, a key, and a table of the values.
 
-Every chart of every page is a `Chart`, drawn by one template. Points lie in 0 to 100, from the left and from above.
+One template draws every `Chart`. The coordinates of points are 0 to 100, from the left and from the top.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from practicum.core.formats import count, interval, money, percent, points, seco
 from practicum.core.intervals import total_ci95
 from practicum.core.windows import window_size, windows
 from practicum.core.words import quantity
-from practicum.session.rollout import PROMOTED, TAKEN_BACK, ended_text
+from practicum.session.rollout import BY_HAND, PROMOTED, TAKEN_BACK, ended_text
 from practicum.view.kit import when
 from practicum.view.read.parts import StepStory
 from practicum.view.read.sums import Course, Sums
 
 MOST_POINTS = 400
-"""Points of a line."""
+"""Maximum number of points of a line."""
 
 MARKS = 40
-"""Marks of a chart, at most: the newest ones."""
+"""Maximum number of marks of a chart. The newest are shown."""
 
 NEAR = 4.0
-"""Percent of the width within which two marks do not both get a label."""
+"""Minimum distance of two labels of marks (percent of the width)."""
 
 MODELS = 8
-"""Models that have a line."""
+"""Maximum number of models with a line."""
 
 Point = tuple[float, float]
 Table = tuple[tuple[str, ...], Sequence[Sequence[str]]]
@@ -38,8 +38,9 @@ Table = tuple[tuple[str, ...], Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its title with the unit, and the labels of its grid lines, which divide it evenly: from below, or from
-    the left. `between`: labels are those of rows, and stand between the lines."""
+    """An axis: its title with the unit, and the labels of its evenly spaced grid lines, from the bottom or the left.
+
+    `between`: the labels name rows, and are placed between the lines."""
 
     title: str
     labels: tuple[str, ...]
@@ -48,8 +49,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one kind: lines, broken where there is no value, single points, and the area of the 95% interval.
-    `kind` is the class of its look."""
+    """Values of one kind: lines (broken at missing values), single points, and the areas of 95% intervals.
+
+    `kind`: the CSS class."""
 
     name: str
     kind: str
@@ -69,7 +71,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A line from top to bottom, such as the time at which a version became live, with a label above it."""
+    """A vertical line with a label above it, for example at the time at which a version became live."""
 
     x: float
     kind: str
@@ -80,7 +82,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: what it shows in a sentence (`about`), its axes, shapes and key, and the table behind it."""
+    """A chart: its description in a sentence (`about`), axes, shapes, key, and the table of its values."""
 
     about: str
     x: Axis
@@ -96,22 +98,23 @@ class Chart:
 
 
 def percent_axis(title: str) -> Axis:
-    """An axis from 0 to 100%."""
+    """Return an axis from 0 to 100%."""
     return Axis(title, ("0%", "25%", "50%", "75%", "100%"))
 
 
 def count_axis(title: str, top: float, write: Callable[[float], str] = count) -> Axis:
-    """An axis from 0 to the largest value."""
+    """Return an axis from 0 to `top`. `write` formats its labels."""
     return Axis(title, ("0", write(top / 2), write(top)))
 
 
-def path(of: Sequence[Point]) -> str:
-    """Points as the attribute of a line or an area."""
-    return " ".join(f"{x:.2f},{y:.2f}" for x, y in of)
+def path(points: Sequence[Point]) -> str:
+    """Format points as the SVG attribute of a line or an area."""
+    return " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
 
 
 def broken(name: str, kind: str, values: Sequence[float | None], top: float = 1.0, bands: Sequence[Any] = ()) -> Series:
-    """Values at even distances as lines that are broken where there is no value. `bands` are ends of intervals."""
+    """Return evenly spaced values as lines that are broken at missing values. `bands`: low and high ends of
+    intervals."""
     width, lines, dots, areas = 100 / len(values), list[str](), list[Point](), list[str]()
     run: list[tuple[Point, Any]] = []
     for at, value in enumerate([*values, None]):
@@ -136,7 +139,7 @@ def _up(share: float) -> float:
 
 
 def bars(values: Sequence[float], part: float = 1.0) -> tuple[Bar, ...]:
-    """Values at even distances as bars, of which the highest takes this part of the height."""
+    """Return evenly spaced values as bars. The highest bar takes the share `part` of the height."""
     width, top = 100 / len(values), max(values, default=0) or 1
     return tuple(
         Bar(round((at + 0.1) * width, 2), round(0.8 * width, 2), round(100 * part * value / top, 2))
@@ -149,8 +152,8 @@ def bars(values: Sequence[float], part: float = 1.0) -> tuple[Bar, ...]:
 
 
 def learning_curve(steps: Sequence[StepStory], scores: Mapping[str, float]) -> Chart | None:
-    """Scores against the training tasks tried: the mean over a window of tasks with its 95% interval, the scores of
-    validations, and the test scores before and after. None for fewer than two steps with a score."""
+    """Plot scores against the number of training tasks tried: the mean over a window of tasks with its 95% interval,
+    validation scores, and the test scores before and after learning. None for fewer than two steps with a score."""
     tried = [*accumulate(len(step.tasks) for step in steps)]
     scored = [(at, len(one.tasks), one.score) for at, one in zip(tried, steps, strict=True)
               if one.tasks and one.score is not None]  # fmt: skip
@@ -181,14 +184,14 @@ def learning_curve(steps: Sequence[StepStory], scores: Mapping[str, float]) -> C
             height = _up(scores[name])
             series.append(Series(f"{title}: {percent(scores[name])}", kind, (f"0,{height} 100,{height}",)))
     return Chart(
-        f"Score against training tasks tried, {last:,} in all", Axis("training tasks tried", ("0", f"{last:,}")),
+        f"Score against training tasks tried, {last:,} in total", Axis("training tasks tried", ("0", f"{last:,}")),
         percent_axis("score"), tuple(series), key=tuple((one.kind, one.name) for one in series),
         table=(("tasks tried", "mean score", "95% interval", "tasks in the mean"), rows[::-1]),
     )  # fmt: skip
 
 
 def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
-    """Outcomes and requests over time, with the times at which versions were tried, became live and were taken back."""
+    """Plot outcomes and requests over time, with marks where versions were tried, became live or were taken back."""
     values = [point.mean for point in course.points]
     bands = [total_ci95(point.total, point.scored) if point.scored else None for point in course.points]
     requests = [point.requests for point in course.points]
@@ -210,64 +213,66 @@ def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
 
 
 def time_axis(course: Course) -> Axis:
-    """The time of a course, from its first point to now, divided where points begin."""
+    """Return the time axis of a course, from its first point to now, with grid lines where points begin."""
     number = len(course.points)
     parts = 4 if number % 4 == 0 else 3
     days, hours = zip(*(when(course.began(number * n // parts)).split() for n in range(parts)), strict=True)
     if course.step >= 24:
-        # Each point begins at midnight.
+        # Each point begins at midnight: label it with the date only.
         labels = [days[0], *(day[5:] for day in days[1:])]
     else:
-        # A day is named where it begins.
+        # Label the first point of each day with the date and the hour, the others with the hour.
         labels = [hour if day == before else f"{day[5:]} {hour}"
                   for before, day, hour in zip(("", *days), days, hours, strict=False)]  # fmt: skip
     return Axis(f"time (UTC), by {by(course)}", (*labels, "now"))
 
 
 def by(course: Course) -> str:
-    """The time that a point of a course adds up."""
+    """Name the time covered by one point of a course, such as "day" or "6 hours"."""
     return {1: "hour", 24: "day", 168: "week"}.get(course.step, f"{course.step} hours")
 
 
 def version_marks(
     course: Course, rollouts: Sequence[Mapping[str, Any]], alarms: Sequence[Any], begins: Mapping[int, float]
 ) -> list[Mark]:
-    """When versions began, were tried, and were taken back, within a course."""
-    found = list[Mark]()
+    """Return marks, within a course, where versions became live, were tried, or were taken back.
+
+    `begins`: version → Unix time at which it was first shown without a rollout."""
+    marks = list[Mark]()
 
     def mark(at: float | None, kind: str, label: str, title: str) -> None:
         x = None if at is None else course.place(at)
         if x is not None and at is not None:
-            found.append(Mark(x, kind, title, label, at))
+            marks.append(Mark(x, kind, title, label, at))
 
     for row in rollouts:
         if kind := {PROMOTED: "good", TAKEN_BACK: "bad"}.get(row["state"]):
             text = ended_text(row["version"], row["state"], row["reason"])
             mark(row["ended"], kind, f"v{row['version']}", text)
-        # An edit by hand is shown to all at once.
+        # A manual edit has no trial: all requests see it immediately.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
     for shown, at in begins.items():
         mark(at, "good", f"v{shown}", f"version {shown} live")
     for alarm in alarms:
-        if alarm.kind == "rollout" and alarm.text.endswith("is live again, by hand"):
+        if alarm.kind == "rollout" and alarm.text.endswith(BY_HAND):
             mark(alarm.at, "bad", "↩", alarm.text)
-    found = sorted(found, key=lambda one: one.x)[-MARKS:]
-    # Of labels that are too near to each other the newest one stays, and none reaches beyond the sides.
+    marks = sorted(marks, key=lambda one: one.x)[-MARKS:]
+    # Of labels that are too close to each other, keep the newest. No label may extend beyond the sides.
     last = 100 + NEAR / 2
-    for n in reversed(range(len(found))):
-        one = found[n]
+    for n in reversed(range(len(marks))):
+        one = marks[n]
         if last - one.x < NEAR or one.x < NEAR / 2:
-            found[n] = one = replace(one, label="")
+            marks[n] = one = replace(one, label="")
         last = one.x if one.label else last
-    return found
+    return marks
 
 
 def cost_charts(course: Course) -> list[Chart]:
-    """Cost, latency, the share of cached input, and requests: a line for each model, in the same colours."""
+    """Plot cost, latency, share of cached input, and requests over time: one line per model, in the same colours."""
     kinds: tuple[tuple[str, Callable[[float | None], str], Callable[[Sums], float | None], float | None], ...] = (
         ("cost in US dollars", money, lambda point: point.usd if point.requests else None, None),
-        ("seconds a request", seconds, lambda point: point.latency, None),
+        ("seconds per request", seconds, lambda point: point.latency, None),
         ("input from the cache", percent, lambda point: point.cached, 1.0),
         ("requests", count, lambda point: point.requests or None, None),
     )
@@ -296,8 +301,8 @@ def cost_charts(course: Course) -> list[Chart]:
 
 
 def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart | None:
-    """Differences from the baseline with their 95% intervals, the largest on top. None where there is nothing to
-    compare."""
+    """Plot differences from the baseline with their 95% intervals, the largest on top. None if no row has a
+    difference."""
     shown = sorted((row for row in rows if "effect" in row), key=lambda row: row["effect"])
     if not shown:
         return None
@@ -306,33 +311,33 @@ def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart
     series = []
     for n, row in enumerate(reversed(shown)):
         y, x = 100 * (n + 0.5) / len(shown), [50 + 50 * value / reach for value in (*row["ci95"], row["effect"])]
-        claimed = "claim" if row["verdict"] in ("better", "worse") else "runs"
+        style = "claim" if row["verdict"] in ("better", "worse") else "runs"
         tint = {"better": "good", "runs higher": "good", "worse": "bad", "runs lower": "bad"}.get(row["verdict"], "")
-        series.append(Series(row["name"], f"effect {tint} {claimed}", (path([(x[0], y), (x[1], y)]),), ((x[2], y),)))
+        series.append(Series(row["name"], f"effect {tint} {style}", (path([(x[0], y), (x[1], y)]),), ((x[2], y),)))
     zero = Series("no difference", "start", ("50,0 50,100",))
     return Chart(
         f"Differences from {baseline}",
         Axis(f"difference from {baseline}, percentage points", (points(-reach), "0", points(reach))),
         Axis("", tuple(row["name"] for row in shown), between=True), (zero, *series), rows=len(shown),
         key=(("effect good claim", "claim about the methods: better"), ("effect bad claim", "worse"),
-             ("effect runs", "these runs only, or no claim; bars: 95% intervals")),
+             ("effect runs", "only these runs, or no claim; bars: 95% intervals")),
     )  # fmt: skip
 
 
 def cost_chart(rows: Sequence[Mapping[str, Any]], axis: str, title: str, write: Callable[[float], str]) -> Chart | None:
-    """Scores with their 95% intervals against a cost, on a logarithmic axis where costs are far apart. None for fewer
-    than two variants."""
-    known = [(i, row) for i, row in enumerate(rows) if row["score"] is not None and row[axis] is not None]
-    if len(known) < 2:
+    """Plot scores with their 95% intervals against a cost. The axis is logarithmic if costs differ more than 8 times.
+    None for fewer than two variants with a score and a cost."""
+    complete = [(i, row) for i, row in enumerate(rows) if row["score"] is not None and row[axis] is not None]
+    if len(complete) < 2:
         return None
-    costs = [row[axis] for _, row in known]
+    costs = [row[axis] for _, row in complete]
     logarithmic = min(costs) > 0 and max(costs) > 8 * min(costs)
     scale = log10 if logarithmic else float
     low, high = scale(min(costs)), scale(max(costs))
     room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
     low, high = (low - room if logarithmic or low > room else 0.0), high + room
     series = []
-    for i, row in known:
+    for i, row in complete:
         x = round(100 * (scale(row[axis]) - low) / (high - low), 2)
         ends = path([(x, _up(row["ci95"][0])), (x, _up(row["ci95"][1]))])
         series.append(Series(row["name"], f"curve s{i % MODELS}", (ends,), ((x, _up(row["score"])),)))
@@ -342,12 +347,12 @@ def cost_chart(rows: Sequence[Mapping[str, Any]], axis: str, title: str, write: 
     return Chart(
         f"Score against {title}", Axis(f"{title}, test included{log}", labels), percent_axis("score"), tuple(series),
         table=(("variant", "score", "95% interval", title),
-               [(row["name"], percent(row["score"]), interval(row["ci95"]), write(row[axis])) for _, row in known]),
+               [(row["name"], percent(row["score"]), interval(row["ci95"]), write(row[axis])) for _, row in complete]),
     )  # fmt: skip
 
 
 def _rounded(value: float) -> float:
-    """A value with two digits that count."""
+    """Round a value to two significant digits."""
     if not value:
         return 0.0
     size: float = 10.0 ** (floor(log10(abs(value))) - 1)
@@ -355,8 +360,8 @@ def _rounded(value: float) -> float:
 
 
 def curves_chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> Chart | None:
-    """A line for each variant that learned in steps, against the training tasks tried. `name` is "score" or "val"
-    (shares), or "tokens"; None where no curve has a value."""
+    """Plot one line per variant that learned in steps, against the number of training tasks tried. `name`: "score" or
+    "val" (shares), or "tokens". None if no curve has a value."""
     curves = {
         i: [(point["tasks"], point[name]) for point in row["curve"] if point[name] is not None]
         for i, row in enumerate(rows) if len(row["curve"]) > 1

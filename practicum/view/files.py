@@ -1,7 +1,7 @@
-"""The pages of a site as files: the site is asked for each page, and its links become relative ones.
+"""Writer of the pages of a site as HTML files with relative links.
 
-A page has the same content as on the server. Pages are found by the links that lead to them, from the first page on;
-the address of a page, with its query, becomes the name of its file.
+The writer requests each page from the site, so a file has the same content as the page of a server. It starts at the
+first page and follows the links. The URL of a page, with its query, becomes the name of its file.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from practicum.view.library import Folders
 from practicum.view.names import slug
 
 MOST_PAGES = 50_000
-"""Pages that are written, at most: a link to one that is not becomes plain text."""
+"""Maximum number of pages. A link to a page that is not written becomes plain text."""
 
 
 _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
 
 
 def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
-    """Write all pages as files into a folder. Returns their number, and the number of those with parts that cannot be
-    read. Raises UsageError if the folder is a file."""
+    """Write all pages as files into a folder. Returns the number of pages, and the number of incomplete pages, which
+    have parts that cannot be read. Raises UsageError if `out` is a file, and StoreError if it cannot be written."""
     if out.exists() and not out.is_dir():
-        raise UsageError("file.wrong_kind", f"{out} is a file: give a folder for the pages")
+        raise UsageError("file.wrong_kind", f"{out} is a file: pass a folder for the pages")
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
-        site = Site(folders, threads, alone=True)
+        site = Site(folders, threads, standalone=True)
         try:
             return asyncio.run(_write(site, out)), site.incomplete
         finally:
@@ -43,12 +43,12 @@ def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
 
 
 async def _write(site: Site, out: Path) -> int:
-    files, waiting = {"/": "index.html"}, deque(["/"])
+    files, queue = {"/": "index.html"}, deque(["/"])
     written: dict[str, str] = {}
-    while waiting and len(written) < MOST_PAGES:
-        address = waiting.popleft()
+    while queue and len(written) < MOST_PAGES:
+        address = queue.popleft()
         status, page = await _ask(site, address)
-        # A page that cannot be read says so.
+        # Pages with other errors are written: they show the error.
         if status == 404:
             continue
         written[address] = files[address]
@@ -56,7 +56,7 @@ async def _write(site: Site, out: Path) -> int:
         for link in _links(page, address):
             if link not in files:
                 files[link] = _file_of(link)
-                waiting.append(link)
+                queue.append(link)
     for address, file in written.items():
         path = out / file
         _save(path, _relative(path.read_text(encoding="utf-8"), address, file, written))
@@ -64,7 +64,7 @@ async def _write(site: Site, out: Path) -> int:
 
 
 async def _ask(site: Site, address: str) -> tuple[int, str]:
-    """The status and the text of a page."""
+    """Request a page of the site. Returns its HTTP status and its text."""
     parts, messages = urlsplit(address), list[Message]()
     scope: Scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
@@ -85,13 +85,13 @@ async def _ask(site: Site, address: str) -> tuple[int, str]:
 
 
 def _links(page: str, address: str) -> list[str]:
-    """The pages that a page leads to."""
-    found = (_address(unescape(match[2]), address) for match in _LINK.finditer(page))
-    return [link for link in dict.fromkeys(found) if link]
+    """Return the URLs of the pages that a page links to."""
+    links = (_address(unescape(match[2]), address) for match in _LINK.finditer(page))
+    return [link for link in dict.fromkeys(links) if link]
 
 
 def _address(link: str, address: str) -> str:
-    """The address of a link on a page, without its place in the page; empty for a link to the page itself."""
+    """Resolve a link on a page to a URL path with its query, without the fragment; empty for a link within the page."""
     if link.startswith("#"):
         return ""
     parts = urlsplit(urljoin(address, link))
@@ -100,16 +100,16 @@ def _address(link: str, address: str) -> str:
 
 
 def _file_of(address: str) -> str:
-    """The file of a page: its path, and what of its query."""
+    """Return the file of a page, from the path and the query of its URL."""
     parts = urlsplit(address)
     query = ",".join(f"{name}-{value}" for name, value in parse_qsl(parts.query))
     names = [slug(unquote(name)) for name in parts.path.strip("/").split("/")]
-    # A folder and a page do not share a name.
+    # The suffix keeps the name of a page different from the name of a folder.
     return "/".join([*names, slug(query) + ".html"]) if query else "/".join(names) + ".html"
 
 
 def _relative(page: str, address: str, file: str, written: dict[str, str]) -> str:
-    """A page whose links lead to files; a link to a page that was not written has no address."""
+    """Make the links of a page relative links to files. A link to a page that is not written becomes plain text."""
 
     def link(match: re.Match[str]) -> str:
         target = unescape(match[2])
@@ -127,7 +127,7 @@ def _relative(page: str, address: str, file: str, written: dict[str, str]) -> st
 
 def _save(path: Path, page: str) -> None:
     try:
-        # Thousands of files are not waited for one by one: a crash leaves some unwritten, and the command writes again.
+        # Not synced to disk, which is slow for thousands of files: after a crash, run the command again.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What forms do: each is an operation of the service, done as who is signed in.
+"""Handlers of submitted forms. Each runs an operation of the service as the signed-in visitor.
 
-A form that is done leads to a page that says so. One that is refused shows its page again, with what was wrong and with
-the texts that were written.
+After success, a handler redirects to a page that shows a notice. If the operation is refused, it shows the page of the
+form again, with the error and the submitted texts.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ from practicum.view.visit import Visit
 Page = Callable[[Visit, str, int], Awaitable[Response]]
 
 
-async def _or_again(visit: Visit, page: Page, doing: Awaitable[Any], path: str, **said: str) -> Response:
-    """Do something, and show the page at a path; if it is refused, the page again that says why."""
+async def _or_again(visit: Visit, page: Page, operation: Awaitable[Any], path: str, **notice: str) -> Response:
+    """Await an operation and redirect to `path` with the query `notice`. If it is refused, show `page` with the
+    error."""
     try:
-        await doing
+        await operation
     except PracticumError as error:
         status = visit.actions.status(error)[0]
         if status == 403:
             raise
         return await page(visit, sentence(error), status)
-    return visit.to(path, **said)
+    return visit.to(path, **notice)
 
 
 def _whole(visit: Visit, name: str) -> int | None:
-    """A number of a form. Raises UsageError for something else."""
+    """Parse a number of a form; None if it is empty. Raises UsageError if it is not a number."""
     text = visit.form.get(name, "").strip()
     if text and not re.fullmatch(r"[0-9]{1,15}", text):
-        raise UsageError("request.malformed", f"{name} must be a number")
+        raise UsageError("request.malformed", f"{name} must be a number, not {text!r:.80}")
     return int(text) if text else None
 
 
 async def add_space(visit: Visit) -> Response:
-    """Make a space."""
+    """Create a space."""
     name = visit.form.get("name", "").strip()
-    doing = visit.perform("add_space", name=name)
-    return await _or_again(visit, home, doing, f"/s/{quote(name)}")
+    operation = visit.perform("add_space", name=name)
+    return await _or_again(visit, home, operation, f"/s/{quote(name)}")
 
 
 async def decide_canary(visit: Visit) -> Response:
-    """Make the version live that is on trial, or take it back."""
+    """Make the version on trial live, or take it back."""
     version, decision = _whole(visit, "version"), visit.form.get("decision")
     if version is None or decision not in ("live", "back"):
-        raise UsageError("request.malformed", "choose: make it live, or take it back")
+        raise UsageError("request.malformed", "no decision about a version: choose to make it live or to take it back")
     await visit.perform("decide_rollout", version=version, decision=decision)
     return visit.to(visit.url, did=decision, what=f"version {version}")
 
@@ -67,15 +68,17 @@ async def go_back(visit: Visit) -> Response:
     """Make another version live."""
     version, seen = _whole(visit, "version"), _whole(visit, "seen")
     if version is None:
-        raise UsageError("request.malformed", "give the number of a version")
+        raise UsageError("request.malformed", "no version: enter the number of a version")
     if seen != visit.space.live:
-        raise Conflict("rollout.decided", f"version {visit.space.live} has become live since: look at the page again")
+        raise Conflict(
+            "rollout.decided", f"version {visit.space.live} has become live since this page was loaded: reload it"
+        )
     await visit.perform("rollback", version=version)
     return visit.to(visit.url, did="live", what=f"version {version}")
 
 
 async def learn(visit: Visit) -> Response:
-    """Begin a round of learning."""
+    """Start a round of learning."""
     await visit.perform("learn")
     return visit.to(visit.url, did="learning", what="a round of learning")
 
@@ -83,63 +86,63 @@ async def learn(visit: Visit) -> Response:
 async def add_entry(visit: Visit) -> Response:
     """Add an entry to the playbook."""
     form = visit.form
-    doing = visit.perform("edit", text=form.get("text", ""), section=form.get("section", "").strip())
-    return await _or_again(visit, entries, doing, f"{visit.url}/entries", did="added", what="the entry")
+    operation = visit.perform("edit", text=form.get("text", ""), section=form.get("section", "").strip())
+    return await _or_again(visit, entries, operation, f"{visit.url}/entries", did="added", what="the entry")
 
 
 async def change_entry(visit: Visit) -> Response:
-    """Change an entry of the playbook, or remove it."""
-    form, id, seen = visit.form, visit.given("entry"), _whole(visit, "seen")
+    """Edit or remove an entry of the playbook."""
+    form, id, seen = visit.form, visit.path_param("entry"), _whole(visit, "seen")
     if form.get("do") == "remove":
-        doing = visit.perform("remove", id=id, seen=seen)
+        operation = visit.perform("remove", id=id, seen=seen)
     else:
         section = form.get("section", "").strip() or None
-        doing = visit.perform("edit", id=id, text=form.get("text"), section=section, seen=seen)
+        operation = visit.perform("edit", id=id, text=form.get("text"), section=section, seen=seen)
     did = "removed" if form.get("do") == "remove" else "edited"
-    return await _or_again(visit, entry, doing, f"{visit.url}/entries/{quote(id)}", did=did, what=id)
+    return await _or_again(visit, entry, operation, f"{visit.url}/entries/{quote(id)}", did=did, what=id)
 
 
 async def decide(visit: Visit) -> Response:
-    """Approve what waits for review, or reject it. A part of a page is answered with the decision alone."""
+    """Approve or reject a pending review. For a partial request of htmx, return only the decision."""
     form = visit.form
     id, decision, reason = form.get("id", ""), form.get("decision", ""), form.get("reason", "").strip()
-    doing = visit.perform("decide", id=id, decision=decision, reason=reason)
+    operation = visit.perform("decide", id=id, decision=decision, reason=reason)
     if not visit.partial:
-        return await _or_again(visit, review, doing, f"{visit.url}/review", did=decision, what=id)
-    told: dict[str, Any] = {}
-    failed, status = "", 200
+        return await _or_again(visit, review, operation, f"{visit.url}/review", did=decision, what=id)
+    result: dict[str, Any] = {}
+    failed, code, status = "", "", 200
     try:
-        told = (await doing).as_json()
+        result = (await operation).as_json()
     except PracticumError as error:
-        failed, status = sentence(error), visit.actions.status(error)[0]
+        failed, code, status = sentence(error), error.code, visit.actions.status(error)[0]
     return await visit.page(
-        "decided.html", status, id=id, decision=decision, told=told, reason=reason, failed=failed,
-        final=status in (200, 404) or (status == 409 and "before" in failed),
+        "decided.html", status, id=id, decision=decision, result=result, reason=reason, failed=failed,
+        final=status in (200, 404) or code == "review.decided",
     )  # fmt: skip
 
 
 async def report(visit: Visit) -> Response:
     """Report the outcome of an interaction."""
-    form, id = visit.form, visit.given("episode")
-    said: dict[str, Any] = {name: form[name].strip() for name in ("target", "comment") if form.get(name, "").strip()}
+    form, id = visit.form, visit.path_param("episode")
+    texts: dict[str, Any] = {name: form[name].strip() for name in ("target", "comment") if form.get(name, "").strip()}
     score = {"right": 1.0, "wrong": 0.0}.get(form.get("score", ""))
-    doing = visit.perform("report", interaction=id, score=score, **said)
+    operation = visit.perform("report", interaction=id, score=score, **texts)
     path = f"{visit.url}/episodes/{quote(id, safe='')}"
-    return await _or_again(visit, episode, doing, path, did="reported", what="the report")
+    return await _or_again(visit, episode, operation, path, did="reported", what="the report")
 
 
 async def note(visit: Visit) -> Response:
-    """Keep a note."""
+    """Store a note."""
     form = visit.form
-    doing = visit.perform("remember", text=form.get("text", ""), about=form.get("about", ""))
-    return await _or_again(visit, corrections, doing, f"{visit.url}/corrections", did="noted", what="the note")
+    operation = visit.perform("remember", text=form.get("text", ""), about=form.get("about", ""))
+    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="noted", what="the note")
 
 
 async def withdraw(visit: Visit) -> Response:
     """Withdraw a correction or a note."""
     id = visit.form.get("id", "")
-    doing = visit.perform("remove", id=id)
-    return await _or_again(visit, corrections, doing, f"{visit.url}/corrections", did="withdrawn", what=id)
+    operation = visit.perform("remove", id=id)
+    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="withdrawn", what=id)
 
 
 SPACE = "/s/{space}"
@@ -150,4 +153,4 @@ POSTS: Mapping[str, Callable[[Visit], Awaitable[Response]]] = {
     f"{SPACE}/episodes/{{episode}}": report, f"{SPACE}/corrections": note, f"{SPACE}/corrections/withdraw": withdraw,
     f"{SPACE}/operations/{{operation}}": operate,
 }  # fmt: skip
-"""The forms, by the address that each is sent to."""
+"""URL path that a form is submitted to → its handler."""

@@ -1,4 +1,4 @@
-"""Forms of this site and of no other: tokens, origins, cookies, and where to go on after signing in."""
+"""Protection of forms against other sites: tokens, origins, cookies, and the redirect after sign-in."""
 
 from __future__ import annotations
 
@@ -15,53 +15,57 @@ from practicum.models.keys import is_loopback
 from practicum.view.site import Actions
 
 MOST = 2**20
-"""Bytes of a form."""
+"""Maximum size of a form (bytes)."""
 
 SIGNED_IN = 43_200
-"""Seconds for which a visitor stays signed in."""
+"""Lifetime of a session cookie (s)."""
 
 
 class SignedOut(PracticumError):
-    """Nobody is signed in."""
+    """The request has no valid session."""
 
     def __init__(self) -> None:
         super().__init__("key.missing", "sign in")
 
 
 class FormRefused(UsageError):
-    """A form that no current page of this site has sent."""
+    """The form does not come from a current page of this site."""
 
 
 def require_own(actions: Actions, request: Request, form: Mapping[str, str], cookie: str) -> None:
-    """Raise FormRefused for a form that was not sent by a page of this site: a page of another site neither knows the
-    token nor can say that it is this site."""
+    """Raise FormRefused for a form that a page of this site did not send. A page of another site does not have the
+    token, and cannot set the origin headers to this site."""
     token = request.headers.get("x-practicum-form") or form.get("token", "")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
     foreign = site not in (None, "same-origin", "none") or origin not in (
         "null", f"http://{request.headers.get('host')}", f"https://{request.headers.get('host')}"
     )  # fmt: skip
     if foreign:
-        raise FormRefused("form.foreign", "the form came from another site")
+        raise FormRefused(
+            "form.foreign", "the form came from another site: open the page on this site and use its form"
+        )
     if actions.required and not cookie:
-        raise FormRefused("form.no_cookie", "signing in needs cookies: allow them for this address")
+        raise FormRefused(
+            "form.no_cookie", "the browser sent no cookie: allow cookies for this site, then sign in again"
+        )
     if not actions.is_form_token(cookie, token):
-        raise FormRefused("form.expired", "this form is out of date. Open the page again and send it once more")
+        raise FormRefused("form.expired", "this form is out of date: open the page again and submit the new form")
 
 
 def page_of(path: str) -> str:
-    """The address of the page whose form is sent to an address."""
+    """Return the URL path of the page whose form is submitted to a path."""
     if path == "/sign-out":
         return "/"
     return re.sub(r"^(/s/[^/]+(?:/corrections)?)/(?:canary|versions|learn|withdraw)$", r"\1", path)
 
 
 def cookie_name(request: Request, kind: str = "") -> str:
-    """The name of the cookie. Ports share cookies, so on one machine the port is in the name."""
+    """Return the name of the cookie. On a loopback address it includes the port, because ports share cookies."""
     return f"practicum{kind}-{request.url.port or 80}" if is_here(request) else f"__Host-practicum{kind}"
 
 
 def keep_cookie(request: Request, response: Response, kind: str, value: str) -> None:
-    """Let the browser keep a cookie; an empty one is removed."""
+    """Set a cookie in a response; an empty value removes the cookie."""
     age, secure = SIGNED_IN if value else 0, not is_here(request)
     response.set_cookie(
         cookie_name(request, kind), value, max_age=age, path="/", secure=secure, httponly=True, samesite="strict"
@@ -69,12 +73,12 @@ def keep_cookie(request: Request, response: Response, kind: str, value: str) -> 
 
 
 def is_here(request: Request) -> bool:
-    """Whether the browser asks this machine by its loopback address."""
+    """Whether the browser uses a loopback address of this machine."""
     return is_loopback(request.url.hostname or "")
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form, with plain line breaks. Raises FormRefused for a body that is no form."""
+    """Read the fields of a form, with line breaks as "\\n". Raises FormRefused if the body is not a form."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -83,16 +87,18 @@ async def read_form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=50, errors="replace")
     except ValueError:
-        raise FormRefused("form.expired", "this is not a form of these pages. Open the page and use its form") from None
+        raise FormRefused(
+            "form.expired", "the request body is not a form of this site: open the page and use its form"
+        ) from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 
-def way(text: str) -> str:
-    """Where to go on after signing in: a page of this site."""
+def safe_next(text: str) -> str:
+    """Return the page of this site to open after sign-in; "/" if the text is not such a page."""
     return text if re.fullmatch(r"/(s/[^\s\\]*)?(\?[^\s\\]*)?", text) else "/"
 
 
-def kept(request: Request) -> list[tuple[str, str]]:
-    """The texts of a form that was refused, so that they are not lost."""
+def form_texts(request: Request) -> list[tuple[str, str]]:
+    """Return the texts of a refused form, to show them to their author."""
     form: Mapping[str, str] = getattr(request.state, "form", {})
     return [(name, form[name]) for name in ("text", "about", "target", "comment", "reason") if form.get(name)]

@@ -1,8 +1,8 @@
-"""How pages look: templates, their filters, and the files that a browser loads.
+"""Rendering of pages: the Jinja environment, its filters, and the static files.
 
-What stands in a page may come from anyone: every value is escaped, and so are characters that could reorder or hide
-what is around them (`core.visible`). A page of a site loads its files from the site. A page that stands alone, such as
-a file, holds its style and script, and its policy (Content-Security-Policy) allows these two and pictures inside it.
+Values in a page are untrusted. Every value is HTML-escaped, and characters that could hide or reorder the text around
+them are made visible (`core.visible`). A page of a site loads its static files from the site. A self-contained page,
+such as a file, contains its style and script; its Content-Security-Policy allows only these and inline images.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 MOST = 20_000
-"""Characters of a text that are shown at once."""
+"""Number of characters of a text that are shown without unfolding it."""
 
 STATIC: Mapping[str, str] = {
     "pages.css": "text/css", "theme.js": "text/javascript", "pages.js": "text/javascript", "htmx.js": "text/javascript",
 }  # fmt: skip
-"""The files that pages load, with their media types."""
+"""Static file that pages load → its media type."""
 
 INTERACTION = re.compile(r"\b(i[0-9a-f]{13}-[0-9a-f]{12})(?:\.(\d+))?\b")
-"""The id of an interaction and the revision of its outcome, as the sources of what was learned from it name them."""
+"""Id of an interaction and revision of its outcome, as written in the sources of entries, edits and lessons."""
 
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file in `static`."""
+    """Read a file in `static`."""
     return (FOLDER / "static" / name).read_text(encoding="utf-8")
 
 
 @cache
 def digests() -> dict[str, str]:
-    """The digests of the files that pages load, which are part of their addresses."""
+    """Return the digests of the static files. They are part of the files' URLs, so that browsers can cache them."""
     return {name: sha256(asset(name).encode()).hexdigest()[:12] for name in STATIC}
 
 
 @cache
 def policy() -> str:
-    """What a browser may do with a page that stands alone."""
+    """Return the Content-Security-Policy of a self-contained page."""
     style, script = (_digest(asset(name)) for name in ("pages.css", "theme.js"))
     return (
         f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; form-action 'self'; "
@@ -69,48 +69,49 @@ def _digest(text: str) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill in a template. HTML templates escape every value; an unknown value is an error."""
+    """Render a template. HTML templates escape every value; an undefined value is an error."""
     return environment().get_template(template).render(values)
 
 
 def shown(value: Any) -> Any:
-    """A text as a page shows it, before its markup is escaped; other values as they are."""
+    """Make hidden characters of a text visible; other values are returned unchanged."""
     return visible(plain_breaks(value)) if type(value) is str else value
 
 
 @cache
 def environment() -> Environment:
-    """The templates, with the functions of `formats` as filters."""
+    """Return the Jinja environment, with functions of `formats` as filters."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(FOLDER / "templates"), autoescape=select_autoescape(["html"]), finalize=shown,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, auto_reload=False,
     )  # fmt: skip
-    named = (
+    filters = (
         formats.interval, formats.p_value, formats.percent, formats.points, formats.verdict_label, formats.count,
         formats.money, formats.seconds, quantity, capitalized, slug, linked, when, ago, learned_from,
     )  # fmt: skip
-    made.filters.update({function.__name__: function for function in named})
-    made.filters.update(url=partial(quote, safe=""), line=one_line, token_count=count_tokens)
-    made.globals.update(
+    templates.filters.update({function.__name__: function for function in filters})
+    templates.filters.update(url=partial(quote, safe=""), line=one_line, token_count=count_tokens)
+    templates.globals.update(
         most=MOST, style=Markup(asset("pages.css")), script=Markup(asset("theme.js")), policy=policy(),
-        digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], alone=False, root=None, grant=None,
-        token="", keyed=False, space="", here="", waits=0, said="", failed="", unread=(), acts=False, whole=True,
+        digests=digests(), titles=SCORE_NAMES, crumbs=[("practicum", "")], standalone=False, root=None, grant=None,
+        token="", keyed=False, space="", here="", waits=0, notice="", failed="", unread=(), acts=False, whole=True,
         with_calls=True,
     )  # fmt: skip
-    return made
+    return templates
 
 
 def load_templates() -> None:
-    """Compile the templates of all pages."""
+    """Compile all HTML templates."""
     for name in environment().list_templates(["html"]):
         environment().get_template(name)
 
 
 def linked(text: str, root: str | None) -> Markup:
-    """A text, escaped, in which each "[e12]" leads to the page of that entry; None for a page that stands alone."""
+    """Escape a text and link each "[e12]" to the page of that entry. `root` None, for a self-contained page: no
+    links."""
     from markupsafe import Markup, escape
 
     safe = str(escape(shown(text)))
@@ -120,20 +121,20 @@ def linked(text: str, root: str | None) -> Markup:
 
 
 def when(at: float | None) -> str:
-    """A time, in UTC."""
+    """Format a Unix time as UTC; None gives an empty text."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def ago(at: float, now: float) -> str:
-    """How long ago something was."""
-    passed = max(now - at, 0.0)
+    """Format the time between `at` and `now` (Unix times), such as "5 min ago"."""
+    elapsed = max(now - at, 0.0)
     for least, size, unit in ((172_800, 86_400, "d"), (5_400, 3_600, "h"), (90, 60, "min")):
-        if passed >= least:
-            return f"{passed / size:.0f} {unit} ago"
-    return f"{passed:.0f} s ago"
+        if elapsed >= least:
+            return f"{elapsed / size:.0f} {unit} ago"
+    return f"{elapsed:.0f} s ago"
 
 
 def learned_from(sources: Iterable[str]) -> list[tuple[str, str]]:
-    """The interactions among sources: their ids, and the revisions of their outcomes."""
+    """Return the ids of the interactions among sources, each with the revision of its outcome ("": not recorded)."""
     matches = (INTERACTION.search(source) for source in sources)
-    return [*dict.fromkeys((each[1], each[2] or "") for each in matches if each)]
+    return [*dict.fromkeys((match[1], match[2] or "") for match in matches if match)]

@@ -1,7 +1,7 @@
-"""Where a site finds its spaces: in the database of a service, or in folders on this machine.
+"""Places that a site shows: spaces in the database of a service, or in folders on this machine.
 
-A place has a name in addresses: that of its folder, or behind `~` that of a place inside it. A folder may hold runs and
-comparisons, a comparison its runs, and a store several spaces.
+The name of a place in a URL is the name of its folder; `~` separates it from the name of a place inside it. A folder
+may contain runs and comparisons, a comparison contains runs, and a store may contain several spaces.
 """
 
 from __future__ import annotations
@@ -29,42 +29,43 @@ from practicum.store.sqlite import SqliteBackend
 from practicum.store.sums import HOUR
 
 PLAN_FILE, REPORT_FILE = "compare.json", "report.json"
-"""The plan and the report of a comparison, in its folder."""
+"""File names of the plan and the report in the folder of a comparison."""
 
 LISTED = 25
-"""Places on a page."""
+"""Number of places per page."""
 
 Kind = Literal["space", "comparison", "folder", "store"]
 
 Row = Mapping[str, Any]
-"""A place in a list: its name, title, kind and state, and for a space its scores, requests and what needs attention."""
+"""Place in a list: name, title, kind and state, and for a space its scores, requests, pending reviews and last
+alarm."""
 
 SCORES = ("test", "online", "val_best")
-"""The scores that a list shows, the first one that there is."""
+"""Names of scores by preference: a list shows the first available one."""
 
 
 class Library(Protocol):
-    """The places of a site."""
+    """Places of a site."""
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
-        """A page of the places inside one ("" for the first page) whose names have these letters, and the number of all
-        such places by their kinds; `only` is the space that a key is for."""
+    def rows(self, inside: str, search: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
+        """Return a page of the places inside the place `inside` ("": all places of the site) whose names contain
+        `search`, and the number of all matches by kind. `only`: the only space to list ("": no limit)."""
         ...
 
 
 @dataclass(frozen=True)
 class SpacesOf:
-    """The spaces of a database."""
+    """Library of the spaces of a database."""
 
     database: Database
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
-        names = [only] if only else [name for name in self.database.names() if wanted in name.casefold()]
+    def rows(self, inside: str, search: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
+        names = [only] if only else [name for name in self.database.names() if search in name.casefold()]
         return space_rows(self.database, names[(page - 1) * LISTED : page * LISTED]), Counter(space=len(names))
 
 
 def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
-    """Spaces of a database as rows of a list."""
+    """Return the rows of a list for spaces of a database."""
     since = int(time.time() // HOUR) - 24
     s, h, v, r, a, n = (
         schema.spaces, schema.hours, schema.reviews, schema.rollouts, schema.alarms, schema.names,
@@ -101,8 +102,8 @@ def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
 
 
 def shown_state(database: Database, space: str, state: str) -> str:
-    """The state of learning in a space, given by its id. A space without an attempt, an interaction or a change is
-    new."""
+    """Return the state of learning of the space with the id `space`: "new" instead of "done" if it has no attempt,
+    interaction or change."""
     v, a, i = schema.versions, schema.attempts, schema.interactions
     of = partial(database.of_spaces, spaces=[space])
     used = (of(i), of(a), of(v).where(v.c.version > 0))
@@ -110,21 +111,21 @@ def shown_state(database: Database, space: str, state: str) -> str:
 
 
 def _learned(row: Any) -> dict[str, Any]:
-    """The state of learning in a space, its method and model, and its score."""
+    """Return the state of learning of a space, its method and model, and its score."""
     config = json.loads(row.config) if row is not None and row.config else {}
     result = json.loads(row.result) if row is not None and row.result else {}
     scores = result.get("scores", {})
     score = next((name for name in SCORES if name in scores), None)
     model = f" with {config['model']}" if config.get("model") else ""
     return {
-        "state": str(row.learning or "") if row is not None else "", "what": f"{config.get('method', '')}{model}",
+        "state": str(row.learning or "") if row is not None else "", "summary": f"{config.get('method', '')}{model}",
         "score": scores.get(score), "score_name": score,
     }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SitePlace:
-    """A run, a store, a comparison, or a folder of them: its name, path, and when it changed last."""
+    """A run, a store, a comparison, or a folder of runs and comparisons."""
 
     name: str
     title: str
@@ -133,19 +134,20 @@ class SitePlace:
 
     @property
     def changed(self) -> float:
+        """Unix time of the last change; 0 if it has no files."""
         files = (f"{DATABASE_FILE}-wal", DATABASE_FILE, STORE_FILE, REPORT_FILE, PLAN_FILE)
-        found = (self.path / name for name in files)
-        return max((file.stat().st_mtime for file in found if file.exists()), default=0.0)
+        paths = (self.path / name for name in files)
+        return max((file.stat().st_mtime for file in paths if file.exists()), default=0.0)
 
     def inside(self, prefix: str) -> Iterator[SitePlace]:
-        """The places inside it, the last changed first."""
+        """Yield the places inside this place, the last changed first. Their names start with `prefix`."""
         if self.kind == "store":
             names = _names_in(self.path)
             yield from (SitePlace(f"{prefix}{name}", name, self.path / SPACES / name, "space") for name in names)
             return
-        around = self.path / "runs" if self.kind == "comparison" else self.path
+        folder = self.path / "runs" if self.kind == "comparison" else self.path
         children = list[SitePlace]()
-        for child in around.iterdir() if self.kind != "space" and around.is_dir() else ():
+        for child in folder.iterdir() if self.kind != "space" and folder.is_dir() else ():
             kind = kind_of(child)
             if kind in ("space", "store", "comparison"):
                 children.append(SitePlace(f"{prefix}{child.name}", child.name, child, kind))
@@ -153,7 +155,7 @@ class SitePlace:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """What a path holds; None if it is neither a run nor a comparison and has neither in it."""
+    """Return the kind of place at a path; None if it is not a run or a comparison and contains neither."""
     if is_store(path):
         return "store" if (path / SPACES).is_dir() else "space"
     if is_run(path):
@@ -167,7 +169,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def _names_in(folder: Path) -> list[str]:
-    """The names of the spaces in a store."""
+    """Return the names of the spaces in a store."""
     database = Database(folder, SqliteBackend(folder, read_only=True))
     try:
         return database.names()
@@ -176,20 +178,20 @@ def _names_in(folder: Path) -> list[str]:
 
 
 class Folders:
-    """The places in folders. Raises UsageError for a folder that holds no run and no comparison."""
+    """Library of the places in folders. Raises UsageError for a folder without a run or a comparison."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         for path in paths:
             if kind_of(path) is None:
-                what = f"holds no run (no {DATABASE_FILE})" if path.is_dir() else "is no folder"
+                problem = f"has no run (no {DATABASE_FILE})" if path.is_dir() else "is not a folder"
                 raise UsageError(
-                    "run.not_found", f"{path} {what}: give the folder of a run, of a comparison, or one that has runs"
+                    "run.not_found", f"{path} {problem}: pass the folder of a run or a comparison, or a folder of runs"
                 )
         self.paths = paths
 
     @property
     def first(self) -> SitePlace:
-        """The place of the first page: the only path, or all of them."""
+        """Place of the first page: the path if there is only one, else a folder of all paths."""
         if len(self.paths) == 1:
             path = self.paths[0]
             name = path.resolve().name or "runs"
@@ -197,7 +199,7 @@ class Folders:
         return SitePlace("", "runs", Path(), "folder")
 
     def places(self, inside: str = "") -> list[SitePlace]:
-        """The places inside one; of the first page, if it has no name."""
+        """Return the places inside the place with this name; without a name, the places of the first page."""
         if inside:
             place = self.find(inside)
             return [] if place is None else [*place.inside(f"{inside}~")]
@@ -206,84 +208,86 @@ class Folders:
             return [first]
         if len(self.paths) == 1:
             return [*first.inside("")]
-        found = dict[str, SitePlace]()
+        places = dict[str, SitePlace]()
         for path in self.paths:
             title = path.resolve().name or "runs"
-            name = next(n for i in range(1, len(found) + 2) if (n := title if i == 1 else f"{title}-{i}") not in found)
-            found[name] = SitePlace(name, title, path, kind_of(path) or "folder")
-        return [*found.values()]
+            name = next(
+                n for i in range(1, len(places) + 2) if (n := title if i == 1 else f"{title}-{i}") not in places
+            )
+            places[name] = SitePlace(name, title, path, kind_of(path) or "folder")
+        return [*places.values()]
 
     def find(self, name: str) -> SitePlace | None:
-        """The place of a name in an address; None if there is none."""
-        known = self.first.name if len(self.paths) == 1 else ""
-        if name and name == known:
+        """Return the place with this name in URLs, or None."""
+        only_name = self.first.name if len(self.paths) == 1 else ""
+        if name and name == only_name:
             return self.first
         for place in self.places():
             if place.name == name:
                 return place
             if name.startswith(f"{place.name}~"):
-                found = next((one for one in place.inside(f"{place.name}~") if one.name == name), None)
-                if found is None and place.kind in ("folder", "comparison"):
-                    found = _below(place, name)
-                if found is not None:
-                    return found
+                match = next((one for one in place.inside(f"{place.name}~") if one.name == name), None)
+                if match is None and place.kind in ("folder", "comparison"):
+                    match = _below(place, name)
+                if match is not None:
+                    return match
         return None
 
-    def rows(self, inside: str, wanted: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
-        places = [place for place in self.places(inside) if wanted in place.title.casefold()]
+    def rows(self, inside: str, search: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
+        places = [place for place in self.places(inside) if search in place.title.casefold()]
         kinds = Counter[str](place.kind for place in places)
         return [_row(place) for place in places[(page - 1) * LISTED : page * LISTED]], kinds
 
 
 def _below(place: SitePlace, name: str) -> SitePlace | None:
-    """The place of a name further below one."""
+    """Return the place with this name, at any depth inside a place, or None."""
     for child in place.inside(f"{place.name}~"):
         if child.name == name:
             return child
-        if name.startswith(f"{child.name}~") and (found := _below(child, name)) is not None:
-            return found
+        if name.startswith(f"{child.name}~") and (match := _below(child, name)) is not None:
+            return match
     return None
 
 
 EMPTY: Row = {
-    "state": "", "what": "", "score": None, "score_name": None, "live": None, "requests": 0, "scored": 0, "mean": None,
-    "waits": 0, "canary": None, "alarm": None, "problem": "",
+    "state": "", "summary": "", "score": None, "score_name": None, "live": None, "requests": 0, "scored": 0,
+    "mean": None, "waits": 0, "canary": None, "alarm": None, "problem": "",
 }  # fmt: skip
 
 
 def _row(place: SitePlace) -> Row:
-    """A place as a row of a list. One that cannot be read says why."""
-    about = {**EMPTY, "name": place.name, "title": place.title, "kind": place.kind}
+    """Return the row of a place in a list. `problem` is the reason if the place cannot be read."""
+    row_of_place = {**EMPTY, "name": place.name, "title": place.title, "kind": place.kind}
     try:
         if place.kind == "space":
             with Store.read(place.path) as store:
                 (row,) = space_rows(store.database, [store.name])
                 state = "stopped" if row["state"] == "running" and not store.is_written else row["state"]
-                return {**row, **{name: about[name] for name in ("name", "title", "kind")}, "state": state}
+                return {**row, **{name: row_of_place[name] for name in ("name", "title", "kind")}, "state": state}
         if place.kind == "comparison":
-            return {**about, **_comparison(place)}
+            return {**row_of_place, **_comparison(place)}
         number = len([*place.inside("")])
         return {
-            **about,
-            "what": in_number(
+            **row_of_place,
+            "summary": in_number(
                 number, f"{number:,} {'space[|s]' if place.kind == 'store' else 'run[|s] and comparisons'}"
             ),
         }
     except PracticumError as error:
-        return {**about, "state": "unreadable", "problem": str(error)}
+        return {**row_of_place, "state": "unreadable", "problem": str(error)}
 
 
 def _comparison(place: SitePlace) -> dict[str, Any]:
     report = read_report(place.path)
     if report is None:
-        return {"what": f"comparison of {len([*place.inside('')])} runs", "state": "begun"}
+        return {"summary": f"comparison of {len([*place.inside('')])} runs", "state": "begun"}
     done = report["runs"]["done"] == report["runs"]["planned"]
     names = ", ".join(row["name"] for row in report["variants"])
-    return {"what": f"comparison of {names}", "state": "done" if done else "incomplete"}
+    return {"summary": f"comparison of {names}", "state": "done" if done else "incomplete"}
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """The report of a comparison; None before there is one. Raises StoreError if it cannot be read."""
+    """Read the report of a comparison; None if it is not written yet. Raises StoreError if it cannot be read."""
     file = folder / REPORT_FILE
     if not file.is_file():
         return None
@@ -291,6 +295,6 @@ def read_report(folder: Path) -> dict[str, Any] | None:
         report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(
-            "comparison.damaged", f"cannot read {file}: {error}; the same compare command writes it again"
+            "comparison.damaged", f"cannot read {file}: {error}; run the same compare command to write it again"
         ) from error
     return report

@@ -1,4 +1,4 @@
-"""Names of pages: the ids of attempts and entries as parts of an address that are names of files as well."""
+"""Page names: ids of attempts and entries, encoded so that they are valid in a URL and as a file name."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import re
 from hashlib import sha256
 
 LONGEST = 150
-"""Characters of a name; file systems allow 255 bytes."""
+"""Maximum number of characters of a name; file systems allow 255 bytes."""
 
 _OTHER = re.compile(r"^\.|[^A-Za-z0-9._~-]")
 
 
 def slug(id: str) -> str:
-    """An id as the name of a page. Bytes that an address or a file name cannot hold as they are become =XX."""
+    """Encode an id as a page name. Bytes that are not safe in a URL or a file name become =XX; long names end in a
+    hash."""
     name = _OTHER.sub(lambda c: "".join(f"={byte:02X}" for byte in c.group().encode(errors="surrogatepass")), id)
     return name if len(name) <= LONGEST else f"{name[:100]}=_{sha256(name.encode()).hexdigest()[:32]}"
 
 
 def unslug(name: str) -> str | None:
-    """The id that has this name; None for a name that no id has, or that is too long to tell."""
+    """Decode a page name to its id; None if the name is not valid, or was shortened to a hash."""
     parts = re.split(r"((?:=[0-9A-F]{2})+)", name)
     try:
         for i in range(1, len(parts), 2):
@@ -30,6 +31,6 @@ def unslug(name: str) -> str | None:
 
 
 def run_folder(variant: str, seed: int | str) -> str:
-    """The folder of a run of a comparison, relative to that of the comparison."""
+    """Return the folder of a run of a comparison, relative to the folder of the comparison."""
     name = re.sub(r"[^\w.=+-]+", "_", variant)
     return f"runs/{name}-{seed}"

@@ -1,4 +1,4 @@
-"""The picture of a network of agents: who is linked to whom, who made which steps, and where work was handed over."""
+"""Picture of a network of agents: its links, the steps of each agent, and the links over which work was handed over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from practicum.agents.team import AgentTeam
 from practicum.core.graph import distances
 
 MoveData = Mapping[str, Any]
-"""One step of an agent, as the network's act records it in the trace."""
+"""Step of an agent, as recorded in the trace of the attempt."""
 
 VERBS: Mapping[Kind, str] = {
     "judge": "judged", "decompose": "decomposed", "solve": "solved",
@@ -20,16 +20,16 @@ VERBS: Mapping[Kind, str] = {
 }  # fmt: skip
 
 WIDTH, HEIGHT = 520, 360
-"""The units in which the picture is laid out."""
+"""Size of the picture, in SVG units."""
 
 _SIDES, _ABOVE, _BELOW = 58, 34, 44
-"""The room that names and dots need around the agents on the edge."""
+"""Margins of the picture, for the names and dots of the outermost agents."""
 
 
 @dataclass(frozen=True)
 class AgentNode:
-    """An agent at a place of the picture: the number of its steps, and the kinds of them. `role` is "entry" for the
-    agent that received the task, "idle" for one that made no step."""
+    """An agent in the picture: its position, and the number and kinds of its steps. `role`: "entry" for the agent that
+    received the task, "idle" for an agent without a step, else "agent"."""
 
     name: str
     x: float
@@ -41,7 +41,7 @@ class AgentNode:
 
 @dataclass(frozen=True)
 class AgentLink:
-    """A link between two places; `handed` if work was handed over."""
+    """A link between two agents. `ends`: x1, y1, x2, y2. `handed`: whether work was handed over it."""
 
     ends: tuple[float, float, float, float]
     handed: bool
@@ -49,55 +49,57 @@ class AgentLink:
 
 @dataclass(frozen=True)
 class Picture:
-    """A network as it did one task."""
+    """Picture of a network and its work on one task."""
 
     nodes: tuple[AgentNode, ...]
     links: tuple[AgentLink, ...]
 
 
 def picture(team: AgentTeam, moves: Sequence[MoveData]) -> Picture:
-    """Lay out a network. The layout follows the lengths of paths, so it is the same each time."""
+    """Lay out a network by the lengths of its paths. The layout is deterministic."""
     places = _laid_out(team.links)
     across = _scaled((x for x, _ in places.values()), _SIDES, WIDTH - _SIDES)
     down = _scaled((y for _, y in places.values()), _ABOVE, HEIGHT - _BELOW)
     at = {name: (x, y) for name, x, y in zip(places, across, down, strict=True)}
-    handed = {frozenset((move["agent"], receiver)) for move in moves for receiver in move["to"]}
+    handed_over = {frozenset((move["agent"], receiver)) for move in moves for receiver in move["to"]}
     nodes = []
     for name in sorted(at):
-        made = [move["kind"] for move in moves if move["agent"] == name]
-        role: Literal["entry", "agent", "idle"] = "entry" if name == team.entry else "agent" if made else "idle"
-        nodes.append(AgentNode(name, *at[name], len(made), tuple(kind for kind in VERBS if kind in made), role))
-    links = [AgentLink((*at[one], *at[other]), frozenset((one, other)) in handed) for one, other in sorted(team.edges)]
+        kinds = [move["kind"] for move in moves if move["agent"] == name]
+        role: Literal["entry", "agent", "idle"] = "entry" if name == team.entry else "agent" if kinds else "idle"
+        nodes.append(AgentNode(name, *at[name], len(kinds), tuple(kind for kind in VERBS if kind in kinds), role))
+    links = [
+        AgentLink((*at[one], *at[other]), frozenset((one, other)) in handed_over) for one, other in sorted(team.edges)
+    ]
     return Picture(tuple(nodes), tuple(links))
 
 
 def _laid_out(links: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float]]:
-    """A place for each node, so that the distance of two is about the length of the path between them: majorization of
-    stress, from a circle (Gansner, Koren and North 2004)."""
+    """Return a position for each node, such that distances approximate path lengths. Uses stress majorization, starting
+    from a circle (Gansner, Koren and North 2004)."""
     import numpy as np
 
     paths = [distances(name, links) for name in links]
-    wanted = np.array([[path[name] for name in links] for path in paths], dtype=float)
+    lengths = np.array([[path[name] for name in links] for path in paths], dtype=float)
     apart_from_itself = np.eye(len(links))
-    weights = (1 - apart_from_itself) / (wanted + apart_from_itself) ** 2
+    weights = (1 - apart_from_itself) / (lengths + apart_from_itself) ** 2
     inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
     angles = [2 * pi * n / len(links) for n in range(len(links))]
     places = np.array([(cos(angle), sin(angle)) for angle in angles])
     for _ in range(_ROUNDS):
         away = np.linalg.norm(places[:, None] - places[None], axis=2)
-        pull = weights * wanted / np.maximum(away, 1e-9)
+        pull = weights * lengths / np.maximum(away, 1e-9)
         places = inverse @ (np.diag(pull.sum(axis=1)) - pull) @ places
     return {name: (float(x), float(y)) for name, (x, y) in zip(links, places, strict=True)}
 
 
 _ROUNDS = 300
-"""Rounds of the layout, after which nothing moves that can be seen."""
+"""Iterations of the layout. After them, no visible movement is left."""
 
 
 def _scaled(values: Iterable[float], low: float, high: float) -> list[float]:
-    """Values moved and stretched so that they lie between two others; equal ones lie in the middle."""
-    given = list(values)
-    least, room = min(given), max(given) - min(given)
-    if room < 1e-9:
-        return [(low + high) / 2] * len(given)
-    return [round(low + (value - least) / room * (high - low), 1) for value in given]
+    """Scale values linearly to the range from `low` to `high`; equal values go to the middle."""
+    numbers = list(values)
+    smallest, spread = min(numbers), max(numbers) - min(numbers)
+    if spread < 1e-9:
+        return [(low + high) / 2] * len(numbers)
+    return [round(low + (value - smallest) / spread * (high - low), 1) for value in numbers]

@@ -1,4 +1,4 @@
-"""The report of a comparison as markdown and as a page, from its data (`report.json`)."""
+"""Rendering of the report of a comparison (`report.json`) as markdown and as an HTML page."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from practicum.view.kit import render
 
 ReportData = Mapping[str, Any]
 
-AXES = {"alone_s": ("time", "single-run time"), "usd": ("cost", "cost in US dollars"), "tokens": ("tokens", "tokens")}
-"""The costs that scores are drawn against: in one word, and the title of the axis."""
+AXES = {
+    "alone_s": ("time", METRICS["comparison.alone_s"].title),
+    "usd": ("cost", "cost in US dollars"),
+    "tokens": ("tokens", "tokens"),
+}
+"""Field of a cost → its short name, and the title of its axis."""
 
 
 def report_markdown(report: ReportData) -> str:
-    """The whole report but its charts, as markdown."""
+    """Render the report as markdown, without its charts."""
     return render("comparison.md", **_contents(report))
 
 
 def report_html(report: ReportData) -> str:
-    """The whole report as one page that needs no other file."""
-    return render("comparison.html", alone=True, name="", links={}, **report_values(report))
+    """Render the report as one self-contained HTML page."""
+    return render("comparison.html", standalone=True, name="", links={}, **report_values(report))
 
 
 def report_values(report: ReportData) -> dict[str, Any]:
-    """The values that the page of a comparison shows."""
+    """Return the template values of the page of a comparison."""
     rows = report["variants"]
     learners = [row for row in rows if len(row["curve"]) > 1]
-    # Not every step need be validated.
+    # Validation may be limited to some steps.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
     costs = {
         AXES[axis][0]: cost_chart(rows, axis, AXES[axis][1], METRICS[f"comparison.{axis}"].write)
@@ -48,12 +52,12 @@ def report_values(report: ReportData) -> dict[str, Any]:
 
 
 def _contents(report: ReportData) -> dict[str, Any]:
-    """The values that both templates show."""
+    """Return the template values that markdown and page share."""
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
-    # An agent that makes one attempt at a task chooses from none.
-    several = any(row["best_of_k"] is not None for row in rows)
-    columns = [one for one in of_kind("comparison") if several or one.field != "best_of_k"]
+    # `best_of_k` is only measured when a method makes several attempts at a task.
+    has_best_of_k = any(row["best_of_k"] is not None for row in rows)
+    columns = [one for one in of_kind("comparison") if has_best_of_k or one.field != "best_of_k"]
     measured = list(dict.fromkeys(name for row in rows for name in row["measures"]))
     return {
         "report": report,
@@ -74,34 +78,34 @@ def _contents(report: ReportData) -> dict[str, Any]:
 
 
 def _conditions(report: ReportData) -> list[str]:
-    """The models, tasks, seeds and budget that all runs share."""
+    """Describe the models, tasks, seeds and budget that all runs share."""
     tasks, runs = report["tasks"], report["runs"]
     limits = [f"{report[f'max_{unit}']:,} {unit}" for unit in ("calls", "tokens") if report[f"max_{unit}"]]
     roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
     validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
-    started, seeds = report["seed_context"], "1 seed" if report["seeds"] == 1 else f"{report['seeds']} seeds"
+    start, seeds = report["seed_context"], "1 seed" if report["seeds"] == 1 else f"{report['seeds']} seeds"
     lines = [
         f"model {report['model'] or 'by role'}{roles}; agent {report['agent']}; scorer {report['scorer']}",
         f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
-        f"{seeds}; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
-        f"{report['concurrency']} calls at once over all runs",
+        f"{seeds}; budget per run, including evaluation: {''.join(limits) or 'unlimited'}; at most "
+        f"{report['concurrency']} concurrent calls over all runs",
     ]
-    if started:
-        lines.append(f"every run starts from the same playbook ({started['tokens']:,} tokens)")
+    if start:
+        lines.append(f"every run starts from the same playbook ({start['tokens']:,} tokens)")
     if runs["done"] < runs["planned"]:
-        lines.append(f"not complete: {runs['done']} of {runs['planned']} runs have a score")
+        lines.append(f"incomplete: {runs['done']} of {runs['planned']} runs have a score")
     return lines
 
 
 def _problems(report: ReportData) -> list[str]:
-    """What failed or ended early, one line for each run."""
+    """List failures and early ends, one line per run."""
     lines = []
     for row in report["variants"]:
         if row["missing"]:
             lines.append(f"{row['name']}: not run yet")
-        lines += [f"{row['name']}, seed {seed}, failed: {why}" for seed, why in row["failed"].items()]
-        early = {seed: why for seed, why in row["stopped"].items() if seed not in row["failed"]}
-        lines += [f"{row['name']}, seed {seed}, ended early: {why}" for seed, why in early.items()]
+        lines += [f"{row['name']}, seed {seed}, failed: {reason}" for seed, reason in row["failed"].items()]
+        early = {seed: reason for seed, reason in row["stopped"].items() if seed not in row["failed"]}
+        lines += [f"{row['name']}, seed {seed}, ended early: {reason}" for seed, reason in early.items()]
         lines += [f"{row['name']}: {Count[key.upper()].said(n)}" for key, n in row["errors"].items()]
     return lines
 

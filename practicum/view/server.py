@@ -1,8 +1,8 @@
-"""A server of pages for the browser on this machine: it listens on the loopback address and changes nothing.
+"""Read-only web server of pages for a browser on this machine. It listens on the loopback address.
 
-Any web page can make a browser send requests to this address. So a request is answered only if it names this address
-in its Host header, which a foreign name that was pointed here (DNS rebinding) cannot, and no other page may frame,
-read or script the answers.
+Any web page can make a browser send requests to this server. Therefore the server only answers requests with its own
+address in the Host header, which excludes DNS rebinding (a foreign host name that resolves to this machine), and its
+headers forbid other pages to frame, read or script the responses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from practicum.view.library import Folders
 
 
 class PageServer:
-    """Serves pages on 127.0.0.1; port 0 takes a free one. Raises UsageError if the port is taken."""
+    """Web server on 127.0.0.1. Port 0: a free port. Raises UsageError if it cannot listen on the port."""
 
     def __init__(self, folders: Folders, port: int = 0) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -31,9 +31,9 @@ class PageServer:
             self._sock.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
             self._sock.close()
-            why = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                "server.cannot_listen", f"cannot listen on port {port}: {why}; leave out `port` for a free one"
+                "server.cannot_listen", f"cannot listen on port {port}: {reason}; leave out `port` to use a free one"
             ) from error
         self.port = self._sock.getsockname()[1]
         hosts = frozenset(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))
@@ -46,15 +46,15 @@ class PageServer:
 
     @property
     def address(self) -> str:
-        """Where a browser finds the pages."""
+        """URL of the first page."""
         return f"http://127.0.0.1:{self.port}/"
 
     def serve(self, ready: Callable[[], None]) -> None:
-        """Serve until Ctrl-C, or until `stop`; `ready` is called once requests are answered."""
+        """Serve until Ctrl-C or `stop`. Calls `ready` when the server accepts requests."""
 
         async def run() -> None:
             serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
-            # What the first page would wait for.
+            # Compile the templates now, so that the first page does not wait for it.
             await asyncio.to_thread(load_templates)
             while not self._server.started and not serving.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
@@ -69,5 +69,5 @@ class PageServer:
             self._sock.close()
 
     def stop(self) -> None:
-        """Let the server end; it may be called in any thread."""
+        """Stop the server. Can be called from any thread."""
         self._server.should_exit = True

@@ -1,4 +1,4 @@
-"""What pages know of where they stand: spaces as they are shown, and what a service adds (`Actions`)."""
+"""Protocols that pages depend on: a space, a visitor, and the operations of a service (`Actions`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from practicum.store.database import Store
 
 
 class ShownSpace(Protocol):
-    """A space as pages show it: read from its store, or at work in a service. `live` is the version that agents see,
-    `waiting` the number of outcomes that can be learned from, `rollout` the version on trial."""
+    """A space that pages show: read from its store, or open in a service.
+
+    `live` is the version that agents see, `waiting` the number of outcomes to learn from, `rollout` the version on
+    trial (None: no version)."""
 
     name: str
     store: Store
@@ -38,7 +40,7 @@ class ShownSpace(Protocol):
 
 
 class Visitor(Protocol):
-    """Who is signed in: the name of the key, the space that it is for ("" for all), and its roles."""
+    """A signed-in visitor: the name of the key, the space that the key is for ("": all spaces), and its roles."""
 
     @property
     def name(self) -> str: ...
@@ -58,7 +60,7 @@ class OperationAnswer(Protocol):
 
 
 class OperationShown(Protocol):
-    """An operation as a page shows it. A field has a name, a label, a control and what it is about."""
+    """An operation that a page shows as a form. Each field has a name, a label, a control and a description."""
 
     @property
     def name(self) -> str: ...
@@ -71,17 +73,19 @@ class OperationShown(Protocol):
 
     @property
     def fields(self) -> Sequence[Any]:
-        """The fields that a visitor fills in: all but the space, which is that of the page."""
+        """Fields that the visitor fills in. The space is left out: the page sets it."""
         ...
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """The values of a form that a browser sent. Raises UsageError for a value that belongs to no field."""
+        """Return the values of a submitted form. Raises UsageError for a value without a field."""
         ...
 
 
 class Actions(Protocol):
-    """What a service adds to the pages: who is signed in, its open spaces, and operations. Its methods raise what the
-    operations of the service raise. A space and a visitor are those that it has given."""
+    """Functions of a service that pages call: sign-in, open spaces, and operations.
+
+    The methods raise the errors of the service's operations. Spaces and visitors passed to a method are objects that
+    `space` and `visitor` returned."""
 
     @property
     def required(self) -> bool:
@@ -90,19 +94,21 @@ class Actions(Protocol):
 
     @property
     def learning(self) -> tuple[bool, str]:
-        """Whether the service learns, and what its learner does now."""
+        """Whether the service learns, and the state of its learner."""
         ...
 
     def begin(self) -> int:
-        """The number of spaces that were deleted so far: a request does not act on a space that is made later."""
+        """Return the number of spaces deleted so far.
+
+        A request passes it on, so that it does not act on a space of the same name that is created later."""
         ...
 
     async def visitor(self, cookie: str) -> Visitor | None:
-        """Who has this cookie; None if nobody who may see pages."""
+        """Return the visitor of a session cookie; None if the cookie gives no access to pages."""
         ...
 
     async def sign_in(self, key: str, address: str) -> str:
-        """The cookie of who signs in with a key."""
+        """Sign in with a key. Returns the session cookie."""
         ...
 
     async def sign_out(self, cookie: str) -> None: ...
@@ -114,44 +120,44 @@ class Actions(Protocol):
     async def space(self, name: str, visitor: Any, began: int) -> ShownSpace: ...
 
     async def search(self, space: Any, text: str, section: str, skip: int, limit: int) -> tuple[Sequence[Entry], int]:
-        """The live entries that are most similar to a text, and how many a search finds."""
+        """Return a page of the live entries most similar to a text, and the number of all matches."""
         ...
 
     async def show_again(
         self, space: Any, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, bool]:
-        """The text that a request was shown, made again, and whether the same entries are looked up now."""
+        """Rebuild the text that a request was shown. Also returns whether the same entries are still looked up."""
         ...
 
     async def follow(self, space: Any) -> None:
-        """Know the corrections that are in effect now."""
+        """Reload the corrections that are in effect."""
         ...
 
     async def perform(
-        self, visitor: Visitor, space: str, began: int, operation: str, given: Mapping[str, Any]
+        self, visitor: Visitor, space: str, began: int, operation: str, arguments: Mapping[str, Any]
     ) -> OperationAnswer:
-        """Do an operation of the service, by its name."""
+        """Run an operation of the service, by its name."""
         ...
 
     def operations(self, visitor: Visitor | None) -> Sequence[OperationShown]:
-        """The operations that the visitor may do."""
+        """Return the operations that the visitor may run."""
         ...
 
     def operation(self, visitor: Visitor | None, name: str) -> OperationShown | None:
-        """An operation by its name; None if there is none. Raises Forbidden with the role or the space that the
-        visitor's key lacks for it."""
+        """Return the operation with this name, or None. Raises Forbidden with the role or the space that the visitor's
+        key lacks for it."""
         ...
 
     def price(self, model: str) -> Pricing: ...
 
     def status(self, error: PracticumError) -> tuple[int, Mapping[str, str]]:
-        """The HTTP status of an error, and headers of its answer."""
+        """Return the HTTP status and the response headers of an error."""
         ...
 
     def answer(self, path: str, status: int, error: ErrorBody) -> dict[str, Any]:
-        """An error as programs read it."""
+        """Return the JSON body of an error response."""
         ...
 
-    def count(self, what: str) -> None:
-        """Count a page that failed or was refused."""
+    def count(self, counter: str) -> None:
+        """Increment a counter of failed or refused pages."""
         ...

@@ -1,4 +1,4 @@
-"""A space as pages show it without a service: read from its store."""
+"""Read-only spaces, read from their stores, for sites without a service."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from practicum.view.site import ShownSpace
 
 
 class StoredCorrections:
-    """The corrections and notes that are in effect, as they are stored."""
+    """Corrections and notes that are in effect, read from the store."""
 
-    def __init__(self, held: Context) -> None:
-        self._held = held
-        self._made = {e.number: Correction.of(e.number, e) for e in held}
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._by_number = {e.number: Correction.of(e.number, e) for e in context}
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._by_number)
 
     def __iter__(self) -> Iterator[Correction]:
-        return iter(self._made.values())
+        return iter(self._by_number.values())
 
     def __contains__(self, number: object) -> bool:
-        return number in self._made
+        return number in self._by_number
 
     def get(self, number: int) -> Correction | None:
-        return self._made.get(number)
+        return self._by_number.get(number)
 
     def entry(self, id: str) -> Entry | None:
-        return self._held.get(id) if id.startswith(LETTER) else None
+        return self._context.get(id) if id.startswith(LETTER) else None
 
 
 def open_stored(path: Path, name: str) -> ShownSpace:
@@ -46,7 +46,7 @@ def open_stored(path: Path, name: str) -> ShownSpace:
 
 
 class StoredSpace:
-    """A space that is read from its store, for one page."""
+    """A space read from its store, for one page."""
 
     waiting = 0
     rollout: Any = None
@@ -57,7 +57,7 @@ class StoredSpace:
 
     @cached_property
     def live(self) -> int:
-        """The version that agents see; the last one of a run."""
+        """Version that agents see; the last version if none is named live."""
         parents = read_parents(self.store)
         live = read_every_name(self.store).get(LIVE)
         return live if live in parents else max(parents, default=0)
@@ -71,7 +71,7 @@ class StoredSpace:
         return None
 
     def context(self, version: int) -> Context:
-        """The context at a version. Raises UsageError if there is no such version."""
+        """Return the context at a version. Raises UsageError if the version does not exist."""
         if version not in self._contexts:
             parents = read_parents(self.store)
             self._contexts[version] = read_context(self.store, version) if parents else Context()

@@ -1,4 +1,4 @@
-"""A visit of a page: who asks, in which space, and the values of the form or the query."""
+"""A request for a page: its visitor, its space, and the values of its form and query."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ T = TypeVar("T")
 
 DID = {
     "approve": "approved", "reject": "rejected", "edited": "changed", "added": "added", "removed": "removed",
-    "live": "live", "back": "taken back", "noted": "kept", "reported": "kept", "withdrawn": "withdrawn",
-    "learning": "asked for",
+    "live": "live", "back": "taken back", "noted": "saved", "reported": "saved", "withdrawn": "withdrawn",
+    "learning": "requested",
 }  # fmt: skip
-"""What a page may say was done, by a word in its address."""
+"""Value of the query parameter `did` → wording of the notice on the page."""
 
 
 class PageServices(Protocol):
-    """What all pages share: where spaces are, what a service adds, threads that read, and templates. `alone`: pages are
-    files, which load nothing and send no form."""
+    """Services that all pages share: the library of spaces, the actions of a service, threads, and templates.
+
+    `standalone`: pages are written as files, which load no other file and have no forms."""
 
     library: Library
     actions: Actions | None
-    alone: bool
+    standalone: bool
 
-    async def run(self, work: Callable[..., T], *given: Any) -> T: ...
+    async def run(self, work: Callable[..., T], *args: Any) -> T: ...
 
     async def page(self, template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response: ...
 
@@ -59,33 +60,33 @@ class Visit:
 
     @property
     def space(self) -> ShownSpace:
-        """The space of the page."""
-        assert self.opened is not None, "entering a page of a space opens it"
+        """Space that the page shows."""
+        assert self.opened is not None, "the site opens the space before it calls a page"
         return self.opened
 
     @property
     def name(self) -> str:
-        """The name of the space in the address; empty on a page of no space."""
+        """Name of the space in the URL; empty on a page without a space."""
         return str(self.request.path_params.get("space", ""))
 
     @property
     def url(self) -> str:
-        """The address of the space's first page."""
+        """URL path of the overview of the space."""
         return f"/s/{quote(self.name, safe='~')}"
 
     @cached_property
     def story(self) -> Story:
-        """What can be read of the run in the space."""
+        """Reader of the run in the space."""
         return Story(self.space.store, self.gaps)
 
     @property
     def partial(self) -> bool:
-        """Whether a part of a page is asked for, by htmx."""
+        """Whether htmx requests a part of a page."""
         return is_partial(self.request)
 
     @property
     def actions(self) -> Actions:
-        """What the service adds. Only forms of a service come here."""
+        """Actions of the service. Only used by forms, which only a service has."""
         assert self.site.actions is not None, "a site without a service has no forms"
         return self.site.actions
 
@@ -94,83 +95,86 @@ class Visit:
         """Whether the page has forms."""
         return self.site.actions is not None
 
-    def given(self, name: str) -> str:
-        """A part of the address."""
+    def path_param(self, name: str) -> str:
+        """Return a path parameter of the URL."""
         return str(self.request.path_params[name])
 
-    def asked(self, name: str, most: int = 200) -> str:
-        """A parameter of the query."""
+    def query_param(self, name: str, most: int = 200) -> str:
+        """Return a query parameter, cut to `most` characters; empty if it is missing."""
         return self.request.query_params.get(name, "")[:most]
 
     def number(self, name: str, text: str | None = None) -> int | None:
-        """A number in the query, or in a text; None if there is none."""
-        text = self.asked(name) if text is None else text
+        """Parse a number in a query parameter, or in `text`; None if it is not a number."""
+        text = self.query_param(name) if text is None else text
         return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
 
     def path_number(self, name: str) -> int:
-        """A number in the address of the page. Raises HTTPException for something else."""
-        if (found := self.number(name, self.given(name))) is None:
+        """Parse a number in the URL path. Raises HTTPException (404) if it is not a number."""
+        if (number := self.number(name, self.path_param(name))) is None:
             raise HTTPException(404)
-        return found
+        return number
 
     @property
     def page_number(self) -> int:
-        """The number of a page of a list."""
-        text = self.asked("page")
+        """Page number of a list, from 1."""
+        text = self.query_param("page")
         return max(int(text), 1) if re.fullmatch(r"[0-9]{1,6}", text) else 1
 
     @property
     def done(self) -> str:
-        """What was done just now, by words in the address. Another site cannot make a page say something else."""
-        did, what = self.asked("did"), self.asked("what")
-        if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", what, re.IGNORECASE):
+        """Notice of the action just done, from the query. Only fixed wordings are allowed, so that a link on another
+        site cannot show a text of its choice."""
+        did, subject = self.query_param("did"), self.query_param("what")
+        if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", subject, re.IGNORECASE):
             return ""
-        return f"{what} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"
+        return f"{subject} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"
 
-    async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """The result of a function that reads, in a thread of the pages. Raises StoreError for damaged rows."""
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Run a function that reads the store in a thread of the pages. Raises StoreError for damaged rows."""
 
         def read() -> T:
             if self.opened is None:
-                return work(*given)
+                return work(*args)
             with as_stored(self.opened.store.folder):
-                return work(*given)
+                return work(*args)
 
         return await self.site.run(read)
 
-    async def part(self, name: str, work: Callable[..., T], *given: Any) -> T | None:
-        """The same for a part of a page; None for one that cannot be read, which the page names."""
+    async def part(self, name: str, work: Callable[..., T], *args: Any) -> T | None:
+        """Read a part of a page with `run`. If it cannot be read, record the gap, which the page shows, and return
+        None."""
         try:
-            return await self.run(work, *given)
+            return await self.run(work, *args)
         except PracticumError as error:
             self.gaps.add(name, error)
             return None
 
-    async def subject(self, name: str, work: Callable[..., T], *given: Any) -> T:
-        """The same for what the page is about, such as "the versions". Raises StoreError that names it."""
+    async def subject(self, name: str, work: Callable[..., T], *args: Any) -> T:
+        """Read the subject of a page, such as "the versions", with `run`. Raises StoreError that names the subject."""
         try:
-            return await self.run(work, *given)
+            return await self.run(work, *args)
         except StoreError as error:
             raise StoreError(error.code, f"{name} cannot be read: {error}") from error
 
     async def page(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page, or a part of one."""
+        """Render a page, or a part of a page."""
         if self.opened is not None and "waits" not in values:
             values["waits"] = await self.part("the reviews", count_pending, self.opened.store) or 0
-        return await self.site.page(template, self, status, **{"said": self.done, **values})
+        return await self.site.page(template, self, status, **{"notice": self.done, **values})
 
-    async def perform(self, operation: str, /, **given: Any) -> OperationAnswer:
-        """Do an operation of the service in the name of the visitor. Raises what it raises."""
-        assert self.visitor is not None, "forms are sent by visitors who are signed in"
-        wanted = {name: value for name, value in given.items() if value is not None}
-        return await self.actions.perform(self.visitor, self.name, self.began, operation, wanted)
+    async def perform(self, operation: str, /, **arguments: Any) -> OperationAnswer:
+        """Run an operation of the service as the visitor, and raise its errors. Arguments that are None are left
+        out."""
+        assert self.visitor is not None, "only signed-in visitors can submit forms"
+        present = {name: value for name, value in arguments.items() if value is not None}
+        return await self.actions.perform(self.visitor, self.name, self.began, operation, present)
 
     def to(self, path: str, **query: Any) -> Response:
-        """Show another page after a form was sent."""
-        asked = urlencode({name: value for name, value in query.items() if value not in (None, "")})
-        return RedirectResponse(f"{path}?{asked}" if asked else path, 303)
+        """Redirect to another page after a form was submitted."""
+        parameters = urlencode({name: value for name, value in query.items() if value not in (None, "")})
+        return RedirectResponse(f"{path}?{parameters}" if parameters else path, 303)
 
 
 def is_partial(request: Request) -> bool:
-    """Whether a part of a page is asked for, by htmx."""
+    """Whether htmx requests a part of a page."""
     return "hx-request" in request.headers

@@ -217,7 +217,7 @@ def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
     found = compare(tmp_path / "c", client(away), study, settings={}, seeds=1)
     failed = {o.variant: o.failed for o in found.failed}
     assert set(failed) == {"ace", "warm"}
-    assert failed["warm"] == "ace, which this run starts from, has no result"
+    assert failed["warm"] is not None and "ace" in failed["warm"]
     assert compare(tmp_path / "c", client(), study, settings={}, seeds=1).failed == ()
 
 

@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),
     "fields alone": ("run --fields input=x", "give both, or neither", 2),
     "another picture": ("run --plot plot.pdf", "ends in .png", 2),
-    "nothing to score on": ("bare", "give --tasks", 2),
+    "nothing to score on": ("bare", "--tasks", 2),
     "its model is gone": ("lost", "cannot read the script gone", 1),
 }
 

@@ -78,7 +78,7 @@ def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ("--delay", "holds no measured delays: only a run with a batch size controller"),
-        ("--delay --output F.pdf", "pictures are PNG files"),
+        ("--delay --output F.pdf", "plots are PNG files"),
         ("--output F.png", "--output is for --delay: add that"),
         ("--delay --version 0", "--version does not go with --delay: leave it out"),
         ("--delay --entry e1", "--entry and --delay are two views: choose one"),

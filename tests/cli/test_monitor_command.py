@@ -65,7 +65,7 @@ def typed(place: Path, words: str, code: int = 0) -> Done:
 WRONG: dict[str, tuple[str, str, int]] = {
     "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no steps": ("seed", "seed has no steps yet", 2),
-    "pictures in a file": ("run --plot model", "--plot model is a file: give a folder", 2),
+    "pictures in a file": ("run --plot model", "--plot model is a file", 2),
     "no attempts": ("run --judge-again 0", "--judge-again", 2),
     "no number": ("run --judge-again some", "--judge-again", 2),
     "a seed alone": ("run --seed 3", "--seed is for --judge-again", 2),

@@ -164,7 +164,7 @@ def test_by_keys_a_wrong_answer_is_corrected_approved_tried_and_taken_back(brows
         tab_to(page, "form.card button")
         press(page, "Enter")
         page.wait_for_url("**did=reported**")
-        assert "The report was kept." in page.inner_text("main")
+        assert "The report was saved." in page.inner_text("main")
         assert len(at.service.spaces["default"].corrections) == 1
         # The review, by its keys.
         tab_to(page, ".tabs a[href$='/review']")
@@ -270,7 +270,7 @@ def test_a_page_that_stays_open_says_what_became_of_it_and_asks_no_more(browser:
         with page.expect_response("**/live**") as gone:
             page.clock.run_for(5_000)
         assert gone.value.status == 404
-        page.wait_for_selector("text=There is no such page")
+        page.wait_for_selector("text=Page not found")
         asked.clear()
         page.clock.run_for(60_000)
         assert asked == []
@@ -283,7 +283,7 @@ def test_a_page_says_that_the_service_is_away_and_goes_on_when_it_is_back(browse
         page.goto(f"{service.at.url}/s/default")
         page.route("**/live**", lambda route: route.abort())
         page.clock.run_for(5_000)
-        page.wait_for_selector("#status:visible >> text=The service does not answer")
+        page.wait_for_selector("#status:visible >> text=The service does not respond")
         page.unroute("**/live**")
         with page.expect_response("**/live**"):
             page.clock.run_for(5_000)
@@ -356,7 +356,7 @@ def test_without_javascript_all_forms_work(browser: Any, tmp_path: Path) -> None
         page.click(".tabs >> text=Corrections")
         page.click("summary:has-text('Add a note')")
         page.fill("#text", "Closed on Mondays.")
-        page.click("button:has-text('Keep it')")
+        page.click("button:has-text('Add note')")
         page.wait_for_url("**did=noted**")
         assert "Closed on Mondays." in page.inner_text("main")
         page.click("button:has-text('Sign out')")

@@ -81,9 +81,9 @@ def test_the_page_shows_rewards_if_the_query_was_learned_from(tmp_path: Path) ->
     run = learned(tmp_path, divided(2))
     page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"), run.folder)
     assert len(page.of("reward")) == 9
-    assert re.search(r"aggregated the whole *\nreward 1\.00", page.words)
+    assert re.search(r"aggregated the whole task *\nreward 1\.00", page.words)
     # What was learned from is in the run, with its calls.
-    assert "What the agent was shown" in page.words
+    assert "Prompts of the agent" in page.words
 
 
 def test_the_page_of_another_method_shows_its_steps(tmp_path: Path) -> None:

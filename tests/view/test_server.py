@@ -66,7 +66,7 @@ def test_it_takes_no_form_and_has_no_page_for_signing_in(server: PageServer) -> 
 def test_a_page_that_is_not_there_says_so(server: PageServer) -> None:
     response, text = get(server, "/../../etc/passwd")
     assert response.status == 404
-    assert "There is no such page" in text
+    assert "Page not found" in text
 
 
 def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: PageServer, run: Path) -> None:

@@ -1,1 +1,1 @@
-"""Compare methods: variants as data, one ordinary run for each, and what may be claimed about the differences."""
+"""Comparison of methods: variants, one run per variant and seed, and tests of the differences."""

@@ -1,7 +1,7 @@
-"""Run the runs of a comparison side by side: ordinary runs, each in its own folder, with one limit for each endpoint.
+"""Concurrent execution of the runs of a comparison: ordinary runs in separate folders, with limits per endpoint.
 
-A run that is over is not opened again. A run that was cut short continues from its journal. Giving the same command
-again therefore pays for nothing twice and leads to the same report, whatever ended it before.
+A finished run is not opened again. An interrupted run continues from its journal. Running the same command again
+therefore pays for no call twice, and gives the same report.
 """
 
 from __future__ import annotations
@@ -46,30 +46,31 @@ from practicum.store.database import Store
 from practicum.store.folder import Elsewhere
 
 WAIT_EVERY = 5.0
-"""Seconds between two lines about waits."""
+"""Minimum interval between two lines about waits (s)."""
 
 
 class ComparisonWatch:
-    """Follows the progress of a comparison. Override what you need; methods must return at once."""
+    """Base class of watches of a comparison. Override the methods you need. They must return immediately."""
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
-        """The plan is checked; `done` of its runs are over already."""
+        """Receive the checked plan, before any run starts. `done`: the number of runs that are already finished."""
 
     def began(self, runs: int) -> None:
-        """This many runs begin."""
+        """Receive the number of runs that are about to start."""
 
     def watching(self, run: PlannedRun) -> Sequence[Watch]:
-        """What watches this run, which is about to begin."""
+        """Return the watches of a run that is about to start."""
         return ()
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
-        """A run ended; `done` of all runs are over."""
+        """Receive the outcome of a run that ended. `done` of `of` runs are finished."""
 
 
 @dataclass
 class ComparisonLines(ComparisonWatch):
-    """Says a line about each run that ends, and about waits of calls: not more than one in `WAIT_EVERY` seconds. `log`
-    makes the trackers of a run."""
+    """Watch that prints a line for each run that ends, and for waits of calls, at most one per `WAIT_EVERY` seconds.
+
+    `log`: creates the trackers of a run from its name and group."""
 
     say: Callable[[str], None]
     log: Callable[..., Sequence[Watch]] = lambda **how: ()
@@ -83,11 +84,11 @@ class ComparisonLines(ComparisonWatch):
         for warning in plan.warnings:
             self.say(f"warning: {warning}")
         variants, seeds = quantity(len(plan.study.variants), "variant"), quantity(plan.seeds, "seed")
-        ready = f", {done:,} of them done" if done else ""
-        self.say(f"{variants} x {seeds} = {quantity(len(plan.runs), 'run')}{ready}; kept in {folder}")
+        finished = f", {done:,} of them done" if done else ""
+        self.say(f"{variants} x {seeds} = {quantity(len(plan.runs), 'run')}{finished}; stored in {folder}")
 
     def began(self, runs: int) -> None:
-        self.say(f"{quantity(runs, 'run')} to go")
+        self.say(f"starting {quantity(runs, 'run')}")
 
     def watching(self, run: PlannedRun) -> Sequence[Watch]:
         return [self._waits, *self.log(name=run.folder.removeprefix("runs/"), group=self.group)]
@@ -95,24 +96,24 @@ class ComparisonLines(ComparisonWatch):
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
         calls = quantity(outcome.learning.calls + outcome.testing.calls, "call")
-        why = f"; {reason}" if (reason := outcome.failed or outcome.stopped) else ""
-        self.say(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls}{why}")
+        cause = f"; {reason}" if (reason := outcome.failed or outcome.stopped) else ""
+        self.say(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls}{cause}")
 
 
 @dataclass(kw_only=True)
 class Halt:
-    """Stops all runs of a comparison or a bench: those under way and those that have not begun."""
+    """Switch that stops all runs of a comparison or a benchmark, running or not yet started."""
 
     reason: str = ""
     budgets: dict[Path, Budget] = field(default_factory=dict)
 
     @property
     def finishing(self) -> Finishing:
-        """What a stop allows to finish."""
+        """Calls in flight that may still finish after a stop."""
         return sum((budget.finishing for budget in self.budgets.values()), Finishing())
 
     def stop(self, reason: str) -> None:
-        """Start no more calls."""
+        """Stop all runs: no more calls are started."""
         self.reason = self.reason or reason
         for budget in self.budgets.values():
             budget.stop(self.reason)
@@ -125,7 +126,7 @@ class Halt:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The report of a comparison, as in `report.json`, and its folder. `failed` are the runs without a score."""
+    """Result of a comparison: its folder and its report, as in `report.json`. `failed`: the runs without a score."""
 
     folder: Path
     report: dict[str, Any]
@@ -137,12 +138,12 @@ class Comparison:
         return f"<Comparison {self.folder}: {scores}>"
 
     def _repr_html_(self) -> str:
-        """The tables, for notebooks."""
+        """Render the tables for notebooks."""
         tables = [
             table((name or "", *columns), rows, note) for name, (_, *columns), rows, note in brief_tables(self.report)
         ]
         failed = "\n".join(f"{outcome.variant}, seed {outcome.seed}: {outcome.failed}" for outcome in self.failed)
-        facts = {"failed": failed, "costs, curves and more": self.folder / "report.html"}
+        facts = {"failed": failed, "costs and curves": self.folder / "report.html"}
         return card(f"Comparison in {self.folder}", facts, *tables)
 
 
@@ -153,23 +154,23 @@ async def compare(
     runs_at_once: int | None = None, parts: Parts | None = None, watch: ComparisonWatch | None = None,
     halt: Halt | None = None, store: str | None = None, **common: Unpack[RunOptions],
 ) -> Comparison:  # fmt: skip
-    """Run every method with every seed on the same data and budget, and report what may be claimed.
+    """Run every method with every seed on the same data and budget, and report the differences.
 
-    `methods` are names (or "name=method"), or a study of `compare.variants`. `settings` go to
-    every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given.
-    With `store`, the URL of a PostgreSQL database, the runs are kept there, as NAME OF THE FOLDER/NAME OF THE RUN.
-    `RunOptions` describes the other keywords, which all runs share; `max_calls` or `max_tokens` is the budget of each
-    run, its evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises
-    UsageError before anything is paid for where something does not fit.
+    `methods`: names (or "name=method"), or a study from `compare.variants`. `settings`: values for every method that
+    has the setting, or for one method as "ace.rounds". `seed_context`: the context that every run starts from. `store`:
+    URL of a PostgreSQL database in which the runs are stored, as NAME OF THE FOLDER/NAME OF THE RUN. `runs_at_once`:
+    maximum number of concurrent runs (default: the maximum number of concurrent calls). All runs share the other
+    keywords, which `RunOptions` describes; `max_calls` or `max_tokens` is the budget per run, including its evaluation.
+    Raises UsageError for invalid values, before any paid call.
     """
     require_known(compare, common)
     if "seed" in common:
         raise UsageError(
             "settings.conflict",
-            "the seeds of a comparison are 0, 1, 2 and so on: give their number as seeds=N, not a seed",
+            "a comparison uses the seeds 0, 1, 2 and so on: pass their number as seeds=N, not a seed",
         )
     if isinstance(methods, Study) and baseline is not None:
-        raise UsageError("settings.conflict", "the tables of this study have their own baselines: leave out `baseline`")
+        raise UsageError("settings.conflict", "the tables of this study define their baselines: leave out `baseline`")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
     parts = parts or Parts()
     splits = Splits(tuple(tasks), tuple(val), tuple(test))
@@ -184,7 +185,7 @@ async def compare(
             save_plan(plan, folder)
             outcomes = await runs.all()
         except PracticumError:
-            # No run began, so the corrected command should find its folder free.
+            # No run has started: remove the folder, so that a corrected command can use it.
             if fresh and not (folder / "runs").exists():
                 shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -207,13 +208,13 @@ class _Runs:
     jobs: dict[str, asyncio.Task[RunOutcome | None]] = field(default_factory=dict)
 
     async def all(self) -> list[RunOutcome]:
-        """Run what is not over yet; the outcomes of all runs that are over then, in the order of the plan."""
+        """Execute the unfinished runs. Returns the outcomes of all finished runs, in the order of the plan."""
         outcomes = {run.folder: read_outcome(self.folder / run.folder) for run in self.plan.runs}
         todo = [run for run in self.plan.runs if outcomes[run.folder] is None]
         self.done = len(self.plan.runs) - len(todo)
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
-            # All runs share these models, each opened when it is first asked.
+            # All runs share these models. Each is opened at its first call.
             config = self.plan.runs[0].config
             async with join_workers(config) as workers:
                 models = open_models(config, self.folder, self.parts, workers)
@@ -230,13 +231,14 @@ class _Runs:
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]
 
     def _calls_at_once(self, shared: Shared) -> int:
-        """How many calls may be in flight; more than a local model has slots would evict each other's prefixes."""
+        """Return the maximum number of concurrent calls: at most the number of slots of a local model, because more
+        calls would evict each other's prefixes from its cache."""
         clients = (*shared.models.clients, *self.parts.clients.values())
         slots = [client.slots for client in clients if client.slots is not None]
         return min([self.plan.runs[0].config.concurrency, *slots])
 
     async def _check(self, todo: Sequence[PlannedRun], shared: Shared) -> None:
-        """Open each variant once without asking anything, which checks its models, prices and budget."""
+        """Open each variant once without a call, to check its models, prices and budget."""
         with tempfile.TemporaryDirectory(prefix="practicum-compare-") as name:
             for run in {run.variant.name: run for run in todo}.values():
                 place = Path(name) / run.folder
@@ -252,7 +254,7 @@ class _Runs:
                     raise
 
     async def _in_turn(self, gate: asyncio.Semaphore, run: PlannedRun, shared: Shared) -> RunOutcome | None:
-        """Wait for the run that this one starts from and for a free place, then run."""
+        """Execute a run after the run that it starts from has finished and the gate is open."""
         if run.start in self.jobs:
             await asyncio.wait([self.jobs[run.start]])
         async with gate:
@@ -265,13 +267,14 @@ class _Runs:
         return outcome
 
     async def _run(self, run: PlannedRun, shared: Shared) -> RunOutcome | None:
-        """The outcome of a run, or None where it was interrupted. An error in one run does not stop the others."""
-        path, watch, at_once = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
+        """Execute a run. Returns its outcome; None if it was interrupted. An error in one run does not stop the
+        others."""
+        path, watch, concurrency = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
         watches = [watch, *self.watch.watching(run)]
         options: dict[str, Any] = {"parts": run.parts, "watch": watches, "shared": shared}
         try:
             if begun(path):
-                # The plan names all that the run executes, wherever the folder is from.
+                # The plan of this comparison names all code that the run executes, so it is trusted.
                 result = await resume(path, trust_run=executes(path, run.config), **options)
             else:
                 name = f"{self.folder.resolve().name}/{path.name}"
@@ -284,49 +287,48 @@ class _Runs:
                 return None
             if result.cut_short:
                 raise ProviderError("comparison.stopped", str(result.stopped))
-            # A stream is scored by its predictions before it learned from each task.
+            # The score of a stream is that of its predictions, made before it learned from each task.
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
-            outcome = completed_outcome(run, path, result, attempts, at_once)
-            # A run without a score is tried again, since its judge may answer then, unless its budget is spent.
+            outcome = completed_outcome(run, path, result, attempts, concurrency)
+            # Do not save a run without a score, so that it is tried again: its judge may answer then. If its budget is
+            # spent, a retry cannot help.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
             return outcome
         except Exception as error:
-            return None if self.halt.reason else failed_outcome(run, path, error, at_once)
+            return None if self.halt.reason else failed_outcome(run, path, error, concurrency)
         finally:
             self.halt.budgets.pop(path, None)
 
     def _start(self, run: PlannedRun) -> Context:
-        """The context a run starts from: that of the comparison, or what another run learned from it."""
+        """Return the context that a run starts from: `seed_context`, or the result of another run."""
         if not run.start:
             return self.plan.seed_context
         outcome = read_outcome(self.folder / run.start)
         if outcome is None or outcome.failed:
-            raise PracticumError(
-                "comparison.stopped", f"{run.variant.after}, which this run starts from, has no result"
-            )
+            raise PracticumError("comparison.stopped", f"this run starts from {run.variant.after}, which has no result")
         return load_context(self.folder / run.start)
 
 
 @dataclass
 class _Waits(Watch):
-    """Says that calls wait, not more often than every `WAIT_EVERY` seconds."""
+    """Watch that prints waits of calls, at most once per `WAIT_EVERY` seconds."""
 
     say: Callable[[str], None]
-    said: float = -inf
+    last: float = -inf
 
     def waiting(self, wait: Wait) -> None:
         if wait.moved:
             self.say(moved_text(wait))
-        if wait.seconds >= 1 and time.monotonic() - self.said >= WAIT_EVERY:
-            self.said = time.monotonic()
+        if wait.seconds >= 1 and time.monotonic() - self.last >= WAIT_EVERY:
+            self.last = time.monotonic()
             self.say(f"{wait.model}: {wait_text(wait, round(wait.seconds))}")
 
 
 @dataclass
 class _RunWatch(Watch):
-    """Collects a run's predictions, the last one of each task."""
+    """Watch that collects the last prediction of a run for each task."""
 
     halt: Halt
     predicted: dict[str, Attempt] = field(default_factory=dict)

@@ -1,13 +1,14 @@
-"""The outcome of one run of a comparison, read from the run's folder and kept beside it once the run is over.
+"""Outcome of one run of a comparison, read from the run's folder and stored there when the run is finished.
 
-Runs side by side share machines and limits, so how long one took says little. Three times are measured:
+Concurrent runs share machines and limits, so the measured duration of one run cannot be compared. Three times are
+measured:
 
-    wall      from start to end, beside the other runs
-    work      the sum of the durations of its calls: with one call at a time it cannot be faster
-    critical  the longest chain of calls that each waited for the one before: it can never be faster
+    wall      from start to end, while other runs were active
+    work      the sum of the durations of the calls: a lower bound with one call at a time
+    critical  the longest chain of dependent calls: a lower bound at any concurrency
 
-With c calls at once and nothing beside it, a run takes at most critical + (work - critical) / c (Brent 1974). This is
-`alone`. Other runs can still have slowed single calls, which all three times include.
+With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This is
+`alone`. Other runs may still have slowed down single calls, which affects all three times.
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ from practicum.store.journal import Journal
 from practicum.view.read import Story
 
 OUTCOME_FILE = "measured.json"
+"""Name of the file of the outcome, in the folder of the run."""
 
 TEST_PREFIX = "evaluate test "
-"""The beginning of the places of the final evaluation."""
+"""Prefix of the places of the final evaluation."""
 
 
 class CurvePoint(BaseModel, frozen=True):
-    """One step of training: tasks tried so far, tasks tried in this step and their mean score, tokens of the context
-    afterwards, and the score on the validation tasks where it was measured."""
+    """Point of a learning curve, after one step. `tasks`: number of tasks tried so far. `tried` and `score`: number and
+    mean score of the tasks of this step. `tokens`: size of the context. `val`: validation score; None: not measured."""
 
     tasks: int
     tried: int
@@ -55,18 +57,20 @@ class CurvePoint(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RunCost(Usage):
-    """The cost of some calls: what they used, and `work`, the sum of their seconds."""
+    """Usage of some calls, and `work`, the sum of their durations (s)."""
 
     work: float = 0.0
 
 
 class RunOutcome(BaseModel, frozen=True, extra="forbid"):
-    """The outcome of one run. `by_task` has the scores that count, by task id, those of first attempts, and `best_of_k`
-    the mean score of the attempts that were chosen from several; `learning` and `testing` are the costs of the two
-    stages, `by_role` those of each role in both. `agent_steps` are the steps of an attempt at a scored task on average,
-    `helpful` the helpful votes of all entries at the end. `measures` are means over those attempts: what the scorer
-    measures beside the score, and for a network its rounds of critique. `stopped` says why the run ended early (a spent
-    budget), `failed` why it has no score."""
+    """Outcome of one run.
+
+    `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts chosen from several.
+    `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both stages. `at_once`: maximum
+    number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored task. `helpful`: helpful
+    votes of all entries at the end. `measures`: means over these attempts of the additional measures of the scorer and,
+    for a network of agents, of its rounds of critique. `stopped`: reason of an early end, such as a spent budget.
+    `failed`: reason for a missing score."""
 
     variant: str
     seed: int
@@ -92,94 +96,94 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def score(self) -> float | None:
-        """The mean over the tasks."""
+        """Mean score over the tasks; None without scores."""
         return sum(self.by_task.values()) / len(self.by_task) if self.by_task else None
 
     @property
     def usage(self) -> Usage:
-        """The usage of both stages."""
+        """Usage of both stages."""
         return self.learning + self.testing
 
     @property
     def work(self) -> float:
-        """The seconds of all calls, added up."""
+        """Sum of the durations of all calls (s)."""
         return self.learning.work + self.testing.work
 
     @property
     def critical_path(self) -> float:
-        """The seconds of the longest chain of calls, or of all calls where it was not measured."""
+        """Duration of the longest chain of dependent calls (s); of all calls if it was not measured."""
         return self.work if self.critical is None else self.critical
 
     @property
     def alone(self) -> float:
-        """The most seconds that the run takes with nothing beside it."""
+        """Upper bound of the duration of the run without other runs (s)."""
         return self.critical_path + max(self.work - self.critical_path, 0.0) / self.at_once
 
 
 def read_outcome(path: Path) -> RunOutcome | None:
-    """The outcome kept in a run's folder, or None where the run is not over. Raises StoreError for a damaged file."""
+    """Read the outcome in a run's folder; None if the run is not finished. Raises StoreError for a damaged file."""
     file = path / OUTCOME_FILE
     if not file.exists():
         return None
     try:
         return RunOutcome.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        message = f"cannot read {file}: delete it, and the run is measured again without paying for it"
+        message = f"cannot read {file}: delete it and run the command again, which repeats no paid call"
         raise StoreError("comparison.damaged", message) from error
 
 
 def save_outcome(outcome: RunOutcome, path: Path) -> None:
-    """Write the outcome into the run's folder; from now on the run is over."""
+    """Write the outcome into the run's folder, which marks the run as finished."""
     write_atomic(path / OUTCOME_FILE, outcome.model_dump_json(), private=True)
 
 
 def completed_outcome(
     run: PlannedRun, path: Path, result: Result, attempts: Collection[Attempt], at_once: int
 ) -> RunOutcome:
-    """The outcome of a run that came to its end. `attempts` are those at the tasks that count, one for each task."""
+    """Return the outcome of a run that reached its end. `attempts`: one reported attempt for each scored task."""
     by_task = {r.task.id: score.value for r in attempts if (score := r.first.score) is not None}
-    taken = [agent_steps(r.first) for r in attempts if r.first.score is not None]
+    steps = [agent_steps(r.first) for r in attempts if r.first.score is not None]
     rounds = [r.trace.data["rounds"] for r in attempts if r.trace.error is None and "rounds" in r.trace.data]
     measures = {**mean_measures(attempts), **({"rounds": fmean(rounds)} if rounds else {})}
-    early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
-    # What a kill lost says nothing about a method.
+    reason = f"{result.stopped}, before all tasks were scored" if result.stopped else "no task could be scored"
+    # Calls that were lost when the process was killed are not an error of the method.
     errors = {name: n for name, n in result.errors.items() if name != Count.LEFT_IN_FLIGHT}
     return RunOutcome(
         variant=run.variant.name, seed=run.seed, by_task=by_task, best_of_k=best_of_k(list(attempts)),
         at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
-        entries=len(result.context), agent_steps=fmean(taken) if taken else None,
+        entries=len(result.context), agent_steps=fmean(steps) if steps else None,
         helpful=result.context.helpful, measures=measures, steps=result.steps, refused=result.refused, errors=errors,
-        stopped=result.stopped, failed=None if by_task else early,
+        stopped=result.stopped, failed=None if by_task else reason,
     )  # fmt: skip
 
 
 def agent_steps(attempt: Attempt) -> int:
-    """The steps of an attempt: the agent's actions (or the moves of a network of agents), and its answer."""
+    """Count the steps of an attempt: the actions of the agent (or the moves of a network of agents), and its answer."""
     trace = attempt.trace
     return sum(step.kind not in ("thought", "observation") for step in trace.steps) + (trace.error is None)
 
 
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:
-    """The outcome of a run that an error ended: why, and what it had cost until then."""
-    # The advice on how to continue a single run does not apply here.
+    """Return the outcome of a run that ended with an error: the error, and the costs until then."""
+    # Remove the advice on how to resume a single run, which does not apply to a comparison.
     message = without_advice(str(error))
-    why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
+    reason = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
         stored = _stored(path) if is_run(path) else {}
     except PracticumError:
-        # The error may be about this very file.
+        # The error may be that this file is damaged.
         stored = {}
-    return RunOutcome(variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, **stored)
+    return RunOutcome(variant=run.variant.name, seed=run.seed, failed=reason, at_once=at_once, **stored)
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """The fields of an outcome that are read from the run's database."""
+    """Read the fields of an outcome that are stored in the run's database."""
     t = schema.journal.c
     columns = (t.place, t.seconds, t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
     usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
-        # What was lost to a kill is no cost of the method.
+        # Calls that were lost when the process was killed are not a cost of the method.
         for place, seconds, *used in store.rows(store.select(*columns).where(t.role != schema.IN_FLIGHT)):
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds

@@ -1,4 +1,4 @@
-"""The runs of a comparison, checked as a whole before anything is paid for, and kept so that it can be continued."""
+"""Plan of a comparison: all runs, checked before any paid call, and stored so that the comparison can be resumed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from practicum.view.library import PLAN_FILE
 from practicum.view.names import run_folder
 
 MOST_LISTED = 20
-"""How many ids an error message lists."""
+"""Maximum number of ids in an error message."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: a variant with a seed, its whole configuration, its tasks and the objects that it is made of."""
+    """One run of a comparison: a variant, a seed, the configuration, the tasks and the Python objects (`parts`)."""
 
     variant: Variant
     seed: int
@@ -47,19 +47,22 @@ class PlannedRun:
 
     @property
     def folder(self) -> str:
-        """The run's folder, relative to the comparison's."""
+        """Folder of the run, relative to the folder of the comparison."""
         return run_folder(self.variant.name, self.seed)
 
     @property
     def start(self) -> str:
-        """The folder of the run whose result this one starts from; empty if there is none."""
+        """Folder of the run whose result this run starts from; empty if it starts from `seed_context`."""
         return run_folder(self.variant.after, self.seed) if self.variant.after else ""
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """A whole comparison. With `online` the training tasks are a stream, and the predictions on it are scored. All runs
-    start from `seed_context`, but those that start from another run's result."""
+    """Plan of a comparison.
+
+    `online`: the training tasks are a stream, and the predictions on it are scored. `seed_context`: the context that
+    runs start from, except runs that start from the result of another run. `common`: the configuration that all runs
+    share."""
 
     study: Study
     splits: Splits
@@ -72,11 +75,11 @@ class ComparisonPlan:
 
     @property
     def scored(self) -> Sequence[Task]:
-        """The tasks whose scores are compared."""
+        """Tasks whose scores are compared."""
         return self.splits.train if self.online else self.splits.test
 
     def as_json(self) -> dict[str, Any]:
-        """What must stay the same for a comparison to be continued; variants and seeds may be added."""
+        """Return the values that must be equal to resume a comparison. Variants and seeds may be added."""
         tasks = (self.splits.train, self.splits.val, self.splits.test)
         runs = {
             run.folder: {
@@ -89,7 +92,7 @@ class ComparisonPlan:
         return {
             "format": 1,
             "tasks": digest([[[t.id, t.input, t.target] for t in split] for split in tasks]),
-            # Scorers read it: the tests of code, the rules of an answer.
+            # Scorers use it, for example for the tests of code or the rules of an answer.
             "meta": digest([[dict(t.meta) for t in split] for split in tasks]),
             "seed": digest([entry_json(entry) for entry in self.seed_context]) if len(self.seed_context) else None,
             "common": dict(self.common),
@@ -101,25 +104,29 @@ def make_plan(
     study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False,
     seed_context: Context | None = None, **common: Any,
 ) -> ComparisonPlan:  # fmt: skip
-    """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
-    would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
+    """Plan a comparison. `common`: fields of `Config` that all runs share.
+
+    Raises UsageError for problems that would fail later: overlapping splits, unknown methods or settings, methods that
+    cannot run with these tasks."""
     if seeds < 1:
-        raise UsageError("settings.invalid", f"`seeds={seeds}`: at least one seed is needed", setting="seeds")
+        raise UsageError("settings.invalid", f"`seeds={seeds}`: pass at least 1", setting="seeds")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
-        raise UsageError("settings.conflict", "calls and tokens are two budgets: give only one of them")
+        raise UsageError("settings.conflict", "two budgets, in calls and in tokens: pass only one of them")
     _check_splits(splits, online)
     variants = study.variants
     if online and any(variant.stream for variant in variants):
         raise UsageError(
             "settings.conflict",
-            "some of these variants take the test tasks as a stream: leave out `online`, and give `test`",
+            "some of these variants use the test tasks as a stream: leave out `online`, and pass `test`",
         )
     folders = [run_folder(v.name, 0) for v in variants]
-    if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
-        raise UsageError("comparison.duplicate", f"{' and '.join(twice)} would share one folder: rename one of them")
+    if duplicates := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
+        raise UsageError(
+            "comparison.duplicate", f"{' and '.join(duplicates)} would share one folder: rename one of them"
+        )
     tasks = {v.name: _tasks(v, splits) for v in variants}
     configs = {v.name: _config(v, tasks[v.name], parts, common) for v in variants}
-    used = dict.fromkeys(["agent", *(role for *_, asked in configs.values() for role in asked)])
+    used = dict.fromkeys(["agent", *(role for *_, roles_used in configs.values() for role in roles_used)])
     for role in common.get("roles", {}):
         if role not in ROLES:
             raise UsageError(
@@ -127,9 +134,10 @@ def make_plan(
             )
         if ROLES[role] not in used:
             raise UsageError(
-                "role.unused", f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})"
+                "role.unused",
+                f"no method of this comparison uses the role {role}: leave it out of `roles` (used: {', '.join(used)})",
             )
-    # All variants with one seed come before the next seed, so that early results say something about each variant.
+    # Run all variants with one seed before the next seed, so that early results cover each variant.
     runs = [
         PlannedRun(v, seed, config.model_copy(update={"seed": seed}), tasks[v.name], own)
         for seed in range(seeds)
@@ -140,28 +148,28 @@ def make_plan(
     shared["roles"] = dict(common.get("roles", {}))
     scored, warnings = len(splits.train if online else splits.test), []
     if scored < MIN_TASKS:
-        warnings.append(f"{quantity(scored, 'task')} scored, fewer than {MIN_TASKS}: no claim can be made")
+        warnings.append(f"{quantity(scored, 'task')} scored: claims need at least {MIN_TASKS} tasks")
     if seeds < MIN_SEEDS:
         warnings.append(
-            f"{quantity(seeds, 'seed')}: the report can speak of these runs only; a claim about a method needs "
-            f"{MIN_SEEDS} (`seeds={MIN_SEEDS}`)"
+            f"{quantity(seeds, 'seed')}: results hold for these runs only; claims about methods need at least "
+            f"{MIN_SEEDS} seeds (`seeds={MIN_SEEDS}`)"
         )
-    waiting = [run.config for run in runs if run.config.review == "foreign" and run.config.method != "none"]
-    if waiting and (whose := strangers(waiting[0], levels(splits.train))):
+    reviewed = [run.config for run in runs if run.config.review == "foreign" and run.config.method != "none"]
+    if reviewed and (strangers_of_run := strangers(reviewed[0], levels(splits.train))):
         warnings.append(
-            f"what is learned from {whose} waits for review, so it is in no score: give `review=none` if nobody will "
-            "review it"
+            f"lessons from {strangers_of_run} wait for review and do not affect any score: pass `review=none` to apply "
+            "them without review"
         )
     if splits.val and not online:
         warnings.append(
-            "the best context of each method is chosen by `val`; the method pays for this within its budget"
+            "`val` selects the best context of each method; the evaluations on it count towards the method's budget"
         )
-    started = seed_context or Context()
-    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, started, tuple(warnings))
+    start = seed_context or Context()
+    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, start, tuple(warnings))
 
 
 def _tasks(variant: Variant, splits: Splits) -> Splits:
-    """The tasks of a variant. A stream predicts the test tasks one by one, and learns from them alone."""
+    """Return the tasks of a variant. A stream predicts the test tasks one by one, and learns only from them."""
     if variant.stream:
         return Splits(splits.test)
     first, last = (round(share * len(splits.train)) for share in variant.part)
@@ -171,18 +179,18 @@ def _tasks(variant: Variant, splits: Splits) -> Splits:
 def _config(
     variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]
 ) -> tuple[Config, Parts, Sequence[str]]:
-    """The configuration of a variant, its parts, and the roles that it asks; it has no models for other roles."""
+    """Return the configuration of a variant, with models only for the roles it uses, its parts, and these roles."""
     values = {**common, **variant.options, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1
     try:
-        asked = build_setup(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
-        roles = {role: m for role, m in common.get("roles", {}).items() if ROLES.get(role) in (*asked, "agent")}
+        roles_used = build_setup(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
+        roles = {role: m for role, m in common.get("roles", {}).items() if ROLES.get(role) in (*roles_used, "agent")}
         setup = set_up({**values, "roles": roles}, splits, parts)
         if variant.change is not None:
             changed = replace(parts, method=variant.change(setup.method))
             setup = set_up({**values, "roles": roles, "settings": {}}, splits, changed)
-        return setup.config, setup.parts, asked
+        return setup.config, setup.parts, roles_used
     except UsageError as error:
         raise type(error)(error.code, f"{variant.name}: {error}", **error.fields) from error
 
@@ -190,19 +198,19 @@ def _config(
 def _check_splits(splits: Splits, online: bool) -> None:
     if online and (splits.test or splits.val):
         raise UsageError(
-            "settings.conflict", "`online` scores the predictions on the tasks themselves: leave out `test` and `val`"
+            "settings.conflict", "`online` scores the predictions on the training tasks: leave out `test` and `val`"
         )
     if not online and not splits.test:
         raise UsageError(
             "tasks.missing",
-            "scores need tasks that were not used for learning or for choosing contexts: give `test` (`val` will "
-            "not do, since contexts are chosen by it), or `online` to score the predictions on the tasks before "
-            "learning from each of them",
+            "no test tasks: scores need tasks that are not used to learn or to select contexts. Pass `test` (`val` is "
+            "not enough, because it selects contexts), or `online` to score the prediction on each task before "
+            "learning from it",
         )
-    for name, seen in (("training", splits.train), ("validation", splits.val)):
-        # An id made from a line number says nothing about the task.
-        ids = {task.id for task in seen if not re.fullmatch(r"line-\d+", task.id)}
-        inputs = {" ".join(task.input.split()) for task in seen}
+    for name, split in (("training", splits.train), ("validation", splits.val)):
+        # An id made from a line number does not identify the task.
+        ids = {task.id for task in split if not re.fullmatch(r"line-\d+", task.id)}
+        inputs = {" ".join(task.input.split()) for task in split}
         if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
             more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(
@@ -214,33 +222,34 @@ def _check_splits(splits: Splits, online: bool) -> None:
 
 
 def locked(folder: Path) -> AbstractContextManager[object]:
-    """Hold the comparison's folder, made where it does not exist, against other processes until the block ends. Raises
-    StoreError at once where another process holds it, or where the folder cannot be written to."""
+    """Lock the comparison's folder against other processes until the block ends. Creates the folder if it is missing.
+
+    Raises StoreError immediately if another process holds the lock, or if the folder cannot be written."""
     try:
         make_folder(folder)
         return FileLock(folder / "lock", mode=PRIVATE).acquire(blocking=False)
     except Timeout as error:
         raise StoreError(
-            "comparison.busy", f"{folder} is in use by another comparison: wait for it, or give another `out`"
+            "comparison.busy", f"{folder} is in use by another comparison: wait for it, or pass another `out`"
         ) from error
     except OSError as error:
         raise StoreError("file.unwritable", f"cannot write to {folder}: {error.strerror}") from error
 
 
 def save_plan(plan: ComparisonPlan, folder: Path) -> None:
-    """Write the plan, or check it against the one that was begun here. Raises UsageError naming what differs."""
+    """Write the plan, after a check against the plan in the folder. Raises UsageError with the first difference."""
     path = folder / PLAN_FILE
-    # As JSON reads it back: a tuple becomes a list.
-    now = json.loads(json.dumps(plan.as_json()))
-    before = _read_plan(path) or now
-    begun = {run: made for run, made in before["runs"].items() if (folder / run).is_dir()}
-    if begun and (what := next(_differences(before, now, begun), None)) is not None:
+    # Convert tuples to lists, as in the stored plan.
+    plan_json = json.loads(json.dumps(plan.as_json()))
+    stored = _read_plan(path) or plan_json
+    begun = {run: data for run, data in stored["runs"].items() if (folder / run).is_dir()}
+    if begun and (difference := next(_differences(stored, plan_json, begun), None)) is not None:
         raise UsageError(
             "comparison.mismatch",
-            f"{folder} holds a comparison with another value of {what}: give the same value again, or another `out`",
+            f"{folder} contains a comparison with another value of {difference}: pass the same value, or another `out`",
         )
-    now["runs"] = {**begun, **now["runs"]}
-    write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
+    plan_json["runs"] = {**begun, **plan_json["runs"]}
+    write_atomic(path, json.dumps(plan_json, ensure_ascii=False, indent=1))
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mapping[str, Any]) -> Iterator[str]:
@@ -254,16 +263,16 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
         old, new = before["common"].get(name), now["common"].get(name)
         if old != new:
             yield f"{name} ({old!r}, now {new!r})"
-    for run, made in begun.items():
-        if now["runs"].get(run, made) != made:
-            yield f"{run} ({json.dumps(made)})"
+    for run, stored in begun.items():
+        if now["runs"].get(run, stored) != stored:
+            yield f"{run} ({json.dumps(stored)})"
 
 
 def _read_plan(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         if any(map(is_run, path.parent.glob("runs/*"))):
             raise UsageError(
-                "file.exists", f"{path.parent} holds runs that belong to no comparison: give another `out`"
+                "file.exists", f"{path.parent} contains runs that do not belong to a comparison: pass another `out`"
             )
         return None
     try:

@@ -1,4 +1,4 @@
-"""The report of a comparison as three files: data (JSON), text (markdown), and one page of HTML with its charts."""
+"""Files of the report of a comparison: data (JSON), text (markdown), and an HTML page with charts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from practicum.view.report import ReportData, report_html, report_markdown
 
 
 def write_report(report: ReportData, folder: Path) -> None:
-    """Write report.json, report.md and report.html, each whole or not at all."""
+    """Write report.json, report.md and report.html, each atomically."""
     write_atomic(folder / "report.json", json.dumps(report, ensure_ascii=False, indent=1))
     write_atomic(folder / "report.md", report_markdown(report))
     write_atomic(folder / "report.html", report_html(report))
 
 
 def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]], str]]:
-    """The tables in the few columns that fit a terminal: title, columns, rows, and a note."""
+    """Yield the tables with few columns, to fit a terminal: title, columns, rows, and a note."""
     variants = {row["name"]: row for row in report["variants"]}
     for table in report["tables"]:
         about = {row["about"] for row in table["rows"] if "about" in row}
-        # One heading where no row is about a method, so that the table is narrow.
+        # If all rows are about these runs only, put this in the heading, which makes the table narrower.
         few = THESE_RUNS if about == {THESE_RUNS} else ""
         rows: list[tuple[str, ...]] = []
         for row in table["rows"]:
@@ -33,5 +33,5 @@ def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], lis
             score = scored(variant) if variant["ci95"] else ""
             rows.append((row["name"], score, effect(row), verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
         columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
-        note = f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it"
+        note = f"{THESE_RUNS}: other runs may differ; a claim about a method needs {MIN_SEEDS} seeds"
         yield table["title"], columns, rows, note if THESE_RUNS in about else ""

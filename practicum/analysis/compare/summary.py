@@ -1,7 +1,7 @@
-"""From the outcomes of runs to the data of a report: numbers by variant, paired tests by table, Pareto fronts.
+"""Data of a report, from the outcomes of runs: numbers by variant, paired tests by table, Pareto fronts.
 
-All values are plain and follow from the folders of the runs alone. A comparison that was killed and continued
-therefore has the same report as one that was not, except for measured times.
+All values are JSON values and are computed only from the folders of the runs. Therefore a comparison that was killed
+and resumed has the same report as an uninterrupted one, except for measured times.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from practicum.core.windows import windows
 from practicum.session.result import keyed_means, usage_json
 
 MOST_CURVE_POINTS = 60
+"""Maximum number of points of a learning curve."""
 
 CURVE_WINDOW = 20
-"""The least number of training tasks that one score of a learning curve rests on."""
+"""Minimum number of training tasks in the mean at one point of a learning curve."""
 
 THESE_RUNS = "these runs"
-"""What a comparison with fewer than three seeds is about; with more it is about methods."""
+"""Subject of the results with fewer than three seeds. With more seeds, results are about methods."""
 
 REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
 
 def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
-    """The whole report as plain values; scores lie in [0, 1], effects in [-1, 1], times are in seconds."""
+    """Return the report as JSON values. Scores are in [0, 1], effects in [-1, 1], times in seconds."""
     variants, start = plan.study.variants, plan.seed_context
     runs = {v.name: [o for o in outcomes if o.variant == v.name] for v in variants}
     scores = {name: _scores(own) for name, own in runs.items()}
@@ -60,35 +61,35 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
 
 
 def cost_axis(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The field that costs are drawn in: "usd" where every price is known and not all are 0, otherwise "tokens"."""
+    """Return the field of the cost axis: "usd" if all prices are available and not all are 0, else "tokens"."""
     prices = [row["usd"] for row in rows if row["score"] is not None]
     return "usd" if prices and None not in prices and any(prices) else "tokens"
 
 
 def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]:
-    """The Pareto front of (name, cost, score), cheapest first: no other point is as cheap and as good, and better in
-    one of the two."""
-    known = [(name, cost, score) for name, cost, score in points if cost is not None and score is not None]
+    """Return the names on the Pareto front of points (name, cost, score), cheapest first. A point is on the front if no
+    other point is at least as cheap and as good, and better in one of the two."""
+    complete = [(name, cost, score) for name, cost, score in points if cost is not None and score is not None]
     return [
         name
-        for name, cost, score in sorted(known, key=lambda p: (p[1], -p[2]))
-        if not any(c <= cost and s >= score and (c < cost or s > score) for _, c, s in known)
+        for name, cost, score in sorted(complete, key=lambda p: (p[1], -p[2]))
+        if not any(c <= cost and s >= score and (c < cost or s > score) for _, c, s in complete)
     ]
 
 
 Scores = Mapping[str, Sequence[float]]
-"""The scores of each task, one per seed."""
+"""Task id → its scores, one per seed."""
 
 
 def _scores(outcomes: Sequence[RunOutcome]) -> Scores:
-    """The scores of the tasks that all scored runs share."""
+    """Return the scores of the tasks that all scored runs share."""
     runs = [o.by_task for o in outcomes if o.failed is None]
     shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
     return {id: [run[id] for run in runs] for id in shared}
 
 
 def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> dict[str, Any]:
-    """The numbers of a variant: means over its scored runs, or over all its runs where none has a score."""
+    """Return the numbers of a variant: means over its scored runs, or over all its runs if none has a score."""
     scored = [o for o in outcomes if o.failed is None]
     counted = scored or outcomes
     total = sum((o.usage for o in counted), Usage())
@@ -111,7 +112,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
-        # A stream has no evaluation.
+        # A stream has no separate evaluation.
         "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "written_a_test_task": _mean([o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "agent_steps": _mean([o.agent_steps for o in scored]),
@@ -136,22 +137,23 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean; None for no values, and where one of them is unknown."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    """Return the mean; None without values, or if one of them is None."""
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers and len(numbers) == len(values) else None
 
 
 def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None]]:
-    """The usage of each role: means over all runs, also those that did not ask it; `usd` is None where a price is
-    unknown."""
+    """Return the mean usage of each role over all runs, including runs that did not use it. `usd`: None if a price is
+    missing."""
     roles = sorted({role for o in outcomes for role in o.by_role})
     usages = {role: [usage_json(o.by_role.get(role, Usage())) for o in outcomes] for role in roles}
     return {role: {name: _mean([u[name] for u in rows]) for name in rows[0]} for role, rows in usages.items()}
 
 
 def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
-    """The mean learning curve of runs: training tasks tried, the score on the last `CURVE_WINDOW` of them, tokens of
-    the context, and the validation score. It ends where the shortest run ends, and has few enough points to draw."""
+    """Return the mean learning curve of runs. Each point has the number of training tasks tried, the score on the last
+    `CURVE_WINDOW` of them, the tokens of the context, and the validation score. The curve ends where the shortest run
+    ends, and has at most about MOST_CURVE_POINTS points."""
     smoothed = [_smoothed(run) for run in runs if run]
     if not smoothed or len(smoothed) < len(runs):
         return []
@@ -167,38 +169,38 @@ def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     recent = windows([point.tried for point in run], CURVE_WINDOW)
     for end, (point, (first, tried)) in enumerate(zip(run, recent, strict=True), 1):
         score = (totals[end] - totals[first]) / tried if tried else None
-        # Not every step need be validated: the last validation score holds until the next one.
+        # Validation may be limited to some steps: the last validation score is used until the next one.
         val = val if point.val is None else point.val
         points.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
     return points
 
 
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
-    """The mean of each run's last point up to this place, or of its first point where it has none yet."""
+    """Return the mean of the runs' last points up to `place` tasks, or of the first point of a run without one."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
     return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 
 
 def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """The difference of each variant from the baseline, with p-values corrected by Holm's method for this table."""
+    """Return the difference of each variant from the baseline, with p-values corrected by Holm's method per table."""
     base, names = scores[table.baseline], [variant.name for variant in table.variants]
     shared = {name: [id for id in base if id in scores[name]] for name in names if name != table.baseline}
-    found = claims({name: [(scores[name][id], base[id]) for id in ids] for name, ids in shared.items()})
+    differences = claims({name: [(scores[name][id], base[id]) for id in ids] for name, ids in shared.items()})
     rows: list[dict[str, Any]] = []
     for name in names:
-        if (one := found.get(name)) is None:
-            why = "baseline" if name == table.baseline else "alone" if scores[name] else "missing"
-            rows.append({"name": name, "verdict": why})
+        if (result := differences.get(name)) is None:
+            verdict = "baseline" if name == table.baseline else "alone" if scores[name] else "missing"
+            rows.append({"name": name, "verdict": verdict})
             continue
-        about = "methods" if one.difference.seeds >= MIN_SEEDS else THESE_RUNS
-        row = {"name": name, "about": about, **asdict(one.difference), "ci95": list(one.difference.ci95)}
-        row |= {"p_holm": one.corrected, "verdict": one.verdict}
+        about = "methods" if result.difference.seeds >= MIN_SEEDS else THESE_RUNS
+        row = {"name": name, "about": about, **asdict(result.difference), "ci95": list(result.difference.ci95)}
+        row |= {"p_holm": result.corrected, "verdict": result.verdict}
         rows.append({**row, "claim": claim(row, table.baseline)})
     return {"title": table.title, "baseline": table.baseline, "rows": rows}
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
-    """What may be claimed about a difference, in one sentence. With too few seeds it is about these runs."""
+    """Return the claim about a difference in one sentence. With too few seeds, the claim is about these runs."""
     effect, low, high = (f"{100 * value:+.1f}" for value in (row["effect"], *row["ci95"]))
     p = p_value(row["p_holm"])
     numbers = f"{effect} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"
@@ -206,9 +208,9 @@ def claim(row: Mapping[str, Any], baseline: str) -> str:
         return f"{row['verdict']} than {baseline}: {numbers}"
     if row["verdict"] != "unclear":
         side = row["verdict"].removeprefix("runs ")
-        few = f"which says nothing about the methods (fewer than {MIN_SEEDS} seeds)"
-        return f"these runs scored {side} than those of {baseline}, {few}: {numbers}"
+        limit = f"which is not a claim about the methods (fewer than {MIN_SEEDS} seeds)"
+        return f"these runs scored {side} than the runs of {baseline}, {limit}: {numbers}"
     if row["n"] < MIN_TASKS:
         return f"no claim can be made with {row['n']} tasks (fewer than {MIN_TASKS}): {numbers}"
-    why = "the interval includes 0" if row["ci95"][0] <= 0 <= row["ci95"][1] else "chance explains it after Holm"
-    return f"no claim can be made, because {why}: {numbers}"
+    reason = "the interval includes 0" if row["ci95"][0] <= 0 <= row["ci95"][1] else "p is above 0.05 after Holm"
+    return f"no claim can be made, because {reason}: {numbers}"

@@ -1,6 +1,6 @@
-"""What is compared: named variants of methods, in tables that each have a baseline.
+"""Variants of methods to compare, in tables that each have a baseline.
 
-All of it is data: lists of methods, tables of papers and sweeps over a setting look the same to the harness.
+Lists of methods, tables of papers, and sweeps over a setting are all the same data for the harness.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from practicum.core.errors import UsageError
 from practicum.engine.loop import Method
 
 LENGTH = frozenset({"epochs", "steps"})
-"""Settings that say when learning ends; a method is given one of them."""
+"""Settings that define the end of learning. A method uses one of them."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with settings, under its own name. A `stream` variant learns only from the scored tasks, and predicts
-    each of them before learning from it. `after` names the variant whose result (with the same seed) it starts from.
+    """A method with settings, under a name.
 
-    `part` is the part of the training tasks that it learns from, (1, 1) for none. `options` are the fields of `Config`
-    in which it differs from the others. `change` makes another method of its own, such as one that is told to do harm.
+    `stream`: learn only from the scored tasks, and predict each before learning from it. `after`: name of the variant
+    whose result with the same seed is the start. `part`: range of the training tasks to learn from, as shares; (1, 1)
+    for none. `options`: fields of `Config` that differ from the other variants. `change`: function that replaces the
+    method, for example by a harmful variant.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Variants that are compared with one of them. `title` says which question the table answers, and its source."""
+    """Variants that are compared with a baseline variant. `title`: the question of the table, and its source."""
 
     title: str
     baseline: str
@@ -47,7 +48,7 @@ class ComparisonTable:
 
 @dataclass(frozen=True)
 class Study:
-    """The tables of a comparison; a variant that stands in several tables is run once."""
+    """Tables of a comparison. A variant in several tables is run once."""
 
     tables: tuple[ComparisonTable, ...]
 
@@ -60,15 +61,16 @@ class Study:
                 if by_name.setdefault(variant.name, variant) != variant:
                     raise UsageError(
                         "comparison.duplicate",
-                        f"two different variants are called {variant.name!r}: rename one of them",
+                        f"two different variants have the name {variant.name!r}: rename one of them",
                     )
         return tuple(by_name.values())
 
     def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
-        """Add the user's settings: "name" for every method that has it, "which.name" for one method or variant.
+        """Return the study with the user's settings: "name" for every method that has the setting, "ace.name" for one
+        method or variant.
 
-        The settings that define a variant can only be changed by its name. Raises UsageError for a setting that reaches
-        no variant.
+        The settings that define a variant can only be changed under the name of the variant. Raises UsageError for a
+        setting that does not apply to any variant.
         """
         unused = set(settings)
         tables = tuple(
@@ -81,22 +83,22 @@ class Study:
 
 
 def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
-    """Compare methods at their defaults.
+    """Return a study that compares methods with their default settings.
 
-    "name=method" gives a method another name, so that it can be compared twice. The default baseline is `none` where
-    it is listed, otherwise the first method; a baseline that is not listed is added.
+    "name=method" gives a method another name, so that it can be compared twice. The default baseline is `none` if it is
+    listed, else the first method. A baseline that is not listed is added.
     """
     variants = [_parsed(name) for name in names]
     listed = [variant.name for variant in variants]
     if repeated := [name for name in listed if listed.count(name) > 1]:
         raise UsageError(
             "comparison.duplicate",
-            f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}",
+            f"{repeated[0]!r} is listed twice: give one of them another name, as NAME={repeated[0]}",
         )
     if not variants:
         raise UsageError(
             "settings.missing",
-            "which methods? Give `methods=none,ace,...`, or one method with `sweep`",
+            "no methods: pass `methods=none,ace,...`, or one method with `sweep`",
             setting="methods",
         )
     chosen = baseline or ("none" if "none" in listed else listed[0])
@@ -104,24 +106,23 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
         variants.insert(0, _parsed(chosen))
     if len(variants) < 2:
         raise UsageError(
-            "settings.missing", f"there is nothing to compare {chosen} with: name another method, or `baseline=METHOD`"
+            "settings.missing",
+            f"only one method, {chosen}: pass another method to compare it with, or `baseline=METHOD`",
         )
     return Study((ComparisonTable(f"Methods compared with {chosen}", chosen, tuple(variants)),))
 
 
 def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | None = None) -> Study:
-    """Compare one method with each value of one setting; the default baseline is the first value."""
+    """Return a study that compares the values of one setting of a method. The default baseline is the first value."""
     if setting not in methods.setting_docs(method):
         raise UsageError(
             "settings.unknown",
-            f"method {method} has no setting {setting!r}: practicum bench methods {method} lists those it has",
+            f"method {method} has no setting {setting!r}: list its settings with practicum bench methods {method}",
             setting=setting,
             method=method,
         )
     if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise UsageError(
-            "settings.invalid", f"`sweep={setting}` needs at least two values, each only once", setting="sweep"
-        )
+        raise UsageError("settings.invalid", f"`sweep={setting}` needs at least two different values", setting="sweep")
     variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
     names = {value: variant.name for value, variant in zip(values, variants, strict=True)}
     chosen = names.get(baseline or values[0], baseline or "")
@@ -133,28 +134,28 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
 def _parsed(text: str) -> Variant:
     name, equals, method = (part.strip() for part in text.partition("="))
     if not name or (equals and not method):
-        raise UsageError("settings.invalid", f"{text!r} is not of the form METHOD or NAME=METHOD")
+        raise UsageError("settings.invalid", f"{text!r}: write METHOD or NAME=METHOD")
     methods.settings_of(method or name)
     return Variant(name, method or name)
 
 
 def reachable(variant: Variant) -> set[str]:
-    """The settings that a value for all variants can reach in this one, unless it has its own value of them."""
-    # A stream sees each task once, and a variant that has one of the two says with it when its learning ends.
+    """Return the settings of a variant that a value for all variants can change, unless the variant defines them."""
+    # A stream sees each task once. A variant with one of these settings has already defined the end of learning.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}
 
 
-def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
-    """The variant with those of the given settings that concern it, which are removed from `unused`."""
-    known = reachable(variant)
-    general = {key: value for key, value in given.items() if key in known}
+def _with_settings(variant: Variant, settings: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
+    """Return the variant with the settings that apply to it. They are removed from `unused`."""
+    applicable = reachable(variant)
+    general = {key: value for key, value in settings.items() if key in applicable}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}
-    for key, value in given.items():
-        which, dot, setting = key.rpartition(".")
-        if dot and which in (variant.name, variant.method) and (setting in known or which == variant.name):
-            (for_variant if which == variant.name != variant.method else for_method)[setting] = value
+    for key, value in settings.items():
+        owner, dot, setting = key.rpartition(".")
+        if dot and owner in (variant.name, variant.method) and (setting in applicable or owner == variant.name):
+            (for_variant if owner == variant.name != variant.method else for_method)[setting] = value
             unused.discard(key)
     unused.difference_update(general.keys() - for_method.keys() - variant.settings.keys())
     stream = {"online": True} if online else {}
@@ -162,12 +163,13 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
 
 
 def _unused_message(key: str, study: Study) -> str:
-    which, dot, setting = key.rpartition(".")
-    if dot and which in {name for v in study.variants for name in (v.name, v.method)}:
-        listed = f"`practicum bench methods {which}` lists its settings"
-        return f"{which} has no setting {setting!r} (`settings: {key}=...`); {listed}"
+    owner, dot, setting = key.rpartition(".")
+    if dot and owner in {name for v in study.variants for name in (v.name, v.method)}:
+        listing = f"list its settings with practicum bench methods {owner}"
+        return f"{owner} has no setting {setting!r} (`settings: {key}=...`): {listing}"
     if dot:
-        return f"`settings: {key}=...`: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"
+        names = ", ".join(v.name for v in study.variants)
+        return f"`settings: {key}=...`: no method or variant named {owner!r} in this comparison; it has {names}"
     if any(setting in methods.setting_docs(v.method) for v in study.variants):
-        return f"every variant that has a setting {setting!r} has its own value of it: leave out `settings: {key}=...`"
-    return f"none of the methods has a setting {setting!r} (`settings: {key}=...`)"
+        return f"every variant with a setting {setting!r} defines its own value: leave out `settings: {key}=...`"
+    return f"no method of this comparison has a setting {setting!r}: leave out `settings: {key}=...`"

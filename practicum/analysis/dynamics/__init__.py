@@ -1,1 +1,1 @@
-"""Every checkpoint of a run scored: what was learned, kept and lost."""
+"""Training dynamics: scores of the checkpoints of a run, and the tasks that it solved, kept and lost."""

@@ -1,8 +1,8 @@
-"""The training dynamics of a run: each of its checkpoints scored on the same tasks (RCL, section 4.4).
+"""Training dynamics of a run: scores all its checkpoints on the same tasks (RCL, section 4.4).
 
-A checkpoint is the context after a step; the first is the context that the run started from. They are evaluated through
-the run's own journal, at the places that its validation uses. What training scored is therefore not paid for again, and
-what is scored here is not paid for by the next call or by a resume.
+A checkpoint is the context after a step; the first is the context that the run started from. The evaluation uses the
+run's journal, at the same places as its validation. Therefore scores from training are not paid for again, and scores
+from here are not paid for again by the next call or by a resume.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from practicum.view.read import Story
 
 
 class Checkpoint(NamedTuple):
-    """The context after a step, by its version. A step that changed nothing has the version of the one before."""
+    """Version of the context after a step. A step without changes has the version of the previous step."""
 
     version: int
     step: int
@@ -44,11 +44,12 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
-    """The tasks that each checkpoint solved, of shape (tasks, checkpoints), and the curves that follow from them.
+    """Training dynamics of a run.
 
-    `split` is "val", "test", or the name of tasks that are not the run's; `tasks` are those scored at every checkpoint.
-    `errors` counts attempts that failed, or that nothing could score. `usage` is what this call paid for, in total and
-    `by_role`, and `hits` the number of results it found in the journal.
+    `solved`: whether each checkpoint solved each task, of shape (tasks, checkpoints). `curves`: the rates computed from
+    it. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score at
+    every checkpoint. `errors`: number of attempts that failed or have no score. `usage` and `by_role`: usage of this
+    call of `dynamics`. `hits`: number of results read from the journal.
     """
 
     run: Path
@@ -63,7 +64,7 @@ class Dynamics:
     hits: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them; rates lie in [0, 1]."""
+        """Return JSON values, as printed by `--json`. Rates are in [0, 1]."""
         curves, named = self.curves, [checkpoint._asdict() for checkpoint in self.checkpoints]
         windows = {str(window or "all"): recency for window, recency in curves.by_window.items()}
         checkpoints = [
@@ -98,20 +99,20 @@ async def dynamics(
     run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
     parts: Parts | None = None, watch: Watch | Sequence[Watch] | None = None, trust_run: bool = False,
 ) -> Dynamics:  # fmt: skip
-    """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
+    """Score the checkpoints of a run on `tasks`, using only `act` of its method.
 
-    The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
-    `every`-th step and the last. The limits of the run do not apply here, but what is paid here counts towards them if
-    it is resumed. `parts` are those that the run was made with. What a run that was made elsewhere would execute is
-    used only with `trust_run`. `watch` is told of the run, whose budget can be stopped, of each checkpoint that begins,
-    and of attempts.
+    `tasks`: default are the validation tasks of the run, or its test tasks if it has none. `every`: score the start,
+    each `every`-th step, and the last. `parts`: the Python objects that the run was created with. `trust_run`: execute
+    code named in a run from another machine. `watch`: receives the run, whose budget can be stopped, the start of each
+    checkpoint, and the attempts. The limits of the run do not apply, but the costs count towards them if the run is
+    resumed.
 
-    Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
-    where a whole checkpoint was lost or no task could be scored; and Stopped. What was done is kept.
+    Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a
+    whole checkpoint failed or no task could be scored; and Stopped. Finished calls stay in the journal.
     """
     if every < 1:
         raise UsageError(
-            "settings.invalid", f"every={every}: give 1 to score every step, 2 to score every second, and so on"
+            "settings.invalid", f"every={every}: pass 1 to score every step, 2 for every second step, and so on"
         )
     folder, parts = Path(run), parts or Parts()
     with Store.open(folder) as store:
@@ -122,7 +123,8 @@ async def dynamics(
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
-        # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
+        # The run's limits were set for learning. A separate budget has no limits, and counts only the costs of this
+        # call.
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))
@@ -134,7 +136,7 @@ async def dynamics(
                 columns.append(await root.evaluate(setup.method.act, split, scored_on, context))
             rows = list(zip(*columns, strict=True))
             scores = [[score.correct for r in row if (score := r.first.score) is not None] for row in rows]
-            # A task that could not be scored at every checkpoint says nothing about the others.
+            # Only tasks that were scored at every checkpoint can be compared.
             whole = [i for i, row in enumerate(scores) if len(row) == len(contexts)]
             if not whole:
                 raise ProviderError(
@@ -154,29 +156,29 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """The tasks to score on, and the split that their places in the journal name."""
-    own = {name: kept for name, kept in (("val", splits.val), ("test", splits.test)) if kept}
+    """Return the split in the places of the journal, and the tasks to score. Raises UsageError without tasks."""
+    own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(
-            "tasks.missing", "this run has neither validation nor test tasks to score its checkpoints on: give `tasks`"
+            "tasks.missing", "this run has no validation or test tasks to score its checkpoints on: pass `tasks`"
         )
     scored_on = next(iter(own.values())) if tasks is None else tuple(tasks)
-    for split, kept in own.items():
-        if scored_on == kept:
-            return split, kept
+    for split, split_tasks in own.items():
+        if scored_on == split_tasks:
+            return split, split_tasks
     set_up({**config.model_dump(), "validate_every": 1, "before": False}, Splits(test=scored_on), parts)
-    # Two files may give one id to different tasks, so the places depend on all that the tasks are.
+    # Two files may use the same id for different tasks, so the places depend on the contents of the tasks.
     return f"dev {digest([[t.id, t.input, t.target, dict(t.meta)] for t in scored_on])[:12]}", scored_on
 
 
 def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list[Context]]:
-    """The start, every `every`-th step and the last one, each with its context. Versions that no step made (a rollback,
-    or the best context restored at the end) are no checkpoints."""
+    """Return the start, every `every`-th step and the last step, each with its context. Versions that no step created
+    (a rollback, or the best context restored at the end) are left out."""
     by_version: dict[int | None, Context] = {None: Context()}
     for version in read_versions(store):
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
     steps = [Checkpoint(0, 0), *(Checkpoint(step.version, step.step) for step in Story(store).steps())]
-    # A kill may come between a step and its version.
+    # If the process was killed between a step and its version, the step has no version.
     steps = [checkpoint for checkpoint in steps if checkpoint.version in by_version]
     chosen = tuple(c for c in steps if c.step % every == 0 or c is steps[-1])
     return chosen, [by_version[c.version] for c in chosen]

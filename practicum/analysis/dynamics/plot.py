@@ -1,4 +1,4 @@
-"""The picture of a run's training dynamics: tasks solved now, solved recently, and ever solved (RCL, figure 2)."""
+"""Plot of the training dynamics of a run: tasks solved now, solved recently, and ever solved (RCL, figure 2)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from practicum.analysis.png import BLUE, GREEN, GREY, INK, ORANGE, RED, new_figu
 from practicum.core.metrics import METRICS
 
 MARKED = 40
-"""Up to this number of checkpoints each has a mark of its own."""
+"""Maximum number of checkpoints that are drawn with markers."""
 
 
 def dynamics_plot(
     curves: Curves, path: Path, window: Window, *, steps: Sequence[int] | None = None, title: str = "Training dynamics"
 ) -> None:
-    """Draw the curves of a run with one window into the PNG `path`. `steps` are the steps of the checkpoints (default:
-    0, 1, 2, …). Raises StoreError where the file cannot be written."""
+    """Draw the curves of a run for one window as the PNG `path`. `steps`: steps of the checkpoints (default: 0, 1, 2,
+    …). Raises StoreError if the file cannot be written."""
     figure = new_figure(8.6, 5.4)
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -39,7 +39,7 @@ def dynamics_plot(
     axes.plot(x[curves.peak], now[curves.peak], "*", color=RED, ms=16, mec="white", label="peak", zorder=5)
     if curves.covered is not None:
         axes.axvline(x[curves.covered], color=GREEN, lw=1.6, ls="-.", label="every task solved once", zorder=2)
-    # The axis need not begin at 0, since gaps are read and not heights.
+    # The axis may start above 0, because the plot is about gaps, not heights.
     axes.set_ylim(max(0, min(60, 10 * math.ceil(now.min() / 10 - 1))), 102)
     axes.set_xlim(x[0] - 0.5, x[-1] + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -48,14 +48,14 @@ def dynamics_plot(
     axes.set_ylabel("share of the tasks", fontsize=11)
     axes.set_title(title, loc="left", fontsize=13, color=INK, pad=26)
     numbers = axes.text(0, 1.03, _numbers(curves, window, x), transform=axes.transAxes, fontsize=9, color=INK)
-    # A long line must not make the axes narrower.
+    # Exclude the text from the layout, because a long line would make the axes narrower.
     numbers.set_in_layout(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9, columnspacing=1.4)
     write_png(figure, path)
 
 
 def _numbers(curves: Curves, window: Window, steps: Sequence[int]) -> str:
-    """The four numbers that the paper prints under each run."""
+    """Format the four numbers that the paper prints for each run."""
     lost = curves.unlearned
     return "  ·  ".join(
         (

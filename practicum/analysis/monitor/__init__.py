@@ -1,4 +1,4 @@
-"""Watch a run: success, memory, retrieval, drift, agreement, the judge, latency and costs, for a run of any method."""
+"""Metrics of a run of any method: success, memory, retrieval, drift, agreement, judge, latency and costs."""
 
 from practicum.analysis.monitor.report import MonitorReport, monitor
 

@@ -1,4 +1,4 @@
-"""Metrics of a run's attempts: success, learning curves, retrieval, agreement, and the judge against the scorer."""
+"""Metrics of a run's attempts: success, learning curves, retrieval, agreement, and judge against scorer."""
 
 from __future__ import annotations
 
@@ -14,49 +14,51 @@ StepAttempts = Sequence[tuple[int, Sequence[Attempt]]]
 """Steps in order, each with its attempts."""
 
 ALL_DOMAINS = "all"
-"""The domain of tasks that name none."""
+"""Domain of tasks without a domain."""
 
 
 def outcome(attempt: Attempt, by: str) -> bool | None:
-    """Whether an attempt succeeded, by its score or its verdict; None where this is unknown."""
+    """Return whether an attempt succeeded, by its score or (by="verdict") its feedback; None without it."""
     if by == "verdict":
         return attempt.feedback.success
     return None if attempt.score is None else attempt.score.correct
 
 
 def success(steps: StepAttempts, by: str) -> MetricGroup:
-    """The success rate over a window, and the number of attempts; `by` is what counts as success. Of several attempts
-    at a task the first one counts, and the chosen one beside it as the best of k. A reused attempt counts each time."""
+    """Return the success rate over a window, and the numbers of attempts. `by`: "score" or "verdict".
+
+    Of several attempts at a task, the first counts for the rate, and the chosen one for the best of k. A reused attempt
+    counts each time."""
     attempts = [r.first for _, step in steps for r in step]
     by_step = [_outcomes([r.first for r in step], by) for _, step in steps]
-    known = [value for step in by_step for value in step]
+    outcomes = [value for step in by_step for value in step]
     chosen = [_outcomes([r for r in step if r.choice], by) for _, step in steps]
     numbers = {
         "by": by,
         "attempts": len(attempts),
         "tries": sum(len(r.group) for _, step in steps for r in step),
-        "unknown": len(attempts) - len(known),
+        "unknown": len(attempts) - len(outcomes),
         "errors": sum(_failed(r) for r in attempts),
         "lost": sum(r.trace.lost for r in attempts),
         "reused": sum(bool(r.of) for r in attempts),
         "stopped": sum(r.score is not None and r.score.stopped for r in attempts),
     }
-    if not known:
+    if not outcomes:
         return MetricGroup(numbers)
-    window = window_size(len(known))
+    window = window_size(len(outcomes))
     series: dict[str, Series] = {
         **windowed_rates(by_step, window),
         "attempts": [len(step) for _, step in steps],
         "errors": [sum(_failed(r.first) for r in step) for _, step in steps],
         **_best_series(chosen, window),
     }
-    ends = {"first": rate(known[:window]), "last": rate(known[-window:])}
-    return MetricGroup({**numbers, **rate(known), **_best(chosen), "window": window, **ends}, series)
+    ends = {"first": rate(outcomes[:window]), "last": rate(outcomes[-window:])}
+    return MetricGroup({**numbers, **rate(outcomes), **_best(chosen), "window": window, **ends}, series)
 
 
 def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
-    """For each domain the success rate over a window of its first attempts, and the best of k beside it; None where no
-    outcome is known."""
+    """Return, for each domain, the success rate over a window of first attempts, and the best of k. None without
+    outcomes."""
     by_domain: dict[str, list[tuple[int, bool, list[bool]]]] = defaultdict(list)
     for step, attempts in steps:
         for attempt in attempts:
@@ -77,8 +79,8 @@ def learning_curves(steps: StepAttempts, by: str) -> MetricGroup | None:
 
 
 def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
-    """The similarity of retrieved entries to their task, on average and at best, and the share of them that the agent
-    relied on, if it cites entries. None where nothing was retrieved."""
+    """Return the mean and the best similarity of retrieved entries to their task and, if the agent cites entries, the
+    share of retrieved entries that it cited. None without retrieved entries."""
     by_step = [[r for r in attempts if r.retrieved] for _, attempts in steps]
     every = [r for step in by_step for r in step]
     if not every:
@@ -97,8 +99,8 @@ def retrieval(steps: StepAttempts, cites: bool) -> MetricGroup | None:
 
 
 def agreement(steps: StepAttempts) -> MetricGroup | None:
-    """Where several attempts were made at a task: the share of them that agree with the chosen answer, and what chose
-    it. None where no task had several attempts."""
+    """Return, for tasks with several attempts, the share of attempts that agree with the chosen answer, and how the
+    answer was chosen. None without such tasks."""
     by_step = [[r.choice for r in attempts if r.choice.get("of", 1) > 1] for _, attempts in steps]
     every = [choice for step in by_step for choice in step]
     if not every:
@@ -114,7 +116,7 @@ def agreement(steps: StepAttempts) -> MetricGroup | None:
 
 
 def actions(steps: StepAttempts) -> MetricGroup | None:
-    """The number of actions of each attempt, further attempts at a task included; None for an agent without actions."""
+    """Return the number of actions of each attempt, including all attempts of groups. None without actions."""
     traces = [[r.trace for attempt in attempts for r in attempt.group if r.trace.steps] for _, attempts in steps]
     by_step = [[sum(step.kind == "action" for step in trace.steps) for trace in step] for step in traces]
     every = [n for step in by_step for n in step]
@@ -122,17 +124,18 @@ def actions(steps: StepAttempts) -> MetricGroup | None:
 
 
 JudgedAttempt = tuple[Attempt, bool]
-"""An attempt, and the verdict that the judge gave on it in the run."""
+"""Attempt and the verdict of the judge on it in the run."""
 
 
 def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
-    """The attempts that the judge gave a verdict on, one for each answer and verdict at a task. `verdict_places` are
-    the places below which the judge was asked for a verdict."""
+    """Return the attempts that the judge gave a verdict on, one for each distinct answer and verdict at a task.
+
+    `verdict_places`: the places below which the judge was called for a verdict."""
     judged: list[JudgedAttempt] = []
     for attempt in (r for _, attempts in steps for r in attempts if place_of_all(r.place) in verdict_places):
         group, verdicts = list(attempt.group), [r.feedback.success for r in attempt.group]
         if (stored := attempt.choice.get("verdicts")) is not None:
-            # A choice keeps its verdicts in the order of the attempts.
+            # A choice stores its verdicts in the order of the attempts.
             group, verdicts = sorted(group, key=number_of), stored
         distinct = {
             (one.trace.answer, verdict): (one, verdict)
@@ -144,14 +147,14 @@ def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> lis
 
 
 def scored_attempts(steps: StepAttempts) -> list[JudgedAttempt]:
-    """All attempts that have a score, which stands for the verdict of the judge that gave it."""
-    made = (r for _, attempts in steps for attempt in attempts for r in attempt.group)
-    return [(r, r.score.correct) for r in made if r.score is not None and not _failed(r)]
+    """Return all attempts with a score, each with the score as the verdict of the judge."""
+    attempts = (r for _, attempts in steps for attempt in attempts for r in attempt.group)
+    return [(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
 
 
 def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | None:
-    """How often the judge's verdict equals the score; None where no attempt has both. `lenient` counts wrong answers
-    that were judged right, `strict` right answers that were judged wrong."""
+    """Return the share of attempts whose verdict equals the score; None if no attempt has both. `lenient`: number of
+    wrong answers judged right. `strict`: number of right answers judged wrong."""
     pairs = [(verdict, attempt.score.correct) for attempt, verdict in attempts if attempt.score is not None]
     if not pairs:
         return None
@@ -164,13 +167,13 @@ def _outcomes(attempts: Sequence[Attempt], by: str) -> list[bool]:
 
 
 def _best(chosen: Sequence[Sequence[bool]]) -> dict[str, object]:
-    """The success rate of the attempts that were chosen from several; nothing where none was."""
-    known = [succeeded for step in chosen for succeeded in step]
-    return {"best_of_k": mean(known)} if known else {}
+    """Return the success rate of chosen attempts; empty without chosen attempts."""
+    outcomes = [succeeded for step in chosen for succeeded in step]
+    return {"best_of_k": mean(outcomes)} if outcomes else {}
 
 
 def _best_series(chosen: Sequence[Sequence[bool]], window: int) -> dict[str, Series]:
-    """The same over a window."""
+    """Return the success rate of chosen attempts over a window; empty without chosen attempts."""
     return {"best_of_k": windowed_rates(chosen, window)["rate"]} if any(chosen) else {}
 
 

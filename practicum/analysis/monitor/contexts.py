@@ -1,7 +1,7 @@
-"""Metrics of a run's context: its memories, its size, and how far its content drifted.
+"""Metrics of a run's context: memories, size, and drift of the content.
 
-The versions are replayed one by one, and only the entries that each version changed are looked at, so that a long run
-costs as much as its edits. The content of entries is compared by the vectors they are retrieved by.
+The versions are replayed one by one, and only changed entries are read, so that the time depends on the number of
+edits. The content of entries is compared by the vectors that retrieval uses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from practicum.store.versions import Version
 from practicum.view.read import StepStory
 
 OUTCOMES = {"success": "successes", "failure": "failures"}
-"""The outcome stored with a memory, and the name of the metric that counts such memories."""
+"""Outcome stored with a memory → name of the metric that counts such memories."""
 
 VectorArray = npt.NDArray[np.float64]
 VectorsByText = Mapping[str, np.ndarray]
@@ -33,8 +33,8 @@ VectorsByText = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """The entries that one version removed and added; a changed entry is in both. `helpful` are the helpful votes that
-    all entries have then."""
+    """Entries that one version removed and added; a changed entry is in both. `helpful`: total helpful votes of all
+    entries at this version."""
 
     version: int
     helpful: int
@@ -43,13 +43,13 @@ class ContextChange:
 
 
 def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
-    """The changes of each version, oldest first. An edit of counters alone changes no entry here."""
+    """Yield the changes of each version, oldest first. Edits of counters do not count as changes of an entry."""
     branch_points = {later.parent for earlier, later in pairwise(versions) if later.parent != earlier.version}
-    context, at, helpful, kept = Context(), None, 0, dict[int | None, Context]()
+    context, at, helpful, contexts = Context(), None, 0, dict[int | None, Context]()
     for version in versions:
         linear = version.parent == at
-        new = (context if linear else kept.get(version.parent, Context())).replay(version.applied, version.version)
-        # In a line of versions only the entries that the edits name can change.
+        new = (context if linear else contexts.get(version.parent, Context())).replay(version.applied, version.version)
+        # If the version follows the previous one, only the entries named in its edits can have changed.
         edited = (id for done in version.applied for id in (done.id, *getattr(done.edit, "ids", ())))
         ids = dict.fromkeys(edited if linear else (entry.id for entries in (context, new) for entry in entries))
         pairs = [(context.get(id), new.get(id)) for id in ids]
@@ -59,7 +59,7 @@ def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
         yield ContextChange(version.version, helpful, removed, added)
         context, at = new, version.version
         if at in branch_points:
-            kept[at] = context
+            contexts[at] = context
 
 
 def _content(entry: Entry | None) -> tuple[object, ...]:
@@ -67,28 +67,28 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
 
 
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
-    """The vectors of texts from the run's store. Missing ones are computed by `embedder` if the run used it, or by the
-    embedder of this package, which costs nothing; otherwise they stay missing. Nothing is written."""
+    """Read the vectors of texts from the run's store. Missing vectors are computed by `embedder` if the run used it, or
+    by the embedder of this package, which is free; else they stay missing. Does not write."""
     stored = store.rows(store.select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)
     missing = [text for text in texts if text not in vectors]
-    own = next((e for e in (embedder, WordLlama()) if e is not None and e.name == name), None)
-    if missing and own is not None:
-        vectors.update(zip(missing, await own.embed(missing), strict=True))
+    available = next((e for e in (embedder, WordLlama()) if e is not None and e.name == name), None)
+    if missing and available is not None:
+        vectors.update(zip(missing, await available.embed(missing), strict=True))
     return vectors
 
 
 def context_metrics(
     changes: Sequence[ContextChange], records: Sequence[StepStory], vectors: VectorsByText
 ) -> tuple[MetricGroup | None, MetricGroup]:
-    """The memories (None where there never was one) and the context after each step: its size and, where there are
-    vectors, its coherence, and its drift from the step before and from the start."""
+    """Return the metrics of memories (None if there never was a memory) and of the context after each step: its size
+    and, with vectors, its coherence and its drift from the previous step and from the start."""
     series: dict[str, Series] = {name: [getattr(r, name) for r in records] for name in ("version", "entries", "tokens")}
     numbers = {name: values[-1] for name, values in series.items()}
     if not changes:
         return None, MetricGroup(numbers, series)
-    # A kill may come between a step and its version; the version before holds then.
+    # If the process was killed between a step and its version, the step has the previous version.
     row_of = {change.version: i for i, change in enumerate(changes)}
     at = [row_of[min(record.version, changes[-1].version)] for record in records]
     series["helpful"] = [changes[i].helpful for i in at]
@@ -98,19 +98,19 @@ def context_metrics(
         now, first = directions[at], directions[~np.isnan(directions).any(axis=1)][0]
         # The cosine distance of two directions is 1 minus their product.
         drift = 1.0 - (now[1:] * now[:-1]).sum(axis=1)
-        series["drift"] = [None, *_known(drift.clip(0.0, 2.0))]
-        series["from_first"] = _known((1.0 - now @ first).clip(0.0, 2.0))
-        series["coherence"] = _known(coherence[at])
+        series["drift"] = [None, *_without_nan(drift.clip(0.0, 2.0))]
+        series["from_first"] = _without_nan((1.0 - now @ first).clip(0.0, 2.0))
+        series["coherence"] = _without_nan(coherence[at])
         numbers |= {name: series[name][-1] for name in ("from_first", "coherence")}
     return _memories(changes, at), MetricGroup(numbers, series)
 
 
 def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tuple[VectorArray, VectorArray]:
-    """For each version the direction of the mean of its entries' unit vectors, of length 1, and the mean similarity of
-    the entries to it. Both are NaN where there is none; entries without a vector are left out.
+    """Return, for each version, the direction (a unit vector) of the mean of its entries' unit vectors, and the mean
+    similarity of the entries to it. Both are NaN if undefined. Entries without a vector are left out.
 
     The mean similarity of n unit vectors v to the direction of their mean m is |m|, since the mean of v·m/|m| over all
-    of them is m·m/|m|. So only the sum of the vectors is needed.
+    of them is m·m/|m|. Therefore the sum of the vectors is sufficient.
     """
     width = max((len(vector) for vector in vectors.values()), default=1)
     added, counts = np.zeros((len(changes), width)), np.zeros(len(changes))
@@ -124,12 +124,12 @@ def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tup
     lengths = np.linalg.norm(sums, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         coherence = np.where(n > 0, np.minimum(lengths / n, 1.0), np.nan)
-        # The sum of opposite vectors is only a rounding error.
+        # The sum of opposite vectors consists of rounding errors.
         directions = np.where((n > 0) & (lengths > 1e-6 * n), sums.T / lengths, np.nan).T
     return directions, coherence
 
 
-def _known(values: VectorArray) -> Series:
+def _without_nan(values: VectorArray) -> Series:
     return [None if np.isnan(value) else float(value) for value in values]
 
 

@@ -1,7 +1,7 @@
-"""The time and cost of a run's calls, from its journal: seconds by component, tokens and US dollars by role and task.
+"""Time and cost of a run's calls, from its journal: seconds by component, tokens and US dollars by role and task.
 
-A component is a role in one of its functions (the reflector proposes, contrasts, extracts), known from the places of
-its calls. Seconds are the durations of calls. Calls overlap, so their sum is more than the time that passed.
+A component is a role in one of its functions (the reflector proposes, contrasts, extracts), derived from the places of
+its calls. Seconds are the durations of calls. Calls overlap, so their sum can exceed the elapsed time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from practicum.store.journal import NOTE_ROLE
 from practicum.view.read import StepStory
 
 EVALUATION_PREFIX = "evaluate "
-"""The beginning of places at which nothing is learned."""
+"""Prefix of the places of evaluations."""
 
 COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary": "summary", "score": "scoring"}
-"""Segments of a place that name the component, whatever the role."""
+"""Segment of a place → component, for any role."""
 
 COMPONENTS_BY_ROLE = {"reflector": "reflection", "curator": "curation", "score": "scoring"}
-"""The components of roles at other places; all other roles are components themselves."""
+"""Role → component at other places. Other roles are components with the name of the role."""
 
 
 class JournalCall(NamedTuple):
-    """One effect in the journal. An agent that works in turns has one for each turn, and one for its whole attempt."""
+    """One effect in the journal. An agent with turns has one effect per turn, and one for the whole attempt."""
 
     place: str
     role: str
@@ -42,7 +42,7 @@ class JournalCall(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """The place that made the call."""
+        """Place that made the call."""
         return self.place.rpartition("/")[0]
 
     @property
@@ -51,23 +51,23 @@ class JournalCall(NamedTuple):
 
     @property
     def is_turn(self) -> bool:
-        """Whether it is one turn of an attempt."""
+        """Whether the call is one turn of an attempt."""
         return self.role == "agent" and self.parent.rpartition("/")[2].startswith("turn ")
 
 
 def read_calls(store: Store) -> list[JournalCall]:
-    """All effects of a run, in the order of their places."""
+    """Return all effects of a run, sorted by place. Raises ValueError for a damaged row."""
     t = schema.journal
     usage = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
     query = store.select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(t.c.role != NOTE_ROLE)
     rows = store.rows(query.order_by(t.c.place))
-    if odd := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
-        raise ValueError(f"a call with the role {odd.role!r} of {odd.seconds} s")
+    if invalid := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
+        raise ValueError(f"invalid call in the journal: role {invalid.role!r}, {invalid.seconds} s")
     return [JournalCall(r[0], r[1], bool(r[2]), Usage(*r[4:]), r[3]) for r in rows]
 
 
 def read_step_ends(store: Store) -> dict[int, float]:
-    """When each step first ended, in seconds since 1970."""
+    """Return step → Unix time of its first end."""
     t = schema.journal
     noted = (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
     rows = store.rows(store.select(t.c.place, t.c.answer).where(noted))
@@ -75,19 +75,20 @@ def read_step_ends(store: Store) -> dict[int, float]:
 
 
 def verdict_places(calls: Sequence[JournalCall]) -> set[str]:
-    """Every place below which a judge was asked for a verdict, not for a score."""
-    asked = [call.place.split("/") for call in calls if call.role == "judge"]
-    return {"/".join(parts[:n]) for parts in asked if "score" not in parts for n in range(1, len(parts))}
+    """Return all places below which a judge was called for a verdict, not for a score."""
+    places = [call.place.split("/") for call in calls if call.role == "judge"]
+    return {"/".join(parts[:n]) for parts in places if "score" not in parts for n in range(1, len(parts))}
 
 
 def latency(
     calls: Sequence[JournalCall], remembers: bool, steps: StepAttempts, records: Sequence[StepStory]
 ) -> MetricGroup:
-    """Seconds by component, of attempts, and of steps. In a method that `remembers`, the reflector extracts memories. A
-    failed call counts, but its duration is not known."""
+    """Return the seconds of components, of attempts, and of steps.
+
+    `remembers`: whether the reflector of the method extracts memories. A failed call is counted, without a duration."""
     numbers: dict[str, Any] = {"components": _component_numbers(calls, remembers)}
     series: dict[str, Series] = {}
-    # An attempt includes its schema repairs.
+    # The time of an attempt includes its schema repairs.
     by_attempt: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.role == "agent" and call.ok and not call.is_turn:
@@ -105,8 +106,8 @@ def latency(
 
 
 def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[dict[str, Any]]:
-    """The calls and seconds of each component, first those of learning, the largest first. In an attempt with turns,
-    the time between the turns is that of the tools (and of waiting for a free model)."""
+    """Return the calls and seconds of each component: learning first, then evaluation, each sorted by seconds. In an
+    attempt with turns, the time between the turns counts for the tools (and includes waits for a free model)."""
     in_turns: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.is_turn:
@@ -139,8 +140,8 @@ def _component(call: JournalCall, remembers: bool) -> str:
 
 
 def tokens(calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]) -> MetricGroup | None:
-    """Tokens and, where prices are known, US dollars: in total, by role and per task, for learning and for evaluation.
-    None where no model was called."""
+    """Return tokens and, if prices are available, US dollars: in total, by role and per task, for learning and for
+    evaluation. None without model calls."""
     stages: dict[str, list[JournalCall]] = {"learning": [], "evaluation": []}
     for call in calls:
         if call.usage.calls:
@@ -164,7 +165,7 @@ def _costs(calls: Sequence[JournalCall], tasks: int) -> dict[str, Any]:
 
 
 def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
-    """Usage with derived numbers, without US dollars where a price is unknown."""
+    """Return usage with derived numbers. US dollars are left out if a price is missing."""
     values = {**usage_json(usage), "tokens": usage.tokens, "cached_share": usage.cached_share}
     if tasks:
         values |= {"tokens_per_task": usage.tokens / tasks}
@@ -175,16 +176,16 @@ def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
 def _tokens_by_step(
     calls: Sequence[JournalCall], steps: StepAttempts, records: Sequence[StepStory]
 ) -> dict[str, Series]:
-    """Tokens per task of each step, in total and by role. A step without attempts has None; its tokens count with the
-    last step before it that had attempts."""
+    """Return the tokens per task of each step, in total and by role. A step without attempts has None; its tokens count
+    for the last earlier step with attempts."""
     tasks = {step: len(attempts) for step, attempts in steps if attempts}
     owner = {attempt.place.split("/")[0]: step for step, attempts in steps for attempt in attempts}
     at = next(iter(tasks), 0)
     for (step, attempts), record in zip(steps, records, strict=True):
         at = step if attempts else at
-        # In the asynchronous mode the calls of a step are at the place of its group.
+        # Without a barrier, the calls of a step are at the place of its group.
         owner |= {f"step {step}": at, f"group {record.sampled.get('group')}": at}
-    # The total comes first, as "tokens".
+    # The total is the first series, named "tokens".
     spent: dict[str, Counter[int]] = defaultdict(Counter, {"tokens": Counter()})
     for call in calls:
         owning_step = owner.get(call.place.split("/")[0].removesuffix(" again"))

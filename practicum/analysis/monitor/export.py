@@ -1,8 +1,8 @@
-"""Send the metrics of a run as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
+"""Export of a run's metrics as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
 
-The values of a step are dated by the end of the step, so that a run of last night is shown at its own time, and sending
-it twice sends the same points. Values about the whole run are dated now. Attributes have the prefix "practicum." except
-where the conventions for generative AI have a name (`gen_ai.token.type`).
+The time of a step's values is the end of the step, so that an older run appears at its own time, and a second export
+sends the same points. Values about the whole run have the present time. Attributes have the prefix "practicum.", except
+for names from the semantic conventions for generative AI (`gen_ai.token.type`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ RATE = METRICS["success.rate"]
 
 
 class ExportError(PracticumError):
-    """Metrics could not be sent: the endpoint cannot be reached, or refuses them."""
+    """The metrics could not be sent: the endpoint cannot be reached, or refused them."""
 
 
 def metrics_endpoint() -> str | None:
-    """Where the environment says that metrics go; None where it does not say, or disables sending."""
+    """Return the endpoint for metrics from the environment; None if it is not set, or if the SDK is disabled."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     return first_set(*ENDPOINTS)
 
 
 def obstacle() -> str | None:
-    """What prevents sending, in one line; None where nothing does."""
-    if wrong := wrong_protocol("metrics", "METRICS"):
-        return wrong
+    """Return the reason why metrics cannot be sent, in one line, or None."""
+    if problem := wrong_protocol("metrics", "METRICS"):
+        return problem
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter  # noqa: F401
     except ModuleNotFoundError:
@@ -54,7 +54,7 @@ def obstacle() -> str | None:
 
 
 def exported_metrics(report: MonitorReport) -> list[Metric]:
-    """All metrics of a run. Steps whose end is not known are left out."""
+    """Return all metrics of a run. Steps without a recorded end are left out."""
     from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
 
     run = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
@@ -79,7 +79,7 @@ def exported_metrics(report: MonitorReport) -> list[Metric]:
 
 
 def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapping[str, str]]]:
-    """Name, unit, values by step and attributes."""
+    """Yield name, unit, values by step, and attributes."""
     groups = report.groups
     for metric in of_kind("series"):
         if metric.group in groups and metric.field in groups[metric.group].by_step:
@@ -91,13 +91,13 @@ def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapp
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
-            # The last attempt of a step stands for the step.
+            # The value of a step is that of its last attempt.
             rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
             yield RATE.otel, UCUM[RATE.unit], [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 
 
 def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float | None, Mapping[str, str]]]:
-    """Name, unit, whether it is a total, value and attributes of what is known only of the whole run."""
+    """Yield the metrics of the whole run: name, unit, whether the value is a total, value, and attributes."""
     groups = report.groups
     for row in groups["latency"].numbers["components"]:
         part = {"practicum.component": row["component"], "practicum.stage": row["stage"]}
@@ -118,10 +118,10 @@ def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float |
 
 
 def send(report: MonitorReport) -> int:
-    """Send the metrics of a run to the `metrics_endpoint`; returns the number of points. Raises UsageError where there
-    is an `obstacle`, and ExportError where they did not arrive."""
-    if (why := obstacle()) is not None:
-        raise UsageError("telemetry.unavailable", why)
+    """Send the metrics of a run to the `metrics_endpoint`. Returns the number of points. Raises UsageError if there is
+    an `obstacle`, and ExportError if the export failed."""
+    if (problem := obstacle()) is not None:
+        raise UsageError("telemetry.unavailable", problem)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -136,5 +136,5 @@ def send(report: MonitorReport) -> int:
             exporter.shutdown()
     if result is not MetricExportResult.SUCCESS:
         reason = f": {log[-1]}" if log else ""
-        raise ExportError("telemetry.failed", f"the metrics did not arrive at {metrics_endpoint()}{reason}")
+        raise ExportError("telemetry.failed", f"cannot send the metrics to {metrics_endpoint()}{reason}")
     return sum(len(metric.data.data_points) for metric in metrics)

@@ -1,6 +1,6 @@
-"""Whether a judge gives the same verdict twice: stored attempts are shown to it once more.
+"""Consistency of a judge: judges stored attempts again, and compares the verdicts.
 
-Nothing of this is kept with the run: a verdict from its journal would always agree with itself.
+The new calls are not stored in the run, because verdicts from its journal would always be the same.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from practicum.session.setup import build_setup
 from practicum.store.database import Store
 
 TEMPERATURE = 0.0
-"""The temperature a judge is always asked at. A deterministic model agrees with itself for no other reason."""
+"""Temperature of all judge calls. At 0, a deterministic model always agrees with itself."""
 
 UNUSED_CONFIG = (
     "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout", "settings",
     "from_traces", "embedder",
 )  # fmt: skip
-"""Fields of the run's configuration that do not apply here: its limits, which were set for learning, its agent and
-the settings of its method."""
+"""Fields of the run's configuration that do not apply here: the limits for learning, the agent, and the settings of
+the method."""
 
 
 async def judge_again(
     attempts: Sequence[JudgedAttempt], n: int, config: Config, *,
     with_target: bool, seed: int, parts: Parts, limits: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Show `n` attempts, drawn by `seed`, to the run's judge again; returns how often its verdict is the same.
+    """Judge `n` random attempts again with the run's judge. Returns how often the verdict is the same.
 
-    `with_target` shows the right answers too. Raises UsageError for no attempts, or a judge that cannot be opened.
+    `with_target`: show the right answers to the judge. `seed`: seed of the random sample. Raises UsageError without
+    attempts, or if the judge cannot be opened.
     """
     if not attempts:
-        raise UsageError("run.no_data", "the run has no verdicts of a judge, so there is nothing to compare with")
+        raise UsageError("run.no_data", "the run has no verdicts of a judge to compare with: leave out `judge_again`")
     sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
-    # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
+    # The agent and the scorer are not used here, and their Python objects may not be available.
     values = {**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", "method": "none", **limits}
     setup = replace(build_setup(config_from(values), Splits(), parts), roles=("judge",))
     pairs: list[tuple[bool, bool | None]] = []
 
     async def ask(judged: JudgedAttempt, run: Run) -> None:
-        """Keep the old and the new verdict, None where the judge gives none. A stop keeps those before it."""
+        """Store the old and the new verdict (None: no verdict). After a stop, the earlier pairs remain."""
         attempt, verdict = judged
         try:
             target = attempt.task.target if with_target else None

@@ -1,6 +1,6 @@
-"""Pictures of a run's metrics: one PNG for each subject that has something to show.
+"""Plots of a run's metrics: one PNG per subject with data.
 
-A picture is a column of panels. A panel has lines over the steps, stacked areas over the steps, or bars.
+A plot is a column of panels. A panel has lines over the steps, stacked areas over the steps, or bars.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, PANEL_HEIGHT, FRAME_HEIGHT, BAR_HEIGHT = 8.6, 2.9, 1.0, 0.42
-"""Inches; the frame is what is around all panels, and a bar includes the space after it."""
+"""Sizes (inches). The frame is the space around all panels. A bar includes the space after it."""
 
 MANY_STEPS = 40
-"""From this number of steps on, noisy values are drawn faintly, below their moving average."""
+"""With at least this number of steps, noisy values are drawn faintly, with their moving average."""
 
 MOST_DOMAINS = len(COLOURS)
 
@@ -37,7 +37,7 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series against `x` (the steps where None), with an interval around it where `low` and `high` are given."""
+    """A series over `x` (None: the steps), with an interval around it if `low` and `high` are set."""
 
     label: str
     y: Series
@@ -49,8 +49,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A panel of lines, or of areas if they are the `stacked` parts of a whole. `noisy` lines vary from step to step,
-    so that a moving average is drawn too."""
+    """A panel of lines. `stacked`: draw areas, which are parts of a whole. `noisy`: also draw a moving average, because
+    the values vary from step to step."""
 
     ylabel: str
     lines: Sequence[Line]
@@ -62,8 +62,8 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A panel with one bar for each name, stacked from `pieces`, or one bar for each piece. `notes` are written at
-    their ends."""
+    """A panel of bars: one bar per name, stacked from `pieces`, or (`stacked` False) one bar per name and piece.
+    `notes`: texts at the ends of the bars."""
 
     xlabel: str
     names: Sequence[str]
@@ -76,16 +76,16 @@ Panel = Lines | Bars
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError for the name of a file. Commands check this before they start to work."""
+    """Raise UsageError if `folder` is a file or ends in .png. Commands check this before they start."""
     if (folder.exists() and not folder.is_dir()) or folder.suffix.lower() == ".png":
         raise UsageError(
-            "file.wrong_kind", f"`plot={folder}` is a file: give a folder, in which one picture per subject is drawn"
+            "file.wrong_kind", f"`plot={folder}` is a file: pass a folder, because there is one plot per subject"
         )
 
 
 def monitor_plots(groups: Groups, steps: Sequence[int], folder: Path, title: str) -> list[Path]:
-    """Draw all pictures into `folder` and return the files. Raises UsageError as `check_folder` does, and StoreError
-    where a file cannot be written."""
+    """Draw all plots into `folder`. Returns the files. Raises UsageError as `check_folder` does, and StoreError if a
+    file cannot be written."""
     check_folder(folder)
     files = []
     for name, (subject, group, more) in PICTURES.items():
@@ -102,11 +102,11 @@ def _has_values(panel: Panel) -> bool:
     return any(value is not None for line in panel.lines for value in line.y)
 
 
-# The panels of each picture
+# The panels of each plot
 
 
 def _series(picture: str, groups: Groups) -> list[Panel]:
-    """The panels of a picture that show series of a group as they are; none where the run has none."""
+    """Return the panels of a plot that show series of a group; empty if the run has no such series."""
     panels: list[Panel] = []
     for name, title, metrics, options in SERIES_PANELS:
         shown = {METRICS[metric]: colour for metric, colour in metrics.items() if name == picture}
@@ -122,7 +122,7 @@ def _series(picture: str, groups: Groups) -> list[Panel]:
 
 
 def _axis(metric: MetricKind) -> str:
-    """The title of the axis of one metric, in two lines if it is long."""
+    """Return the title of the axis of a metric, wrapped if it is long."""
     return fill(metric.title, 26)
 
 
@@ -137,7 +137,7 @@ SERIES_PANELS: tuple[tuple[str, str, Mapping[str, str], Mapping[str, Any]], ...]
         "retrieval", "similarity of entries\nto the task",
         {"retrieval.best": ORANGE, "retrieval.similarity": BLUE}, NOISY,
     ),
-    ("retrieval", "retrieved entries that\nthe agent relied on", {"retrieval.relied_on": GREEN}, NOISY_SHARE),
+    ("retrieval", "retrieved entries that\nthe agent cited", {"retrieval.relied_on": GREEN}, NOISY_SHARE),
     ("context", "", {"context.entries": BLUE}, {}),
     ("context", "", {"context.tokens": ORANGE}, {}),
     ("drift", "", {"context.from_first": BLUE}, {}),
@@ -148,7 +148,7 @@ SERIES_PANELS: tuple[tuple[str, str, Mapping[str, str], Mapping[str, Any]], ...]
     ("pace", "", {"latency.attempt_seconds": ORANGE}, NOISY),
     ("pace", "", {"agent.actions": GREEN}, NOISY),
 )  # fmt: skip
-"""Panels of series: picture, title of the axis (empty: that of the metric), metrics with colours, and options of
+"""Panels of series: plot, title of the axis (empty: the title of the metric), metrics with colours, and options of
 `Lines`."""
 
 
@@ -165,7 +165,7 @@ def _success(group: MetricGroup) -> list[Panel]:
 
 
 def _learning(group: MetricGroup) -> list[Panel]:
-    """Only for several domains, since a single one is the picture of success."""
+    """Return the panel of learning by domain; empty for one domain, which the plot of success shows."""
     domains: Mapping[str, Any] = group.numbers["domains"]
     if len(domains) < 2:
         return []
@@ -175,7 +175,7 @@ def _learning(group: MetricGroup) -> list[Panel]:
     for name, colour in zip(largest, COLOURS, strict=False):
         curve = domains[name]["by_attempt"]
         interval = (curve["low"], curve["high"]) if with_interval else (None, None)
-        # Without its interval, the rate of the first few attempts would look more certain than it is.
+        # Without an interval, the rate of the first few attempts would look too certain: leave it out.
         skipped = 0 if with_interval or domains[name]["attempts"] < SMALLEST_WINDOW else SMALLEST_WINDOW // 2
         rate = [None] * skipped + curve["rate"][skipped:]
         lines.append(Line(name, rate, colour, curve["attempt"], *interval))
@@ -188,7 +188,7 @@ def _learning(group: MetricGroup) -> list[Panel]:
 def _chosen_by(group: MetricGroup) -> list[Panel]:
     by: Mapping[str, int] = group.numbers["by"]
     notes = [f"{n:,}" for n in by.values()]
-    return [Bars("tasks, by what chose the answer", [*by], {"tasks": [*by.values()]}, notes)]
+    return [Bars("tasks, by how the answer was chosen", [*by], {"tasks": [*by.values()]}, notes)]
 
 
 def _latency(group: MetricGroup) -> list[Panel]:
@@ -227,7 +227,7 @@ PICTURES: Mapping[str, tuple[str, str, Callable[[MetricGroup], list[Panel]] | No
     "pace": ("Pace", "latency", None),
     "tokens": ("Tokens", "tokens", _tokens),
 }
-"""For each file its subject, and the group and the function of its panels besides those of `SERIES_PANELS`."""
+"""Name of a plot → its title, its group, and the function of its panels in addition to `SERIES_PANELS`."""
 
 
 # Drawing
@@ -268,7 +268,7 @@ def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
         if averaged:
             axes.plot(x, y, color=line.colour, lw=0.7, alpha=0.3)
             y = moving_average(y, window)
-        # Few points are marked, so that their places are seen.
+        # Draw markers if there are few points.
         mark = "o" if len(x) <= MANY_STEPS else None
         axes.plot(x, y, color=line.colour, lw=2, marker=mark, ms=3.5, label=line.label)
         if line.low is not None and line.high is not None:
@@ -284,10 +284,11 @@ def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
 
 
 def _draw_areas(axes: Axes, panel: Lines, steps: Values) -> None:
-    """Steps at which the first part has no value are left out; no other part has one there either."""
+    """Draw stacked areas. Steps without a value of the first part are left out; the other parts have no value
+    either."""
     parts = np.stack([_values(line.y) for line in panel.lines])
-    known = ~np.isnan(parts[0])
-    x, parts = steps[known].astype(float), np.nan_to_num(parts[:, known])
+    present = ~np.isnan(parts[0])
+    x, parts = steps[present].astype(float), np.nan_to_num(parts[:, present])
     if len(x) == 1:
         # A single point would have no area.
         x, parts = np.array([x[0] - 0.5, x[0] + 0.5]), parts.repeat(2, axis=1)
@@ -296,15 +297,15 @@ def _draw_areas(axes: Axes, panel: Lines, steps: Values) -> None:
 
 
 def _values(series: Series) -> Values:
-    """The series as an array, with NaN where there is no value."""
+    """Convert a series to an array, with NaN for None."""
     return np.array(series, dtype=float)
 
 
 def moving_average(values: Values, window: int) -> Values:
-    """The mean of each value and of those up to `window` - 1 places before it; NaN where the value itself is NaN."""
-    known = ~np.isnan(values)
-    totals, counts = (np.convolve(v, np.ones(window))[: len(values)] for v in (np.nan_to_num(values), known))
-    return np.where(known, totals / np.maximum(counts, 1), np.nan)
+    """Return the mean of each value and the `window` - 1 values before it; NaN if the value itself is NaN."""
+    present = ~np.isnan(values)
+    totals, counts = (np.convolve(v, np.ones(window))[: len(values)] for v in (np.nan_to_num(values), present))
+    return np.where(present, totals / np.maximum(counts, 1), np.nan)
 
 
 def _draw_bars(axes: Axes, panel: Bars) -> None:
@@ -326,6 +327,6 @@ def _draw_bars(axes: Axes, panel: Bars) -> None:
 
 
 def _legend(axes: Axes, entries: int) -> None:
-    """Put a legend above the panel, where it hides nothing; a single entry needs none."""
+    """Add a legend above the panel, outside of the data, if there are several lines or bars."""
     if entries > 1:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(entries, 4), frameon=False, borderaxespad=0.2)

@@ -1,8 +1,8 @@
-"""Everything worth watching about a run of any method, read from what the run stored, also while it works.
+"""Report of the metrics of a run of any method, read from its store, also while the run is running.
 
-The metrics are those that the unified learner asks for (METHODS, section 5): memory growth and retrieval relevance,
-context size and drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain.
-Only judging again calls a model. What a method does not have is left out; it is never 0.
+The metrics follow the unified learner (METHODS, section 5): memory growth and retrieval relevance, context size
+and drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain. Only judging
+again calls a model. Metrics that a method does not have are left out instead of 0.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from practicum.view.read import Story
 
 @dataclass(frozen=True)
 class MonitorReport:
-    """The metrics of a run at one moment. `groups` has the groups of metrics that the method has, by name; a series has
-    a value for each of the `steps`. `ended` says when each step ended (seconds since 1970). `notes` explain what was
-    left out."""
+    """Metrics of a run at one moment.
+
+    `groups`: name → group of metrics, for the groups that the method has. A series has one value for each of the
+    `steps`. `ended`: step → Unix time of its end. `notes`: explanations of metrics that were left out."""
 
     run: Path
     method: str
@@ -43,7 +44,7 @@ class MonitorReport:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them; six digits are all that a reader can use."""
+        """Return JSON values, as printed by `--json`, rounded to six significant digits."""
         run = {"run": str(self.run), "method": self.method, "model": self.model, "state": self.state}
         groups = json.dumps({name: group.as_json() for name, group in self.groups.items()})
         rounded = json.loads(groups, parse_float=lambda digits: float(f"{float(digits):.6g}"))
@@ -54,15 +55,15 @@ async def monitor(
     run: Path | str, *, judge_again: int | None = None, seed: int = 0, parts: Parts | None = None,
     limits: Mapping[str, Any] | None = None, trust_run: bool = False,
 ) -> MonitorReport:  # fmt: skip
-    """Report the metrics of a run, which may still be at work. `parts` are those that the run was made with.
+    """Report the metrics of a run, which may still be running.
 
-    `judge_again` shows that many of its attempts, drawn by `seed`, to its judge once more, within `limits` (max_calls,
-    max_tokens, max_usd, max_minutes); that of a run that was made elsewhere only with `trust_run`. Nothing else here
-    costs anything. Raises StoreError where `run` is no run folder, and UsageError where it has no steps yet, or no
-    verdicts to compare with.
+    `judge_again`: number of attempts, drawn at random with `seed`, that the run's judge judges again, within `limits`
+    (max_calls, max_tokens, max_usd, max_minutes). Only these calls have a cost. `parts`: the Python objects that the
+    run was created with. `trust_run`: use the judge named in a run from another machine. Raises StoreError if `run` is
+    not a run folder, and UsageError if it has no steps yet, or no verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
-        raise UsageError("settings.invalid", f"judge_again={judge_again}: at least one attempt must be judged again")
+        raise UsageError("settings.invalid", f"judge_again={judge_again}: pass at least 1")
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
         config, state = read_config(store)
@@ -72,28 +73,28 @@ async def monitor(
         records = Story(store).steps()
         if not records:
             raise UsageError(
-                "run.no_data", f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}"
+                "run.no_data", f"{folder} has no steps yet: wait for the first step, or see practicum show {folder}"
             )
-        made = {step: own for step, own, _ in step_records(store)}
-        steps = [(record.step, made.get(record.step, [])) for record in records]
-        # Without those that reuse an earlier attempt.
+        by_number = {step: own for step, own, _ in step_records(store)}
+        steps = [(record.step, by_number.get(record.step, [])) for record in records]
+        # Without attempts that reuse an earlier one.
         attempted = [(step, [r for r in own if not r.of]) for step, own in steps]
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store)))
-        # The texts that all entries ever shown are retrieved by.
+        # The texts that retrieval compares, of all entries that were ever shown.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)
         if missing := len(texts) - len(vectors):
             notes.append(
-                f"{missing:,} of {len(texts):,} entries have no vector in the store and are left out of drift and "
-                "coherence, since computing vectors would cost"
+                f"{missing:,} of {len(texts):,} entries have no stored vector and are left out of drift and coherence, "
+                "because computing vectors has a cost"
             )
         memory, context = contexts.context_metrics(changes, records, vectors)
         judged = list(attempts.judged_attempts(attempted, costs.verdict_places(calls)))
         judge = {"against_scorer": against} if (against := attempts.against_scorer(judged)) is not None else {}
-        # A judge that is the scorer is compared with itself by its scores, which it gave with the right answer shown.
+        # If the judge is the scorer, its scores are its verdicts, which it gave with the right answer in the prompt.
         scores = not judged and config.scorer == "judge"
         judged = attempts.scored_attempts(attempted) if scores else judged
         if judge_again is not None:
@@ -102,7 +103,8 @@ async def monitor(
             )
         elif judged:
             notes.append(
-                f"whether the judge gives the same verdict twice: `judge_again=N` asks it, N of {len(judged):,}"
+                f"consistency of the judge: not measured; pass `judge_again=N` to judge N of {len(judged):,} attempts "
+                "again"
             )
         groups: dict[str, MetricGroup | None] = {
             "success": attempts.success(steps, by),

@@ -1,6 +1,6 @@
-"""The arithmetic of a run's metrics: windowed rates, means and distributions.
+"""Arithmetic of a run's metrics: windowed rates, means and distributions.
 
-Everything takes time linear in its input, so that a run of many thousand steps can be watched while it works.
+All functions take linear time, so that a run of many thousand steps can be monitored while it is running.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from practicum.core.intervals import share_ci95
 from practicum.core.windows import windows
 
 Series = Sequence[float | None]
-"""One value per step; None where there is no value, which is not the same as 0."""
+"""One value per step. None: no value, which differs from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricGroup:
-    """Metrics on one subject: `numbers` about the whole run as JSON values, and `by_step` series of equal length."""
+    """Metrics of one subject. `numbers`: JSON values about the whole run. `by_step`: series of equal length."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)
     by_step: Mapping[str, Series] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers, and the series under "by_step" where there are any."""
+        """Return the numbers, and the series under "by_step" if present."""
         return {**self.numbers, **({"by_step": dict(self.by_step)} if self.by_step else {})}
 
 
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """For each step the share of true outcomes in its window, with its 95% interval, as series `rate`, `low` and
-    `high`."""
+    """Return, for each step, the share of true outcomes in its window, with its 95% interval, as the series `rate`,
+    `low` and `high`."""
     series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
     totals = [0, *accumulate(map(sum, outcomes))]
     for end, (first, n) in enumerate(windows([*map(len, outcomes)], window), 1):
@@ -45,17 +45,17 @@ def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str,
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean; None for no values."""
+    """Return the mean; None without values."""
     return sum(values) / len(values) if values else None
 
 
 def rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, float | list[float]]:
-    """The share of true outcomes (at least one), under this name, with its 95% interval."""
+    """Return the share of true outcomes (at least one), under the key `name`, with its 95% interval."""
     hits, n = sum(outcomes), len(outcomes)
     return {name: hits / n, "ci95": list(share_ci95(hits, n))}
 
 
 def distribution(values: Sequence[float]) -> dict[str, float | int]:
-    """The number of values (at least one), their mean, median and 95th percentile."""
+    """Return the number of values (at least one), their mean, median and 95th percentile."""
     median, p95 = np.quantile(values, (0.5, 0.95))
     return {"n": len(values), "mean": float(np.mean(values)), "median": float(median), "p95": float(p95)}

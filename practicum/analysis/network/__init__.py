@@ -1,1 +1,1 @@
-"""Networks of agents: what is in their experience pools, and what happened in one attempt."""
+"""Experience pools of networks of agents, in numbers and as a plot."""

@@ -1,4 +1,4 @@
-"""The experience pools of a network's agents: their sizes, their rewards and their use, in numbers and as a picture."""
+"""Experience pools of the agents of a network: sizes, rewards and use, in numbers and as a plot."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from practicum.methods.blocks.network import POOL
 KIND_COLOURS: Mapping[Kind, str] = {
     "judge": GREY, "decompose": BLUE, "solve": GREEN, "critique": RED, "aggregate": PURPLE,
 }  # fmt: skip
-"""The kinds of steps, each with its colour."""
+"""Kind of step → its colour in plots."""
 
 
 @dataclass(frozen=True)
 class ExperiencePool:
-    """The experiences of one agent (at least one), oldest first."""
+    """Experiences of one agent (at least one), oldest first."""
 
     agent: str
     entries: tuple[Entry, ...]
@@ -44,27 +44,27 @@ class ExperiencePool:
 
     @property
     def shown(self) -> int:
-        """How many times an experience of this pool was shown in training."""
+        """Number of times that experiences of this pool were shown in training."""
         return sum(entry.uses for entry in self.entries)
 
     def by_kind(self) -> Mapping[Kind, ExperiencePool]:
-        """The pool divided by kind of step, without empty kinds."""
+        """Divide the pool by kind of step. Empty kinds are left out."""
         parts = {kind: tuple(e for e in self.entries if e.data["kind"] == kind) for kind in KIND_COLOURS}
         return {kind: ExperiencePool(self.agent, entries) for kind, entries in parts.items() if entries}
 
     def spread(self) -> list[int]:
-        """How many rewards fall into each tenth of [0, 1]; a reward of 1 belongs to the last."""
+        """Return the histogram of rewards in ten equal bins of [0, 1]. A reward of 1 is in the last bin."""
         tenths = [min(int(10 * reward + 1e-9), 9) for reward in self.rewards]
         return [tenths.count(n) for n in range(10)]
 
     def most_used(self, k: int) -> list[Entry]:
-        """At most k experiences that were shown, the most shown first, older ones first on ties."""
+        """Return at most k experiences that were shown, most shown first. Ties: older first."""
         used = [entry for entry in self.entries if entry.uses]
         return sorted(used, key=lambda entry: (-entry.uses, entry.number))[:k]
 
     def as_json(self, k: int) -> dict[str, Any]:
-        """Plain values, as `--json` prints them, with the k most used experiences."""
-        used = [
+        """Return JSON values, as printed by `--json`, with the k most used experiences."""
+        most_used = [
             {"id": e.id, "kind": e.data["kind"], "reward": e.data["reward"], "shown": e.uses, "given": e.key,
              "done": e.text}
             for e in self.most_used(k)
@@ -72,7 +72,7 @@ class ExperiencePool:
         return {
             "agent": self.agent, **self._numbers(),
             "by_kind": {kind: part._numbers() for kind, part in self.by_kind().items()},
-            "most_used": used,
+            "most_used": most_used,
         }  # fmt: skip
 
     def _numbers(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class ExperiencePool:
 
 
 def pools_of(context: Context) -> list[ExperiencePool]:
-    """The pools of a context, sorted by the agent's name."""
+    """Return the pools of a context, sorted by agent name."""
     entries: dict[str, list[Entry]] = {}
     for entry in context:
         if entry.section.startswith(POOL) and "reward" in entry.data:
@@ -90,8 +90,8 @@ def pools_of(context: Context) -> list[ExperiencePool]:
 
 
 def plot_pools(pools: Sequence[ExperiencePool], path: Path) -> None:
-    """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError where the file cannot
-    be written."""
+    """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError if the file cannot be
+    written."""
     rows = np.arange(len(pools))
     figure = new_figure(9.0, max(2.8, 1.9 + 0.45 * len(pools)))
     from matplotlib.ticker import MaxNLocator

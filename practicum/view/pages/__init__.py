@@ -1,4 +1,4 @@
-"""The pages of the site, by their addresses: a function for each."""
+"""Pages of the site: their URL paths and the functions that render them."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ GETS: Mapping[str, Callable[[Visit], Awaitable[Response]]] = {
     f"{_SPACE}/alarms": alarms, f"{_SPACE}/operations": operations,
     f"{_SPACE}/operations/{{operation}}": operation,
 }  # fmt: skip
-"""The pages, by the forms of their addresses."""
+"""URL path of a page → the function that renders it."""

@@ -1,4 +1,4 @@
-"""Alarms."""
+"""Page of the alarms of a space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from practicum.view.visit import Visit
 
 
 async def alarms(visit: Visit) -> Response:
-    """The alarms of a space, the newest first."""
+    """Show the alarms of a space, newest first."""
     before = visit.number("before")
     rows = await visit.run(sums.alarms, visit.space.store, before)
     return await visit.page(

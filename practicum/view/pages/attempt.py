@@ -1,4 +1,4 @@
-"""An attempt as a page shows it: its story, and the network of agents that made it, with what its steps earned."""
+"""Page of an attempt, and of the network of agents that made it, with the rewards of its steps."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from practicum.view.read import AttemptLine, AttemptStory, EntryShown, Story, in
 
 @dataclass(frozen=True)
 class NetworkStep:
-    """A step of an agent of a network: what the trace says of it, how deep in the division of the task it was made, the
-    experience that it was shown, and what it earned, if it was learned from."""
+    """Step of an agent in a network.
+
+    `move` is its data in the trace, `depth` the depth of its part in the division of the task (0: the whole task, at
+    most 3), `experience` the entry that the agent was shown, `reward` the reward of the step (None: not learned
+    from)."""
 
     move: MoveData
     depth: int
@@ -33,7 +36,7 @@ class NetworkStep:
 
 @dataclass(frozen=True)
 class NetworkView:
-    """A network at work on one task."""
+    """Picture and steps of a network at work on one task. `rounds`: the number of rounds of critique, if recorded."""
 
     picture: Picture
     steps: Sequence[NetworkStep]
@@ -41,9 +44,9 @@ class NetworkView:
 
 
 def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> NetworkView:
-    """The network with the steps of an attempt, which was made under this context."""
+    """Return the view of a network with the steps of an attempt. `context`: the context of the attempt."""
     moves: Sequence[MoveData] = attempt.trace.data.get("moves", ())
-    # A lesson of the network is the experience of one step: it has the step's number, and what it earned.
+    # A lesson of a network is the experience of one step. Its id ends with the number of the step.
     rewards = {
         lesson.id.rpartition("/")[2]: float(lesson.findings["reward"])
         for lesson in attempt.lessons
@@ -62,14 +65,14 @@ def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> Netw
 
 
 def team_of_run(config: Config) -> AgentTeam | None:
-    """The network of a run, if it has one that can still be made."""
+    """Return the network of agents of a run; None if it has none, or if its topology file is not stored in the run."""
     from pydantic import ValidationError
 
     from practicum.agents.team import SHAPES
     from practicum.methods.mael import Settings, team_of
 
     topology = config.settings.get("topology", "complete")
-    # A run keeps the content of a file. Looking at a run that names one reads no file.
+    # A run stores the content of a topology file. If it only has a path, the file must not be read here.
     if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
         return None
     try:
@@ -79,7 +82,7 @@ def team_of_run(config: Config) -> AgentTeam | None:
 
 
 def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
-    """What the page of an attempt of a run shows."""
+    """Return the template values of the page of an attempt of a run."""
     team, network = team_of_run(story.config), None
     if team is not None and attempt.trace.data.get("moves"):
         version = attempt.version
@@ -89,20 +92,22 @@ def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
 
 
 def answer_page(answered: Answered, team: AgentTeam | None, folder: Path) -> str:
-    """The page of an answer, which needs no other file. `team` is the network that gave it, if one did. A query that
-    was learned from is an attempt of the run in `folder`."""
+    """Render a self-contained page of an answer.
+
+    `team`: the network of agents that answered, if any. If the run in `folder` learned from the query, the page shows
+    the attempt stored there."""
     frame = {"verbs": VERBS, "root": None, "here": "", "before": None, "after": None, "whole": False}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if answered.learned is None:
             attempt = _attempt(answered)
         else:
-            attempt = opened.enter_context(Story.open(folder)).attempt(answered.attempt.place)
+            attempt = stack.enter_context(Story.open(folder)).attempt(answered.attempt.place)
         network = None if team is None else network_of(team, attempt, answered.context)
         return render("attempt.html", attempt=attempt, network=network, **frame)
 
 
 def _attempt(answered: Answered) -> AttemptStory:
-    """The story of an attempt that is in no run."""
+    """Return the story of an attempt that is not stored in a run."""
     attempt, context = answered.attempt, answered.context
     members = in_order(attempt)
     lines = [_line(attempt, one, number, len(members)) for number, one in enumerate(members, 1)]

@@ -1,4 +1,4 @@
-"""Calls: every effect in the journal by role, and one with all that was asked and answered."""
+"""Pages of calls: the list of effects in the journal by role, and one call with its prompt and answer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from practicum.view.read import CallStory
 from practicum.view.visit import Visit
 
 ROWS = 100
-"""Calls on a page."""
+"""Number of calls per page."""
 
 
 async def calls(visit: Visit) -> Response:
-    """The calls of a space in the order in which they ended."""
-    role, after = visit.asked("role"), visit.number("after") or 0
+    """Show the calls of a space, in the order in which they ended."""
+    role, after = visit.query_param("role"), visit.number("after") or 0
 
     def read() -> tuple[dict[str, int], list[Any]]:
         store, t = visit.space.store, schema.journal.c
@@ -37,7 +37,7 @@ async def calls(visit: Visit) -> Response:
 
 
 async def call(visit: Visit) -> Response:
-    """One call."""
+    """Show one call."""
     number = visit.path_number("call")
     if number >= 2**62:
         raise HTTPException(404)

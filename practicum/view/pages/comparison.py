@@ -1,4 +1,4 @@
-"""A comparison: its report with links to the runs; the runs alone, as long as there is no report."""
+"""Page of a comparison: its report with links to the runs. Before the report exists: a list of the runs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from practicum.view.visit import Visit
 
 
 async def comparison(visit: Visit) -> Response:
-    """The comparison at an address."""
+    """Show the comparison named in the URL."""
     library = visit.site.library
-    place = library.find(visit.given("comparison")) if isinstance(library, Folders) else None
+    place = library.find(visit.path_param("comparison")) if isinstance(library, Folders) else None
     if place is None or place.kind != "comparison":
         raise HTTPException(404)
     return await show_comparison(visit, place)
 
 
 async def show_comparison(visit: Visit, place: SitePlace) -> Response:
-    """The page of a comparison."""
+    """Show a comparison."""
 
     def read() -> tuple[dict[str, Any] | None, dict[str, list[tuple[str, str]]]]:
         report = read_report(place.path)
         if report is None:
             return None, {}
-        there = {run.title: run.name for run in place.inside(_prefix(visit, place))}
+        runs = {run.title: run.name for run in place.inside(_prefix(visit, place))}
         links: dict[str, list[tuple[str, str]]] = {}
         for row in report["variants"]:
             folders = {seed: run_folder(row["name"], seed).removeprefix("runs/") for seed in row["by_seed"]}
             links[row["name"]] = [
-                (seed, f"/s/{quote(there[name], safe='~')}") for seed, name in folders.items() if name in there
+                (seed, f"/s/{quote(runs[name], safe='~')}") for seed, name in folders.items() if name in runs
             ]
         return report_values(report), links
 
@@ -47,13 +47,13 @@ async def show_comparison(visit: Visit, place: SitePlace) -> Response:
         visit.site.library.rows, "" if _prefix(visit, place) == "" else place.name, "", visit.page_number, ""
     )
     return await visit.page(
-        "home.html", rows=rows, kinds=kinds, wanted="", page=visit.page_number,
+        "home.html", rows=rows, kinds=kinds, search="", page=visit.page_number,
         pages=pages_of(kinds.total(), LISTED), inside=place.name,
     )  # fmt: skip
 
 
 def _prefix(visit: Visit, place: SitePlace) -> str:
-    """What the names of its runs begin with: nothing, on a site of this comparison alone."""
+    """Return the prefix of the names of the runs: empty if the comparison is the only place of the site."""
     library = visit.site.library
-    alone = isinstance(library, Folders) and len(library.paths) == 1 and library.first.kind == "comparison"
-    return "" if alone else f"{place.name}~"
+    is_only = isinstance(library, Folders) and len(library.paths) == 1 and library.first.kind == "comparison"
+    return "" if is_only else f"{place.name}~"

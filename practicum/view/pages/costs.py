@@ -1,4 +1,4 @@
-"""Costs: of requests over time and by model, and of learning by role."""
+"""Page of costs: of requests over time and by model, and of learning by role."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from practicum.view.read import sums
 from practicum.view.visit import Visit
 
 MONTH = 30
+"""Days that the page shows by default."""
 
 
 async def costs(visit: Visit) -> Response:
-    """Cost, latency and the share of cached input over time, by model, and the cost of learning."""
+    """Show cost, latency and share of cached input over time by model, and the cost of learning."""
     days = visit.number("days")
     days = days if days in sums.RANGES else MONTH
 

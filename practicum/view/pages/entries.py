@@ -1,4 +1,4 @@
-"""Entries: the list with a search, and one with its history, evidence and effect."""
+"""Pages of entries: the list with its search, and one entry with its history, evidence and effect."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ from practicum.view.read.episodes import interactions_at, lines_with
 from practicum.view.visit import Visit
 
 ROWS = 50
-"""Entries on a page."""
+"""Number of entries per page."""
 
 LESSONS = 10
-"""Lessons and interactions that an entry shows, at most: the last ones."""
+"""Maximum number of lessons and of interactions on the page of an entry."""
 
 ATTEMPTS = 50
-"""Attempts that an entry shows, at most."""
+"""Maximum number of attempts on the page of an entry."""
 
 
 async def entries(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """The entries that are live."""
+    """Show the entries of the live version."""
     live = await visit.subject("the versions", lambda: visit.space.live)
     context = await context_of(visit, live)
     return await visit.page(
-        "entries.html", status, here="Entries", live=live, failed=failed, wrote=visit.form,
+        "entries.html", status, here="Entries", live=live, failed=failed, form=visit.form,
         **await page_of_entries(visit, context, live),
     )  # fmt: skip
 
 
 async def page_of_entries(visit: Visit, context: Context, version: int) -> dict[str, Any]:
-    """A page of the entries of a version: of a section, or those that a search finds."""
-    q, section, page = visit.asked("q", 2_000).strip(), visit.asked("section"), visit.page_number
+    """Return the template values of a page of the entries of a version, filtered by section and search."""
+    q, section, page = visit.query_param("q", 2_000).strip(), visit.query_param("section"), visit.page_number
     skip = (page - 1) * ROWS
     similar = bool(q) and visit.acts and version == visit.space.live
     if similar:
-        found, total = await visit.actions.search(visit.space, q, section, skip, ROWS)
+        matches, total = await visit.actions.search(visit.space, q, section, skip, ROWS)
     else:
-        matching = await visit.run(_matching, context, q.casefold(), section)
-        found, total = matching[skip : skip + ROWS], len(matching)
+        all_matches = await visit.run(_matching, context, q.casefold(), section)
+        matches, total = all_matches[skip : skip + ROWS], len(all_matches)
 
     def read() -> tuple[dict[str, int], dict[str, Any]]:
         sections: dict[str, int] = {}
         for one in context:
             sections[one.section] = sections.get(one.section, 0) + 1
-        return sections, sums.credits(visit.space.store, (one.id for one in found))
+        return sections, sums.credits(visit.space.store, (one.id for one in matches))
 
     sections, credits = await visit.run(read)
     return {
-        "entries": found, "total": total, "sections": sections, "credits": credits, "q": q, "section": section,
+        "entries": matches, "total": total, "sections": sections, "credits": credits, "q": q, "section": section,
         "page": page, "pages": pages_of(total, ROWS), "similar": similar,
     }  # fmt: skip
 
 
 def _matching(context: Context, words: str, section: str) -> Sequence[Entry]:
-    """The entries of a section that have these words, the newest first."""
+    """Return the entries of a section ("": all) that contain a casefolded text, newest first."""
     return [
         entry for entry in context
         if section in ("", entry.section) and words in f"{entry.id}\n{entry.solved}".casefold()
@@ -73,8 +73,8 @@ def _matching(context: Context, words: str, section: str) -> Sequence[Entry]:
 
 
 async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """An entry, a correction or a note: its text, its sources, and its earlier texts."""
-    space, id = visit.space, visit.given("entry")
+    """Show an entry, a correction or a note, with its sources and its earlier texts."""
+    space, id = visit.space, visit.path_param("entry")
     if not re.fullmatch(r"[ce][0-9]{1,12}", id):
         raise HTTPException(404)
     corrects = id.startswith(LETTER)
@@ -85,20 +85,20 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
     else:
         context = None if live is None else await context_part(visit, live)
         now = None if context is None else context.get(id)
-    gone = now is None and (not visit.gaps.sentences if corrects else context is not None)
-    found = await visit.run(_entry, visit, id, live)
-    wrote = visit.form.get("text")
-    between = marked(now.text, wrote) if status == 409 and wrote and now is not None else None
+    removed = now is None and (not visit.gaps.sentences if corrects else context is not None)
+    details = await visit.run(_entry, visit, id, live)
+    draft = visit.form.get("text")
+    between = marked(now.text, draft) if status == 409 and draft and now is not None else None
     return await visit.page(
-        "entry.html", status, here="Corrections" if corrects else "Entries", id=id, now=now, live=live, wrote=wrote,
+        "entry.html", status, here="Corrections" if corrects else "Entries", id=id, now=now, live=live, draft=draft,
         between=between, failed=failed, entry_section=visit.form.get("section"), corrects=corrects,
-        gone=gone, **found,
+        removed=removed, **details,
     )  # fmt: skip
 
 
 def _entry(visit: Visit, id: str, live: int | None) -> dict[str, Any]:
-    """The history of an entry (None: it cannot be read) with its evidence and its effect. Raises HTTPException if there
-    was never one."""
+    """Return the template values of the history, evidence and effect of an entry. Raises HTTPException (404) if no
+    such entry was ever stored."""
     store, story = visit.space.store, visit.story
     edits = story.part("the versions", lambda: (story.entries.history(id), read_parents(store)))
     history, parents = edits or ([], {})
@@ -107,16 +107,16 @@ def _entry(visit: Visit, id: str, live: int | None) -> dict[str, Any]:
     line = None if id.startswith(LETTER) or not parents or live is None else {*lineage(parents, live)}
     sources = [*dict.fromkeys(source for one in history for source in one.edit.sources)]
     lessons = [*dict.fromkeys(id for one in history for id in one.edit.lessons)]
-    asked = dict.fromkeys(match[1] for source in sources if (match := INTERACTION.search(source)))
+    interactions = dict.fromkeys(match[1] for source in sources if (match := INTERACTION.search(source)))
     lines = story.part("the attempts", lambda: lines_with(story, id, ATTEMPTS + 1))
     return {
         "history": [
-            {"change": one, "stands": line is None or one.event.version in line,
+            {"change": one, "in_live": line is None or one.event.version in line,
              "parent": parents.get(one.event.version), "attempts": story.attempts_of(one.edit.sources)}
             for one in reversed(history)
         ],
         "sources": sources,
-        "known": story.part("the interactions", lambda: interactions_at(store, [*asked][:LESSONS])) or {},
+        "interactions": story.part("the interactions", lambda: interactions_at(store, [*interactions][:LESSONS])) or {},
         "attempts": story.attempts_of(sources), "lines": lines and lines[:ATTEMPTS],
         "more": len(lines or ()) > ATTEMPTS,
         "lessons": story.part("the lessons", lambda: story.lessons_with(lessons[-LESSONS:])) or [] if lessons else [],

@@ -1,4 +1,4 @@
-"""An episode told whole: an interaction of the service, or an attempt at a task."""
+"""Page of one episode: an interaction of the service, or an attempt at a task."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from practicum.view.visit import Visit
 
 
 async def episode(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """An interaction or an attempt."""
-    id = visit.given("episode")
+    """Show an interaction or an attempt."""
+    id = visit.path_param("episode")
     if INTERACTION.fullmatch(id):
         return await _interaction(visit, id, failed, status)
     return await visit.page("attempt.html", here="Episodes", **await visit.subject("the attempts", _attempt, visit, id))
@@ -34,7 +34,7 @@ async def episode(visit: Visit, failed: str = "", status: int = 200) -> Response
 def _attempt(visit: Visit, name: str) -> dict[str, Any]:
     id = unslug(name)
     if id is None:
-        # A name that is too long to hold the id.
+        # A name that was shortened to a hash: compare it with the names of all attempts.
         id = next((line.id for line in visit.story.attempts() if slug(line.id) == name), None)
     if id is None:
         raise HTTPException(404)
@@ -47,7 +47,7 @@ def _attempt(visit: Visit, name: str) -> dict[str, Any]:
 
 
 def _around(visit: Visit, attempt: AttemptStory) -> dict[str, Any]:
-    """Links to the attempts before and after one in its step."""
+    """Return links to the previous and next attempt of the same step."""
     line = attempt.line
     if line.step is None:
         return turning(None, None)
@@ -62,32 +62,32 @@ def _around(visit: Visit, attempt: AttemptStory) -> dict[str, Any]:
 
 async def _interaction(visit: Visit, id: str, failed: str, status: int) -> Response:
     space = visit.space
-    one = await visit.run(interaction, space.store, id)
-    if one is None:
+    data = await visit.run(interaction, space.store, id)
+    if data is None:
         raise HTTPException(404)
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
-        shown = with_numbers(space.store, space.corrections, one["corrections"])
-        made = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]
-        read_in, cached, written = one["tokens"]
-        price = price_of(visit)(one["model"])
+        shown = with_numbers(space.store, space.corrections, data["corrections"])
+        corrections = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]
+        read_in, cached, written = data["tokens"]
+        price = price_of(visit)(data["model"])
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None
-        live = one["version"] == space.live
-        return shown, made, None if live and visit.acts else version_or_none(visit, one["version"]), cost
+        live = data["version"] == space.live
+        return shown, corrections, None if live and visit.acts else version_or_none(visit, data["version"]), cost
 
-    shown, made, context, cost = await visit.run(read)
-    if context is None and one["version"] == space.live:
+    shown, corrections, context, cost = await visit.run(read)
+    if context is None and data["version"] == space.live:
         context = space.context(space.live)
-    again, same = "", False
+    rebuilt, unchanged = "", False
     if context is not None and visit.acts:
-        again, same = await visit.actions.show_again(space, one, context, [each for _, each in shown])
+        rebuilt, unchanged = await visit.actions.show_again(space, data, context, [each for _, each in shown])
     entries: list[tuple[str, float, Entry | None]] = [
-        (entry_id, similarity, context.get(entry_id) if context else None) for entry_id, similarity in one["entries"]
+        (entry_id, similarity, context.get(entry_id) if context else None) for entry_id, similarity in data["entries"]
     ]
-    reports = [(report, reported(report)) for report in (one["outcome"] or {"reports": []})["reports"]]
+    reports = [(report, reported(report)) for report in (data["outcome"] or {"reports": []})["reports"]]
     return await visit.page(
-        "interaction.html", status, here="Episodes", one=one, entries=entries, made=made,
-        shown=[correction_row(each, state) for state, each in shown], again=again, same=same, cost=cost,
-        gone=context is None, failed=failed, wrote=visit.form, thoughts=one.get("thoughts", ""),
-        silence=SILENCES.get(one.get("silence", ""), "").partition(";")[0], asked=space.question, reports=reports,
+        "interaction.html", status, here="Episodes", interaction=data, entries=entries, corrections=corrections,
+        shown=[correction_row(each, state) for state, each in shown], rebuilt=rebuilt, unchanged=unchanged, cost=cost,
+        removed=context is None, failed=failed, form=visit.form, thoughts=data.get("thoughts", ""),
+        silence=SILENCES.get(data.get("silence", ""), "").partition(";")[0], question=space.question, reports=reports,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The first page: all spaces, runs, comparisons and folders. A site of one run begins with that run."""
+"""First page: the list of spaces, runs, comparisons and folders. A site of only one run starts with that run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from practicum.view.visit import Visit
 
 
 async def home(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """All places of the site, or the space that the key is for."""
+    """Show all places of the site, or only the space that the key is for."""
     library = visit.site.library
     if isinstance(library, Folders):
         first = library.first
@@ -28,8 +28,8 @@ async def home(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 
 async def folder(visit: Visit) -> Response:
-    """The places in a folder, or the spaces of a store."""
-    library, name = visit.site.library, visit.given("folder")
+    """Show the places in a folder, or the spaces of a store."""
+    library, name = visit.site.library, visit.path_param("folder")
     place = library.find(name) if isinstance(library, Folders) else None
     if place is None or place.kind not in ("folder", "store"):
         raise HTTPException(404)
@@ -37,10 +37,10 @@ async def folder(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit, inside: str, failed: str, status: int) -> Response:
-    wanted, page = visit.asked("q").strip(), visit.page_number
+    search, page = visit.query_param("q").strip(), visit.page_number
     only = visit.visitor.space if visit.visitor is not None else ""
-    rows, kinds = await visit.run(visit.site.library.rows, inside, wanted.casefold(), page, only)
+    rows, kinds = await visit.run(visit.site.library.rows, inside, search.casefold(), page, only)
     return await visit.page(
-        "home.html", status, rows=rows, kinds=kinds, wanted=wanted, page=page, pages=pages_of(kinds.total(), LISTED),
+        "home.html", status, rows=rows, kinds=kinds, search=search, page=page, pages=pages_of(kinds.total(), LISTED),
         failed=failed, inside=inside,
     )  # fmt: skip

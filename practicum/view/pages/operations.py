@@ -1,4 +1,4 @@
-"""Operations: all that can be done in the space, each with a form that is made from its fields."""
+"""Pages of operations: the list, and each operation with a form built from its fields."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from practicum.view.visit import Visit
 
 
 async def operations(visit: Visit) -> Response:
-    """The operations that the visitor may do."""
+    """Show the operations that the visitor may run."""
     if not visit.acts:
         raise HTTPException(404)
     return await visit.page("operations.html", here="Operations", operations=visit.actions.operations(visit.visitor))
 
 
 async def operation(visit: Visit, failed: str = "", status: int = 200, answer: str | None = None) -> Response:
-    """The form of one operation, and its answer once it is done."""
-    one = _found(visit)
+    """Show the form of one operation, and its answer after it was run."""
+    one = _requested(visit)
     return await visit.page(
-        "operation.html", status, here="Operations", one=one, wrote=visit.form, failed=failed, answer=answer,
+        "operation.html", status, here="Operations", one=one, form=visit.form, failed=failed, answer=answer,
         takes_space=_takes_space(one),
     )  # fmt: skip
 
 
 async def operate(visit: Visit) -> Response:
-    """Do one operation."""
-    one = _found(visit)
+    """Run one operation and show its answer."""
+    one = _requested(visit)
     try:
         values = one.values(visit.form)
         answer = await visit.perform(one.name, **values, **({"space": visit.name} if _takes_space(one) else {}))
@@ -40,14 +40,15 @@ async def operate(visit: Visit) -> Response:
     return await operation(visit, answer=answer.as_text())
 
 
-def _found(visit: Visit) -> OperationShown:
-    """The operation of the address. Raises HTTPException if there is none, and Forbidden if it is not the visitor's."""
-    one = visit.actions.operation(visit.visitor, visit.given("operation")) if visit.acts else None
+def _requested(visit: Visit) -> OperationShown:
+    """Return the operation named in the URL. Raises HTTPException (404) if it does not exist, and Forbidden if the
+    visitor may not run it."""
+    one = visit.actions.operation(visit.visitor, visit.path_param("operation")) if visit.acts else None
     if one is None:
         raise HTTPException(404)
     return one
 
 
 def _takes_space(one: OperationShown) -> bool:
-    """Whether the operation has a field for a space: it gets that of the page."""
+    """Whether the operation has a field for the space, which the page fills in."""
     return "space" in one.form.model_fields

@@ -1,4 +1,4 @@
-"""The overview of a space: scores and outcomes, the learning curve, what waits, costs, and the version on trial."""
+"""Page of a space: scores, outcomes, learning curve, pending reviews, costs, and the version on trial."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from practicum.view.read import scores, sums
 from practicum.view.visit import Visit
 
 WEEK = 7
-"""Days that a page shows, if no others are asked for."""
+"""Days that the page shows by default."""
 
 STEPS = 20
-"""Steps of the overview: the last ones."""
+"""Number of last steps on the overview."""
 
 
 async def overview(visit: Visit) -> Response:
-    """How a space does."""
+    """Show the overview of a space."""
     return await _overview(visit, "overview.html")
 
 
 async def live(visit: Visit) -> Response:
-    """The part of the overview that an open page asks for again and again."""
+    """Render the part of the overview that an open page reloads every few seconds."""
     return await _overview(visit, "live.html")
 
 
 def price_of(visit: Visit) -> Any:
-    """The prices of models: those of the service, or none."""
+    """Return a function from a model to its prices. Without a service, all prices are unknown (None)."""
 
     def unknown(model: str) -> Pricing:
         def price(usage: Usage) -> float | None:
@@ -51,7 +51,7 @@ async def _overview(visit: Visit, template: str) -> Response:
     served = await visit.part("the requests", _served, visit, days, template == "live.html")
     values: dict[str, Any] = {"served": served}
     if template != "live.html":
-        values["learned"] = await visit.part("how it learns", _learned, visit)
+        values["learned"] = await visit.part("the learning", _learned, visit)
     state = await _state(visit)
     learns, learning = visit.actions.learning if visit.acts else (False, "off")
     return await visit.page(
@@ -61,7 +61,8 @@ async def _overview(visit: Visit, template: str) -> Response:
 
 
 async def _state(visit: Visit) -> dict[str, Any]:
-    """The live version, the number of its entries, and that of corrections and notes; None for what cannot be read."""
+    """Return the live version and the numbers of its entries and of corrections; None for a value that cannot be
+    read."""
     space = visit.space
     live = await visit.part("the versions", lambda: space.live)
     context = None if live is None else await context_part(visit, live)
@@ -72,7 +73,7 @@ async def _state(visit: Visit) -> dict[str, Any]:
 
 
 def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
-    """How requests went in the last days."""
+    """Return the requests of the last days: sums, latencies, rollouts, alarms and the chart. `brief`: no chart."""
     store = visit.space.store
     course = sums.course(store, days, price_of(visit))
     values = {"course": course, "latencies": sums.latencies(store)}
@@ -85,7 +86,7 @@ def _served(visit: Visit, days: int, brief: bool) -> dict[str, Any]:
 
 
 def _learned(visit: Visit) -> dict[str, Any]:
-    """How the space learned: its scores, what needs attention, the learning curve, settings and costs."""
+    """Return the scores, counters, learning curve, settings and costs of learning in the space."""
     story = visit.story
     info, steps = story.info, story.part("the steps", story.steps) or []
     return {
@@ -99,7 +100,7 @@ def _learned(visit: Visit) -> dict[str, Any]:
 
 
 def _canary(rollout: Any) -> dict[str, Any] | None:
-    """The version on trial, with its evidence."""
+    """Return the version on trial with its evidence, or None."""
     if rollout is None:
         return None
     both = rollout.test.all

@@ -1,4 +1,4 @@
-"""Review: what waits for a decision, each with its difference, its origin and what was measured."""
+"""Page of pending reviews, each with its difference, its origin and its measured effect."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from practicum.view.read.episodes import interactions_at
 from practicum.view.visit import Visit
 
 QUEUE = 20
-"""Decisions on a page."""
+"""Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Characters of an answer and of the right answer up to which the words that differ are marked: a user may send texts
-for which that takes a third of a second each."""
+"""Maximum number of characters of an answer and its right answer for which differing words are marked. Marking a
+longer text, which a user may send, takes a third of a second or more."""
 
 LESSONS = 10
-"""Lessons that an edit shows, at most."""
+"""Maximum number of lessons shown with an edit."""
 
 
 async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """What waits for a decision."""
+    """Show the pending reviews."""
     space = visit.space
     tried = None if space.rollout is None else space.rollout.version
     newest = space.newest
-    after = visit.asked("after")
+    after = visit.query_param("after")
     after = after if re.fullmatch(rf"{LETTER}[0-9]{{1,9}}|[0-9]{{1,9}}\.[0-9]{{1,9}}", after) else ""
     cards, more, waits = await visit.run(_queue, visit, newest, after)
     return await visit.page(
         "review.html", status, here="Review", cards=cards, more=more, failed=failed, waits=waits, after=after,
-        tried=tried, asked=space.question,
+        tried=tried, question=space.question,
     )  # fmt: skip
 
 
 def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]], bool, int]:
-    """The first decisions that wait behind one with the id `after`, whether there are more, and the number of all:
-    learned edits, and then corrections and notes."""
+    """Return a page of the pending reviews after the id `after`, whether more follow, and the number of all. Learned
+    edits come first, then corrections and notes."""
     store = visit.space.store
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(store, corrections=False)
     corrects = after.startswith(LETTER)
-    left = [one for one in pending if not after or _place(one.id) > _place(after)] if not corrects else []
-    shown = left[:QUEUE]
+    remaining = [one for one in pending if not after or _place(one.id) > _place(after)] if not corrects else []
+    shown = remaining[:QUEUE]
     room = QUEUE - len(shown)
-    beyond = int(after.removeprefix(LETTER)) if corrects else None
-    waiting, number = listed(store, visit.space.corrections, WAITING, beyond, room + 1)
-    more, waiting = len(left) > QUEUE or len(waiting) > room, waiting[:room]
-    asked = interactions_at(store, (one.interaction for one in waiting if one.interaction))
+    last_number = int(after.removeprefix(LETTER)) if corrects else None
+    waiting, number = listed(store, visit.space.corrections, WAITING, last_number, room + 1)
+    more, waiting = len(remaining) > QUEUE or len(waiting) > room, waiting[:room]
+    interactions = interactions_at(store, (one.interaction for one in waiting if one.interaction))
     if shown:
         present = Present(store, newest)
         effects = [present.effect(one) for one in shown]
     lessons = dict[str, Any]()
-    if wanted := [id for one in shown for id in one.lessons[:LESSONS]]:
-        lessons = {one.id: one for one in visit.story.lessons_with(wanted)}
+    if ids := [id for one in shown for id in one.lessons[:LESSONS]]:
+        lessons = {one.id: one for one in visit.story.lessons_with(ids)}
     for one, effect in zip(shown, effects, strict=True):
         cards.append({
             "id": one.id, "kind": "edits", "why": one.why, "flags": one.held.flags, "step": one.step,
@@ -68,17 +68,17 @@ def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]],
             "lessons": [lessons[id] for id in one.lessons if id in lessons],
             "sources": [source for edit in one.edits for source in edit.sources],
         })  # fmt: skip
-    cards += [_correction_card(one, asked.get(one.interaction)) for one in waiting]
+    cards += [_correction_card(one, interactions.get(one.interaction)) for one in waiting]
     return cards, more, number + len(pending)
 
 
 def _place(id: str) -> tuple[int, ...]:
-    """The order of learned edits, by their ids: a step and a number."""
+    """Return the sort key of learned edits: the step and the number in their ids."""
     return tuple(map(int, id.split(".")))
 
 
-def _correction_card(one: Correction, asked: dict[str, Any] | None) -> dict[str, Any]:
-    answer, target = asked["answer"] if asked else "", one.target
+def _correction_card(one: Correction, interaction: dict[str, Any] | None) -> dict[str, Any]:
+    answer, target = interaction["answer"] if interaction else "", one.target
     pieces = ([(answer, False)], [(target, False)])
     return {
         **correction_row(one), "kind": "note" if one.note else "correction", "answer": answer,

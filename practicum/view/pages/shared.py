@@ -1,4 +1,4 @@
-"""What several pages read: versions of a space, corrections as rows, and the turning of lists."""
+"""Helpers of several pages: versions of a space, rows of corrections, and links to neighbouring pages."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from practicum.view.visit import Visit
 
 
 async def context_of(visit: Visit, version: int) -> Context:
-    """A version of the space. What a service has in memory is not read. Raises HTTPException if there is none."""
+    """Return the context at a version, from the memory of a service if it is live. Raises HTTPException (404) if the
+    version does not exist."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)
-    found = await visit.subject("the versions", version_or_none, visit, version)
-    if found is None:
+    context = await visit.subject("the versions", version_or_none, visit, version)
+    if context is None:
         raise HTTPException(404)
-    return found
+    return context
 
 
 async def context_part(visit: Visit, version: int) -> Context | None:
-    """The same for a part of a page; None if it cannot be read, which the page says."""
+    """Return the context at a version for a part of a page; None if it cannot be read, which the page reports."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)
@@ -36,7 +37,7 @@ async def context_part(visit: Visit, version: int) -> Context | None:
 
 
 def version_or_none(visit: Visit, version: int) -> Context | None:
-    """A version of the space; None if it is gone, such as by `forget`. It is called in a thread."""
+    """Read the context at a version; None if the version was removed, for example by `forget`. Call it in a thread."""
     space, parents = visit.space, read_parents(visit.space.store)
     if not parents and version == 0:
         return Context()
@@ -46,21 +47,21 @@ def version_or_none(visit: Visit, version: int) -> Context | None:
 
 
 def correction_row(one: Correction, state: str = "") -> dict[str, Any]:
-    """A correction or a note as a page shows it."""
+    """Return the template values of a correction or a note."""
     return {**asdict(one), "id": one.id, "state": state}
 
 
 def turning(before: tuple[str, str] | None, after: tuple[str, str] | None) -> dict[str, Any]:
-    """The links to the pages before and after, each a text and an address."""
+    """Return the template values of links to the previous and next page, each a text and a URL."""
     return {"before": before, "after": after}
 
 
 def pages_of(total: int, size: int) -> int:
-    """The number of pages of a list."""
+    """Return the number of pages of a list with `total` items, `size` per page."""
     return -(-total // size) or 1
 
 
 def neighbours(numbers: Sequence[int], number: int) -> tuple[int | None, int | None]:
-    """The numbers before and after one."""
+    """Return the numbers before and after `number`; None at the ends."""
     at = numbers.index(number)
     return (numbers[at - 1] if at else None), (numbers[at + 1] if at + 1 < len(numbers) else None)

@@ -1,4 +1,4 @@
-"""Steps of learning: the list, one whole, and the lessons of all."""
+"""Pages of the steps of learning: the list, one step, and the lessons of all steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from practicum.view.read.parts import LessonStory
 from practicum.view.visit import Visit
 
 ROWS = 100
-"""Steps on a page."""
+"""Number of steps per page."""
 
 CARDS = 50
-"""Lessons on a page."""
+"""Number of lessons per page."""
 
 
 async def steps(visit: Visit) -> Response:
-    """The steps of learning, the newest first."""
+    """Show the steps of learning, newest first."""
 
     def read() -> tuple[Any, int]:
         store, t = visit.space.store, schema.steps.c
@@ -42,24 +42,24 @@ async def steps(visit: Visit) -> Response:
 
 
 async def step(visit: Visit) -> Response:
-    """One step: its attempts, its lessons and their fates, its edits, and its calls."""
+    """Show one step: its attempts, its lessons and their fates, its edits, and its calls."""
     values = await visit.subject("the steps", _step, visit, visit.path_number("step"))
     return await visit.page("step.html", here="Steps", **values)
 
 
 def _step(visit: Visit, number: int) -> dict[str, Any]:
     story, store = visit.story, visit.space.store
-    found = story.steps_at([number])
-    if not found:
+    steps = story.steps_at([number])
+    if not steps:
         raise HTTPException(404)
-    (one,) = found
+    (one,) = steps
     part = story.part
 
     def edited() -> tuple[int | None, list[EntryChange], list[Applied], list[EntryEvent]]:
-        """The parent of the version that the step made, its changes, votes and merges."""
+        """Return the parent of the version that the step created, and the changes, votes and merges of the step."""
         t = schema.versions.c
-        made = store.rows(store.select(t.parent).where(t.version == one.version, t.step == number))
-        parent = made[0].parent if made else None
+        versions = store.rows(store.select(t.parent).where(t.version == one.version, t.step == number))
+        parent = versions[0].parent if versions else None
         changed = [] if parent is None else changes(story.context(parent), story.context(one.version))
         votes = [done for done in _applied(store, number) if done.edit.op == "vote"]
         return parent, changed, votes, list(story.merges(number))
@@ -76,10 +76,10 @@ def _step(visit: Visit, number: int) -> dict[str, Any]:
 
 
 def _applied(store: Store, step: int) -> list[Applied]:
-    """The edits that a step applied."""
+    """Return the edits that a step applied."""
     v = schema.versions.c
-    made = store.rows(store.select(v.version).where(v.step == step, v.parent.is_not(None)).order_by(v.version))
-    return [done for row in made for done in read_edits(store, row.version)]
+    versions = store.rows(store.select(v.version).where(v.step == step, v.parent.is_not(None)).order_by(v.version))
+    return [done for row in versions for done in read_edits(store, row.version)]
 
 
 def _around(visit: Visit, number: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _around(visit: Visit, number: int) -> dict[str, Any]:
 
 
 async def lessons(visit: Visit) -> Response:
-    """The lessons of all steps, in their order."""
+    """Show the lessons of all steps, in order."""
 
     def read() -> tuple[list[LessonStory], int]:
         store = visit.space.store
@@ -108,7 +108,7 @@ async def lessons(visit: Visit) -> Response:
 
 
 def _lessons_from(visit: Visit, first: int) -> list[LessonStory]:
-    """The lessons of a page, which begins with this one (from 0). Steps before it are not read."""
+    """Return a page of lessons, starting with the lesson number `first` (from 0). Earlier steps are not read."""
     store, t, rows = visit.space.store, schema.lessons.c, list[LessonStory]()
     numbers = store.select(t.step, func.count()).group_by(t.step).order_by(t.step)
     for step, number in store.rows(numbers):

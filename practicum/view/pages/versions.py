@@ -1,4 +1,4 @@
-"""Versions: the list, the playbook of one, and what changed between any two."""
+"""Pages of versions: the list, the playbook of one version, and the changes between two versions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from practicum.view.read import sums
 from practicum.view.visit import Visit
 
 ROWS = 50
-"""Versions on a page."""
+"""Number of versions per page."""
 
 CHANGES = 200
-"""Entries that a page of changes shows."""
+"""Maximum number of changed entries on a page."""
 
 COUNTED = 2_000
-"""Entries up to which the tokens of a playbook are counted."""
+"""Maximum number of entries. The tokens of a larger playbook are not counted."""
 
 
 async def versions(visit: Visit) -> Response:
-    """The versions of a space, the newest first."""
+    """Show the versions of a space, newest first."""
     rows, total = await visit.subject("the versions", _rows, visit)
     validated = await visit.part("the steps", _validated, visit, [row["version"] for row in rows]) or {}
     return await visit.page(
@@ -58,25 +58,25 @@ def _rows(visit: Visit) -> tuple[list[dict[str, Any]], int]:
 
 
 def _validated(visit: Visit, listed: list[int]) -> dict[int, float]:
-    """The validation scores of versions, those that a step measured."""
+    """Return the validation scores of versions that a step validated."""
     if not listed:
         return {}
     store, v = visit.space.store, schema.versions.c
-    made = store.rows(store.select(v.step).where(v.version.in_(listed), v.step > 0))
-    found = visit.story.steps_at([row.step for row in made])
-    return {step.version: step.val for step in found if step.val is not None}
+    versions = store.rows(store.select(v.step).where(v.version.in_(listed), v.step > 0))
+    steps = visit.story.steps_at([row.step for row in versions])
+    return {step.version: step.val for step in steps if step.val is not None}
 
 
 def _names(visit: Visit) -> dict[int, list[str]]:
-    """The names of versions, such as "prod"."""
-    found = dict[int, list[str]]()
+    """Return the names of versions, such as "prod"."""
+    names = dict[int, list[str]]()
     for name, version in read_every_name(visit.space.store).items():
-        found.setdefault(version, []).append(name)
-    return found
+        names.setdefault(version, []).append(name)
+    return names
 
 
 async def version(visit: Visit) -> Response:
-    """The playbook at a version."""
+    """Show the playbook at a version."""
     number = visit.path_number("version")
     context = await context_of(visit, number)
 
@@ -98,7 +98,7 @@ async def version(visit: Visit) -> Response:
 
 
 def _around(visit: Visit, numbers: list[int], number: int) -> dict[str, Any]:
-    """Links to the versions before and after one."""
+    """Return links to the previous and next version."""
 
     def link(other: int) -> tuple[str, str] | None:
         return (f"version {other}", f"{visit.url}/versions/{other}") if other in numbers else None
@@ -107,20 +107,20 @@ def _around(visit: Visit, numbers: list[int], number: int) -> dict[str, Any]:
 
 
 async def diff(visit: Visit) -> Response:
-    """What changed from one version to another."""
+    """Show the changes from one version to another."""
     old, new = visit.number("old"), visit.number("new")
     if old is None or new is None:
         raise HTTPException(404)
     first, second = await context_of(visit, old), await context_of(visit, new)
 
     def read() -> dict[str, Any]:
-        found = changes(first, second)
+        changed = changes(first, second)
         parents = read_parents(visit.space.store)
         t = schema.versions.c
         rows = visit.space.store.rows(visit.space.store.select(t.step).where(t.version == new, t.parent == old))
-        counts = {word: sum(one.word == word for one in found) for word in ("added", "changed", "removed")}
+        counts = {word: sum(one.word == word for one in changed) for word in ("added", "changed", "removed")}
         return {
-            "changes": found[:CHANGES], "more": len(found) - CHANGES, "counts": counts,
+            "changes": changed[:CHANGES], "more": len(changed) - CHANGES, "counts": counts,
             "step": rows[0].step if rows else 0, "last": max(parents, default=0), **_steps(visit, parents, old, new),
         }  # fmt: skip
 
@@ -128,7 +128,7 @@ async def diff(visit: Visit) -> Response:
 
 
 def _steps(visit: Visit, parents: dict[int, int | None], old: int, new: int) -> dict[str, Any]:
-    """Links to the change before and the one after, for a version and its parent."""
+    """Return links to the previous and next change, if `old` is the parent of `new`."""
 
     def link(a: int | None, b: int | None) -> tuple[str, str] | None:
         if a is None or b is None or b not in parents:

@@ -1,4 +1,4 @@
-"""The attempts of a run: each in a line, and one told whole."""
+"""Attempts of a run: a line for each, and all data of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from practicum.view.read.run import StoredRun
 
 
 class StoredAttempts:
-    """Reads the attempts of a run."""
+    """Reader of the attempts of a run."""
 
     def __init__(self, run: StoredRun, names: Names, calls: StoredCalls, lessons: Lessons) -> None:
         self.run, self.names, self._calls, self._lessons = run, names, calls, lessons
@@ -30,10 +30,10 @@ class StoredAttempts:
     def every(
         self, *, failed: bool = False, split: str | None = None, step: int | None = None, task: str | None = None
     ) -> Iterator[AttemptLine]:
-        """The attempts, in the order in which they were stored.
+        """Yield the attempts, in the order in which they were stored.
 
-        `failed`: only those that went wrong. `split`: train, before, test, val or, of one validation, its name such as
-        val5. `step`: only those of a step. `task`: only those at a task.
+        `failed`: only failed attempts. `split`: train, before, test, val, or the name of one validation, such as val5.
+        `step`: only attempts of this step. `task`: only attempts at this task.
         """
         table = schema.attempts
         where: list[ColumnElement[bool]] = []
@@ -54,15 +54,15 @@ class StoredAttempts:
                     yield from (line for line in self.names.lines(scope, attempt, ids) if line.failed or not failed)
 
     def one(self, id: str) -> AttemptStory:
-        """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if it does not exist."""
         scope, attempt, ids = self.names.find(id)
         members, lines = in_order(attempt), self.names.lines(scope, attempt, ids)
         line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))
         evaluated = isinstance(scope, EvaluationScope)
         part = self.run.part
         version, context = part("the versions", lambda: self._shown_by(scope, line)) or (None, Context())
-        about = part("the calls", lambda: self._calls.about(attempt, one, members))
-        calls, judging, reflecting, updating = about or ([], [], [], [])
+        calls_by_kind = part("the calls", lambda: self._calls.about(attempt, one, members))
+        calls, judging, reflecting, updating = calls_by_kind or ([], [], [], [])
         lessons: tuple[LessonStory, ...] | None = ()
         if not isinstance(scope, EvaluationScope):
             lessons = part("the lessons", partial(self._lessons.of_attempt, scope, attempt))
@@ -92,16 +92,17 @@ class StoredAttempts:
         )
 
     def _shown_by(self, scope: int | EvaluationScope, line: AttemptLine) -> tuple[int | None, Context]:
-        """The version that an attempt was made under, and its context."""
+        """Return the version that an attempt saw, and its context."""
         version = line.version if isinstance(scope, EvaluationScope) else self.run.version_before(scope)
         return version, Context() if version is None else self.run.context(version)
 
     def line(self, id: str) -> AttemptLine:
-        """One attempt in a line, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        """Return the line of one attempt, by its id or place. Raises UsageError, with similar ids, if it does not
+        exist."""
         return next(line for line in self.names.lines(*self.names.find(id)) if id in (line.id, line.place))
 
     def with_entry(self, entry: str) -> Iterator[AttemptLine]:
-        """The attempts that an entry was looked up for, or that cite it."""
+        """Yield the attempts that looked an entry up, or that cite it."""
         table = schema.attempts
         named = table.c.data.contains(json.dumps(entry), autoescape=True)
         for row in self.run.rows(table, table.c.place, table.c.step, where=[named]):
@@ -122,8 +123,8 @@ def _shown(context: Context, id: str, similarity: float | None = None) -> EntryS
 
 
 def _round(one: Any) -> RoundStory:
-    trace, known = one.trace, one.feedback
+    trace, feedback = one.trace, one.feedback
     return RoundStory(
-        one.lesson.texts, trace and trace.answer, trace and trace.error, known and known.success,
-        known.text if known else "",
+        one.lesson.texts, trace and trace.answer, trace and trace.error, feedback and feedback.success,
+        feedback.text if feedback else "",
     )  # fmt: skip

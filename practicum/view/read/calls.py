@@ -1,4 +1,4 @@
-"""The calls of a run: of a step, about an attempt, or one."""
+"""Calls of a run: of a step, about an attempt, or one call."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from practicum.view.read.run import StoredRun, under
 
 
 class StoredCalls:
-    """Reads the calls of a run. What a call asked and answered is read when it is asked for."""
+    """Reader of the calls of a run. The prompt and the answer of a call are only read when they are used."""
 
     def __init__(self, run: StoredRun, names: Names) -> None:
         self.run, self.names = run, names
         self.store, self.journal = run.store, run.journal
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
-        """The ids of the attempts among the sources of a call."""
+        """Return the ids of the attempts among the sources of a call."""
         return self.names.attempts_of(sources)
 
     def every(self, step: int | None = None, role: str | None = None) -> Iterator[CallStory]:
-        """The calls of a step, or of the whole run, in the order in which they ended."""
+        """Yield the calls of a step, or of the whole run, in the order in which they ended."""
         table = schema.journal
         where = [table.c.role != NOTE_ROLE] + ([] if role is None else [table.c.role == role])
         if step is not None:
@@ -39,14 +39,14 @@ class StoredCalls:
         return map(self._call, self.run.rows(table, *self._call_columns, where=where))
 
     def page(self, role: str | None, after: int, limit: int) -> list[CallStory]:
-        """Some calls of a role, or of all, that ended after one with this number."""
+        """Return up to `limit` calls of a role (None: all roles) that ended after the call with the number `after`."""
         table = schema.journal
         query = self.store.select(ROW.label("number"), *self._call_columns).where(after < ROW)
         query = query.where(table.c.role != NOTE_ROLE if role is None else table.c.role == role)
         return [self._call(row) for row in self.store.rows(query.order_by(ROW).limit(limit))]
 
     def one(self, id: str) -> CallStory:
-        """One call, by its id or its place. Raises UsageError if there is none."""
+        """Return one call, by its id or place. Raises UsageError if it does not exist."""
         table = schema.journal
         this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
         query = self.store.select(ROW.label("number"), *self._call_columns)
@@ -54,13 +54,14 @@ class StoredCalls:
             return self._call(row)
         raise UsageError(
             "call.unknown",
-            f"there is no call {id!r} in {self.run.folder}: practicum show {self.run.folder} --calls lists them",
+            f"no call {id!r} in {self.run.folder}: list the calls with practicum show {self.run.folder} --calls",
         )
 
     def about(
         self, attempt: Attempt, one: Attempt, members: Sequence[Attempt]
     ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
-        """The calls of an attempt, those that judged it, those that reflected on it, and those that made edits."""
+        """Return the calls made during an attempt, and the calls that judged it, reflected on it, and updated the
+        context."""
         calls: list[CallStory] = []
         judging: list[CallStory] = []
         reflecting: list[CallStory] = []
@@ -83,12 +84,13 @@ class StoredCalls:
                 (reflecting if call.role == "reflector" else judging).append(call)
             elif about in call.sources and call.role != "agent":
                 (updating if _updates(call.place) else reflecting).append(call)
-        # The row of an attempt as a whole repeats what its turns did.
+        # The row of a whole attempt repeats the data of its turns.
         in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
         return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
 
     def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
-        """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
+        """Yield all calls of the step, of the attempt (without a barrier), or of the evaluated task that contains a
+        place."""
         table = schema.journal
         query = self.store.select(ROW.label("number"), *self._call_columns)
         query = query.where(under(table, top_place(place)), table.c.role != NOTE_ROLE)
@@ -102,9 +104,9 @@ class StoredCalls:
 
     def _call(self, row: Any) -> CallStory:
         usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
-        # No model of the run answers for an agent of the user's own, for tools, or for a scorer.
-        asked = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
-        model = self.run.config.roles.get(row.role, self.run.config.model or "") if asked else ""
+        # A user's agent, tools and scorers do not use a model of the run.
+        used_model = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
+        model = self.run.config.roles.get(row.role, self.run.config.model or "") if used_model else ""
         return CallStory(
             f"{row.number}", row.place, row.role, model, bool(row.ok), usage, row.seconds,
             tuple(json.loads(row.sources)), self,
@@ -116,14 +118,16 @@ class StoredCalls:
         return self.run.config.agent == "chat" or self.run.config.agent.startswith("tools:")
 
     def _at_step(self, step: int) -> ColumnElement[bool]:
-        """The condition that a call belongs to a step: by its place, or by those of the step's attempts and group."""
+        """Return the condition that a call belongs to a step, from the places of the step's attempts and group.
+
+        Raises UsageError if the step does not exist."""
         table = schema.journal
         data = next((one for one in self.run.steps() if one.step == step), None)
         if data is None:
             raise UsageError("step.unknown", f"{self.run.folder} has no step {step}", step=step)
         tops = {top_place(attempt.place) for attempt, _ in self.names.scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
-            # In the same leg of the run as its attempts.
+            # The group is in the same leg of the run as its attempts.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
             tops |= {group, f"{group} again"}
         first, *rest = (under(table, top) for top in sorted(tops))
@@ -133,5 +137,5 @@ class StoredCalls:
 
 
 def _updates(place: str) -> bool:
-    """Whether what is done at a place makes edits of lessons."""
+    """Whether the calls at a place turn lessons into edits."""
     return "group " in top_place(place) or "/update/" in place or "/accept/" in place

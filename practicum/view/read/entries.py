@@ -1,4 +1,4 @@
-"""The entries of a run: the history of one, and merges."""
+"""Entries of a run: the history of an entry, and merges."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from practicum.view.read.run import StoredRun
 
 @dataclass(frozen=True)
 class TextChange:
-    """An edit of an entry. `text` is what it says from then on, None for an edit of something else, and `minus` and
-    `plus` are what changed, in pieces."""
+    """An edit of an entry. `text`: the text after the edit; None: the edit does not change the text. `minus` and
+    `plus`: the removed and the added pieces of the text."""
 
     event: EntryEvent
     text: str | None
@@ -36,19 +36,19 @@ class TextChange:
 
 
 class Entries:
-    """Reads what became of entries: of the playbook, and of corrections and notes."""
+    """Reader of the history of entries, corrections and notes."""
 
     def __init__(self, run: StoredRun, names: Names) -> None:
         self.run, self.names, self.store, self.folder = run, names, run.store, run.folder
 
     def one(self, id: str) -> EntryStory:
-        """One entry with its history: of the playbook, or a correction or a note (such as c5). Raises UsageError if
-        there never was one with this id."""
+        """Return one entry with its history, or a correction or a note (such as c5). Raises UsageError if the id was
+        never used."""
         events = self.events(id)
         if not events:
             raise UsageError(
                 "entry.unknown",
-                f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has",
+                f"{self.folder} has never had an entry {id!r}: list its entries with practicum show {self.folder}",
                 entry=id,
             )
         now = (read_corrections(self.store) if id.startswith(LETTER) else self.run.context()).get(id)
@@ -57,14 +57,14 @@ class Entries:
         return EntryStory(id, now, events, sources, self.names.attempts_of(sources))
 
     def events(self, id: str) -> tuple[EntryEvent, ...]:
-        """Every edit of an entry, the oldest first, with those that merged it."""
+        """Return all edits of an entry, including merges of it, oldest first."""
         return tuple(
             EntryEvent(row.version, row.step, done, self.lost(row.version, done)) for row, done in self._edits(id)
         )
 
     def history(self, id: str) -> list[TextChange]:
-        """Every edit of an entry with what it changed, the oldest first."""
-        text, found = "", list[TextChange]()
+        """Return all edits of an entry with the changes of its text, oldest first."""
+        text, history = "", list[TextChange]()
         for event in self.events(id):
             edit = event.done.edit
             new = getattr(edit, "text", None)
@@ -73,12 +73,12 @@ class Entries:
             if new is not None and new != text:
                 minus, plus = marked(text, new) if text else ((), [(new, False)])
                 text = new
-            found.append(TextChange(event, new, minus, plus))
-        return found
+            history.append(TextChange(event, new, minus, plus))
+        return history
 
     def _edits(self, id: str, until: int | None = None) -> Iterator[tuple[Any, Applied]]:
-        """The edits of an entry with the rows of their versions, up to a version. Of a version with 10,000 edits, only
-        those are read that name it."""
+        """Yield the edits of an entry with the rows of their versions, up to a version. Only edits that name the entry
+        are parsed, because a version may have 10,000 edits."""
         table, name = schema.corrections if id.startswith(LETTER) else schema.versions, json.dumps(id)
         query = self.store.select(table.c.version, table.c.step, table.c.applied)
         query = query.where(table.c.applied.contains(name, autoescape=True))
@@ -90,8 +90,8 @@ class Entries:
                 yield row, done
 
     def lost(self, version: int, done: Applied) -> Mapping[str, str]:
-        """The texts of the entries that an edit of a version merged into another one, by their ids; empty for one that
-        was forgotten."""
+        """Return id → last text of the entries that an edit of a version merged into another entry. The text is empty
+        if it was forgotten."""
         return {id: self._last_text(version, id) for id in getattr(done.edit, "ids", ()) if id != done.id}
 
     def _last_text(self, version: int, id: str) -> str:
@@ -99,7 +99,7 @@ class Entries:
         return next((text for text in reversed([*texts]) if text is not None), "")
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """The merges of entries, with what was lost, in all steps or in one."""
+        """Yield the merges of entries, with the texts that were lost, in one step or in all."""
         table = schema.versions
         query = self.store.select(table.c.version, table.c.step, table.c.applied)
         query = query.where(table.c.applied.contains('"op":"merge"', autoescape=True))
@@ -112,5 +112,5 @@ class Entries:
 
 
 def _names(raw: Mapping[str, Any], id: str) -> bool:
-    """Whether an edit, as it is stored, is of an entry or merges it."""
+    """Whether a stored edit changes an entry or merges it."""
     return raw["id"] == id or id in raw["edit"].get("ids", ())

@@ -1,7 +1,7 @@
-"""Attempts and interactions as one list, the newest first: interactions, and then attempts.
+"""Episodes: one list of the interactions and then the attempts of a space, each newest first.
 
-A page reads rows by their indexes. For a filter that no index serves, it looks through a number of rows and says so;
-the next page goes on from there.
+A page reads rows by an index. For a filter without an index it searches a limited number of rows, and reports this
+number; the next page continues from there.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from practicum.view.read.parts import AttemptLine
 from practicum.view.read.story import Story
 
 ROWS = 50
-"""Episodes on a page."""
+"""Number of episodes per page."""
 
 SEARCHED = 5_000
-"""Interactions that a page looks through for those that a filter lets pass."""
+"""Maximum number of interactions that a page searches for matches of a filter."""
 
 SEARCHED_TEXTS = 2_000
-"""Interactions that it looks through if it has to read what was asked and answered, or the status."""
+"""Maximum number of interactions that a page searches if it must read their texts or status."""
 
 SEARCHED_ATTEMPTS = 1_000
-"""Attempts that a page looks through."""
+"""Maximum number of attempts that a page searches."""
 
 WRONG = 0.5
-"""Answers with a score below this are wrong."""
+"""Answers with a score below this value count as wrong."""
 
 ONLY = ("all", "failed", "errors", "wrong", "open")
-"""Which episodes a list has: all; those that went wrong or ended with an error; those that ended with an error; those
-that were wrong; those without an outcome."""
+"""Values of the filter `only`: all; wrong or with an error (failed); with an error; wrong; without an outcome
+(open)."""
 
 
 @dataclass(frozen=True)
 class EpisodeFilter:
-    """Which episodes are listed: `kind` is all, attempts or interactions, `only` one of ONLY, `split` that of attempts,
-    `user` and `session` those of interactions, `text` words that one of its texts has."""
+    """Filter of a list of episodes; empty fields match all.
+
+    `kind`: all, attempts or interactions. `only`: one of ONLY. `split`: the split of attempts. `user` and `session`:
+    of interactions. `text`: a part of any text of the episode."""
 
     kind: str = "all"
     only: str = "all"
@@ -56,47 +58,49 @@ class EpisodeFilter:
     text: str = ""
 
     def query(self, **changed: str) -> str:
-        """The query of an address with this filter, in which some parts are changed."""
-        named = {
+        """Return the query string of a URL with this filter, with some fields changed."""
+        fields = {
             "kind": self.kind, "only": self.only, "split": self.split, "user": self.user, "session": self.session,
             "q": self.text, **changed,
         }  # fmt: skip
-        asked = urlencode({name: value for name, value in named.items() if value not in ("", "all")})
-        return f"?{asked}" if asked else ""
+        query = urlencode({name: value for name, value in fields.items() if value not in ("", "all")})
+        return f"?{query}" if query else ""
 
     @property
     def interactions(self) -> bool:
-        """Whether interactions can pass it."""
+        """Whether interactions can match."""
         return self.kind != "attempts" and not self.split
 
     @property
     def attempts(self) -> bool:
-        """Whether attempts can pass it."""
+        """Whether attempts can match."""
         return self.kind != "interactions" and not (self.user or self.session)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Episodes of a page, and the place before which the next page begins: a letter (i or a) and a number; empty for
-    the last one. `searched` is how many were looked through for them, if not all those before were."""
+    """A page of episodes.
+
+    `before`: where the next page starts, a letter (i: interactions, a: attempts) and a number; empty on the last page.
+    `searched`: the number of rows searched, if the search stopped before the end; else 0."""
 
     rows: Sequence[Any]
     before: str
     searched: int = 0
 
 
-def episodes(store: Store, story: Story | None, wanted: EpisodeFilter, before: str) -> Listed:
-    """A page of the episodes of a space. Without a `story` it has no attempts."""
+def episodes(store: Store, story: Story | None, filters: EpisodeFilter, before: str) -> Listed:
+    """Return a page of the episodes of a space that match a filter. Without a `story`: only interactions."""
     searched = 0
-    if wanted.interactions and before[:1] != "a":
-        found = interactions(store, wanted, int(before[1:]) if before else None)
-        if found.rows or found.before:
-            more = "a" if wanted.attempts and story is not None and has_attempts(store) else ""
-            return Listed(found.rows, found.before or more, found.searched)
-        searched = found.searched
-    if story is None or not wanted.attempts:
+    if filters.interactions and before[:1] != "a":
+        page = interactions(store, filters, int(before[1:]) if before else None)
+        if page.rows or page.before:
+            more = "a" if filters.attempts and story is not None and has_attempts(store) else ""
+            return Listed(page.rows, page.before or more, page.searched)
+        searched = page.searched
+    if story is None or not filters.attempts:
         return Listed((), "", searched)
-    return attempts(story, wanted, int(before[1:]) if before[1:] and before[0] == "a" else None)
+    return attempts(story, filters, int(before[1:]) if before[1:] and before[0] == "a" else None)
 
 
 def has_attempts(store: Store) -> bool:
@@ -109,50 +113,50 @@ def has_interactions(store: Store) -> bool:
     return bool(store.rows(store.select(schema.interactions.c.id).limit(1)))
 
 
-def interactions(store: Store, wanted: EpisodeFilter, before: int | None = None) -> Listed:
-    """Interactions of a space, the newest first."""
+def interactions(store: Store, filters: EpisodeFilter, before: int | None = None) -> Listed:
+    """Return a page of the interactions of a space that match a filter, newest first."""
     i = schema.interactions
     mine: list[ColumnElement[bool]] = [] if before is None else [i.c.number < before]
-    if wanted.user:
-        mine.append(i.c.user == wanted.user)
-    if wanted.session:
-        mine.append(i.c.session == wanted.session)
-    near = store.select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc())
-    if wanted.only == "all" and not wanted.text:
-        rows = store.rows(near.limit(ROWS + 1))
+    if filters.user:
+        mine.append(i.c.user == filters.user)
+    if filters.session:
+        mine.append(i.c.session == filters.session)
+    query = store.select(i.c.id, i.c.number).where(*mine).order_by(i.c.number.desc())
+    if filters.only == "all" and not filters.text:
+        rows = store.rows(query.limit(ROWS + 1))
         return Listed(_lines(store, rows[:ROWS]), f"i{rows[ROWS - 1].number}" if len(rows) > ROWS else "")
-    most = SEARCHED_TEXTS if wanted.text or wanted.only in ("failed", "errors") else SEARCHED
-    rows = _searched(store, wanted, mine, most)
-    passed = [row for row in rows if _passes(row, wanted)]
+    most = SEARCHED_TEXTS if filters.text or filters.only in ("failed", "errors") else SEARCHED
+    rows = _searched(store, filters, mine, most)
+    passed = [row for row in rows if _passes(row, filters)]
     if len(passed) > ROWS:
         return Listed(_lines(store, passed[:ROWS]), f"i{passed[ROWS - 1].number}")
     end = rows[-1].number if len(rows) == most else None
     return Listed(_lines(store, passed), "" if end is None else f"i{end}", 0 if end is None else most)
 
 
-def _searched(store: Store, wanted: EpisodeFilter, mine: Sequence[ColumnElement[bool]], most: int) -> list[Any]:
-    """The rows that a filter looks through, with their scores, and with their data if it is about that."""
+def _searched(store: Store, filters: EpisodeFilter, mine: Sequence[ColumnElement[bool]], most: int) -> list[Any]:
+    """Return the newest rows to search for a filter, with their scores, and with their data if the filter needs it."""
     i, o = schema.interactions, schema.outcomes
     columns = [i.c.id, i.c.number]
-    if wanted.text or wanted.only in ("failed", "errors"):
+    if filters.text or filters.only in ("failed", "errors"):
         columns.append(i.c.data)
     near = store.select(*columns).where(*mine).order_by(i.c.number.desc()).limit(most).subquery()
     both = select(near, o.c.score).outerjoin(o, store.mine(o, o.c.id == near.c.id))
     return store.rows(both.order_by(near.c.number.desc()))
 
 
-def _passes(row: Any, wanted: EpisodeFilter) -> bool:
+def _passes(row: Any, filters: EpisodeFilter) -> bool:
     wrong = row.score is not None and row.score < WRONG
-    if wanted.only in ("wrong", "open"):
-        kept = wrong if wanted.only == "wrong" else row.score is None
-    elif wanted.only == "all" or (wrong and wanted.only == "failed"):
-        kept = True
+    if filters.only in ("wrong", "open"):
+        passes = wrong if filters.only == "wrong" else row.score is None
+    elif filters.only == "all" or (wrong and filters.only == "failed"):
+        passes = True
     else:
-        kept = from_json(row.data)["status"] >= 400
-    if not kept or not wanted.text:
-        return kept
+        passes = from_json(row.data)["status"] >= 400
+    if not passes or not filters.text:
+        return passes
     data = from_json(row.data)
-    return _has(wanted.text, row.id, str(data["query"]), str(data["answer"]))
+    return _has(filters.text, row.id, str(data["query"]), str(data["answer"]))
 
 
 def _has(text: str, *others: str) -> bool:
@@ -168,7 +172,7 @@ def _lines(store: Store, listed: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def interaction(store: Store, id: str) -> dict[str, Any] | None:
-    """An interaction with its outcome; None if there is none of this id."""
+    """Return the interaction with this id and its outcome, or None."""
     i, o = schema.interactions, schema.outcomes
     rows = store.rows(store.select(i).where(i.c.id == id))
     if not rows:
@@ -178,7 +182,7 @@ def interaction(store: Store, id: str) -> dict[str, Any] | None:
 
 
 def interactions_at(store: Store, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Interactions by their ids."""
+    """Return id → interaction for these ids."""
     i = schema.interactions
     rows = store.rows(store.select(i).where(i.c.id.in_([*ids])))
     return {row.id: _interaction(row) for row in rows}
@@ -196,29 +200,29 @@ def _outcome(row: Any) -> dict[str, Any]:
 
 
 def reported(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a report."""
+    """Return the reported values, without the time and the trust level."""
     return {name: value for name, value in report.items() if name not in ("at", "trust")}
 
 
 # Attempts
 
 
-def attempts(story: Story, wanted: EpisodeFilter, before: int | None = None) -> Listed:
-    """Attempts of a space, the newest first."""
+def attempts(story: Story, filters: EpisodeFilter, before: int | None = None) -> Listed:
+    """Return a page of the attempts of a space that match a filter, newest first."""
     t, store = schema.attempts, story.store
     mine: list[ColumnElement[bool]] = [] if before is None else [before > ROW]
-    if wanted.split:
-        mine.append(t.c.step > 0 if wanted.split == "train" else t.c.step == 0)
+    if filters.split:
+        mine.append(t.c.step > 0 if filters.split == "train" else t.c.step == 0)
     query = store.select(ROW.label("number"), t.c.place, t.c.step, t.c.data).where(*mine).order_by(ROW.desc())
-    all_pass = wanted == EpisodeFilter(wanted.kind, split="train" if wanted.split == "train" else "")
+    all_pass = filters == EpisodeFilter(filters.kind, split="train" if filters.split == "train" else "")
     most = ROWS if all_pass else SEARCHED_ATTEMPTS
     rows = store.rows(query.limit(most + 1))
     lines = list[AttemptLine]()
-    passes = _attempt_passes(wanted)
+    passes = _attempt_passes(filters)
     for n, row in enumerate(rows[:most]):
         raw = from_json(row.data)
-        if all_pass or (_in_split(story, row, wanted.split) and any(map(passes, (raw, *raw["siblings"])))):
-            lines += [line for line in lines_of(story, row) if all_pass or _line_passes(line, wanted)][::-1]
+        if all_pass or (_in_split(story, row, filters.split) and any(map(passes, (raw, *raw["siblings"])))):
+            lines += [line for line in lines_of(story, row) if all_pass or _line_passes(line, filters)][::-1]
         if len(lines) >= ROWS and n + 1 < len(rows):
             return Listed(lines, f"a{row.number}")
     if len(rows) > most:
@@ -233,30 +237,35 @@ def _in_split(story: Story, row: Any, split: str) -> bool:
     return split in (story.names.label(one), story.names.split(one))
 
 
-def _attempt_passes(wanted: EpisodeFilter) -> Callable[[Any], bool]:
-    """A quick look at the data of an attempt, before it is read as one."""
+def _attempt_passes(filters: EpisodeFilter) -> Callable[[Any], bool]:
+    """Return a predicate on the raw data of an attempt. It is cheaper than to validate the attempt first."""
 
     def passes(raw: Any) -> bool:
         error = raw["trace"]["error"] is not None
-        known = raw["feedback"]["success"] if raw["score"] is None else raw["score"]["correct"]
-        found = {"failed": error or known is False, "errors": error, "wrong": known is False, "open": known is None}
-        return found.get(wanted.only, True)
+        success = raw["feedback"]["success"] if raw["score"] is None else raw["score"]["correct"]
+        by_name = {
+            "failed": error or success is False,
+            "errors": error,
+            "wrong": success is False,
+            "open": success is None,
+        }
+        return by_name.get(filters.only, True)
 
     return passes
 
 
-def _line_passes(line: AttemptLine, wanted: EpisodeFilter) -> bool:
-    kept = {
+def _line_passes(line: AttemptLine, filters: EpisodeFilter) -> bool:
+    passes = {
         "failed": line.failed, "errors": line.error is not None, "wrong": line.outcome == "wrong",
         "open": line.outcome == "unknown",
-    }.get(wanted.only, True)  # fmt: skip
-    return kept and (
-        not wanted.text or _has(wanted.text, line.id, line.input, line.answer, line.feedback, line.error or "")
+    }.get(filters.only, True)  # fmt: skip
+    return passes and (
+        not filters.text or _has(filters.text, line.id, line.input, line.answer, line.feedback, line.error or "")
     )
 
 
 def lines_of(story: Story, row: Any) -> list[AttemptLine]:
-    """The attempts that a row of the store holds, each in a line."""
+    """Return the lines of the attempts that a row of the store contains."""
     scope = row.step or EvaluationScope.at(row.place)
     attempt = ATTEMPT.validate_json(row.data)
     ids = story.names.ids_of(scope, attempt)
@@ -264,16 +273,16 @@ def lines_of(story: Story, row: Any) -> list[AttemptLine]:
 
 
 def lines_with(story: Story, entry: str, most: int) -> list[AttemptLine]:
-    """The newest attempts that an entry was looked up for, or that cite it, of those that a page looks through."""
+    """Return the newest attempts that looked an entry up or cite it, among the last SEARCHED attempts."""
     t, store = schema.attempts, story.store
     newest = store.rows(store.select(ROW.label("number"), t.c.place).order_by(ROW.desc()).limit(1))
     if not newest:
         return []
-    named = t.c.data.contains(json.dumps(entry), autoescape=True)
+    mentions = t.c.data.contains(json.dumps(entry), autoescape=True)
     query = store.select(ROW.label("number"), t.c.place, t.c.step, t.c.data)
-    query = query.where(newest[0].number - SEARCHED < ROW, named)
-    found = list[AttemptLine]()
+    query = query.where(newest[0].number - SEARCHED < ROW, mentions)
+    lines = list[AttemptLine]()
     for row in store.rows(query.order_by(ROW.desc()).limit(2 * most)):
         members = zip(lines_of(story, row), in_order(ATTEMPT.validate_json(row.data)), strict=True)
-        found += [line for line, one in members if entry in one.trace.used or entry in dict(one.retrieved)]
-    return found[:most]
+        lines += [line for line, member in members if entry in member.trace.used or entry in dict(member.retrieved)]
+    return lines[:most]

@@ -1,4 +1,4 @@
-"""Parts of a page that cannot be read: a page shows the others, and names these."""
+"""Gaps: parts of a page that cannot be read. The page lists them and shows the other parts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 class Gaps:
-    """The parts that cannot be read, by the reason."""
+    """Parts that cannot be read, grouped by the reason."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[str]] = {}
 
     def add(self, part: str, error: PracticumError) -> None:
-        """Add a part, such as "the versions", with the error of reading it."""
+        """Record that a part, such as "the versions", cannot be read because of `error`."""
         parts = self._parts.setdefault(str(error), [])
         if part not in parts:
             parts.append(part)
 
     def read(self, folder: Path, part: str, work: Callable[[], T]) -> T | None:
-        """The result of reading a part of the space in a folder; None for one that cannot be read."""
+        """Read a part of the space in a folder. If it cannot be read, record it and return None."""
         try:
             with as_stored(folder):
                 return work()
@@ -36,6 +36,6 @@ class Gaps:
 
     @property
     def sentences(self) -> list[str]:
-        """What cannot be read, and why: a sentence for each reason."""
+        """Sentences that list the unreadable parts: one for each reason."""
         return [f"{capitalized(' and '.join([', '.join(parts[:-1]), parts[-1]] if parts[:-1] else parts))} cannot be "
                 f"read: {problem}" for problem, parts in self._parts.items()]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The lessons of a run, and what became of each: its fates."""
+"""Lessons of a run, and their fates: the edits, refusals and reviews that followed from them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ RESOLUTIONS: TypeAdapter[tuple[Resolution, ...]] = TypeAdapter(tuple[Resolution,
 
 
 class Lessons:
-    """Reads the lessons of a run."""
+    """Reader of the lessons of a run."""
 
     def __init__(self, run: StoredRun, names: Names) -> None:
         self.run, self.names, self.store = run, names, run.store
 
     def every(self, step: int | None = None) -> Iterator[LessonStory]:
-        """The lessons of a step, or of all steps, in order."""
+        """Yield the lessons of a step, or of all steps, in order."""
         table = schema.lessons
         columns = (table.c.step, table.c.data)
         for row in self.run.rows(table, *columns) if step is None else self.run.of_step(table, step, *columns):
             yield self._lesson(row.step, LESSON.validate_json(row.data))
 
     def with_ids(self, ids: Sequence[str]) -> list[LessonStory]:
-        """The lessons with these ids, in the order of writing."""
+        """Return the lessons with these ids, in the order in which they were stored."""
         table = schema.lessons
         query = self.store.select(table.c.step, table.c.data).where(table.c.lesson_id.in_(ids))
         rows = self.store.rows(query.order_by(ROW))
@@ -48,7 +48,7 @@ class Lessons:
         table, about = schema.lessons, f"attempt:{attempt.place}"
         rows = self.run.of_step(table, step, table.c.sources, table.c.data)
         lessons = (LESSON.validate_json(row.data) for row in rows if about in json.loads(row.sources))
-        # A reflection on many attempts names all of them, and is about one.
+        # A reflection on several attempts lists all of them as sources, but its lesson is about one task.
         own = (x for x in lessons if x.data.get("task_id", attempt.task.id) == attempt.task.id)
         return tuple(self._lesson(step, lesson) for lesson in own)
 
@@ -73,7 +73,7 @@ class Lessons:
 
     @cached_property
     def _all_fates(self) -> Mapping[str, list[Fate]]:
-        """Without a barrier a lesson may be settled in any later step."""
+        """Fates by lesson, from all steps: without a barrier, a lesson may be settled in any later step."""
         return self._read_fates(None)
 
     def _fates_of(self, step: int) -> Mapping[str, list[Fate]]:
@@ -84,8 +84,8 @@ class Lessons:
     _last_fates: tuple[int, Mapping[str, list[Fate]]] = (0, {})
 
     def _read_fates(self, step: int | None) -> Mapping[str, list[Fate]]:
-        """What became of the lessons in a step, or in all, by their ids."""
-        found: dict[str, list[Fate]] = defaultdict(list)
+        """Return lesson id → fates, from one step or from all."""
+        fates: dict[str, list[Fate]] = defaultdict(list)
         reviewed = set()
         for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED), step):
             reviewed.add(review.version)
@@ -94,10 +94,10 @@ class Lessons:
                     entry = review.entries[number]
                     fate = _edited("applied", edit, review.step, entry, review.version, review.reason, review.id)
                 else:
-                    what: FateWord = "waits" if review.state == PENDING else "rejected"
-                    fate = _edited(what, edit, review.step, "", None, review.reason, review.id)
+                    outcome: FateWord = "waits" if review.state == PENDING else "rejected"
+                    fate = _edited(outcome, edit, review.step, "", None, review.reason, review.id)
                 for lesson in edit.lessons:
-                    found[lesson].append(fate)
+                    fates[lesson].append(fate)
         for table, columns in (
             (schema.versions, (schema.versions.c.version, schema.versions.c.step, schema.versions.c.applied)),
             (schema.steps, (schema.steps.c.step, schema.steps.c.data, schema.steps.c.refused)),
@@ -110,20 +110,20 @@ class Lessons:
                     for done in EDITS.validate_json(row.applied):
                         fate = _edited("applied", done.edit, row.step, done.id, row.version, done.edit.reason)
                         for lesson in done.edit.lessons:
-                            found[lesson].append(fate)
+                            fates[lesson].append(fate)
                     continue
                 for refused in REFUSED.validate_json(row.refused):
                     fate = _edited("refused", refused.edit, row.step, "", None, refused.reason)
                     for lesson in refused.edit.lessons:
-                        found[lesson].append(fate)
+                        fates[lesson].append(fate)
                 for settled in RESOLUTIONS.validate_python(json.loads(row.data)["fates"]):
                     settled_as: FateWord = "covered" if settled.entry else "dropped"
-                    found[settled.lesson].append(Fate(settled_as, row.step, settled.entry, reason=settled.reason))
-        return found
+                    fates[settled.lesson].append(Fate(settled_as, row.step, settled.entry, reason=settled.reason))
+        return fates
 
 
 def _edited(
-    what: FateWord, edit: Edit, step: int, entry: str, version: int | None, reason: str, review: str = ""
+    outcome: FateWord, edit: Edit, step: int, entry: str, version: int | None, reason: str, review: str = ""
 ) -> Fate:
     named = entry or getattr(edit, "id", "") or ", ".join(getattr(edit, "ids", ()))
-    return Fate(what, step, named, edit.op, version, getattr(edit, "text", None) or "", reason, review)
+    return Fate(outcome, step, named, edit.op, version, getattr(edit, "text", None) or "", reason, review)

@@ -1,4 +1,4 @@
-"""How attempts are named: `3.t17` is the one at task t17 in step 3, `test.t9` one of the final evaluation."""
+"""Ids of attempts: `3.t17` is the attempt at task t17 in step 3, `test.t9` an attempt of the final evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from practicum.view.read.run import StoredRun, below, keep, under
 
 @dataclass(frozen=True)
 class EvaluationScope:
-    """An evaluation of a context, as the run names it in places: `split`, the digest of the context, and a repeat."""
+    """An evaluation of a context, as named in places: its split, the digest of the context, and the repeat (from 0)."""
 
     split: str
     digest: str
@@ -42,64 +42,64 @@ class EvaluationScope:
 
 
 NUMBERED = re.compile(r"[.~]\d+$")
-"""The end of a task's id that may be taken for that of an attempt."""
+"""End of a task id that looks like the number in the id of an attempt."""
 
 LISTED = 8
-"""Ids that an error names at most."""
+"""Maximum number of ids in an error message."""
 
 Named = list[tuple[Attempt, list[str]]]
-"""The reported attempts of a step or an evaluation, each with the ids of its group."""
+"""Reported attempts of a step or an evaluation, each with the ids of the attempts of its group."""
 
 
 class Names:
-    """Names the attempts of a run, and finds them by a name or a place."""
+    """Ids of the attempts of a run, with lookup by id or place."""
 
     def __init__(self, run: StoredRun) -> None:
         self.run = run
         self._named: dict[int, Named] = {}
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
-        """The ids of the attempts among the sources of a lesson, an edit or a call."""
+        """Return the ids of the attempts among the sources of a lesson, an edit or a call."""
         places = [source.removeprefix("attempt:") for source in sources if source.startswith("attempt:")]
         ids = self.run.part("the attempts", lambda: [self.id_at(place) for place in places])
         return tuple(dict.fromkeys(id for id in ids or () if id is not None))
 
     @property
     def splits(self) -> list[str]:
-        """The splits whose attempts are stored: train, then those of evaluations."""
+        """Splits that have stored attempts: train first, then the splits of evaluations."""
         learned = self.run.store.select(schema.attempts.c.step).where(schema.attempts.c.step > 0)
         evaluated = sorted({self.split(one) for one in self.evaluations()})
         return [*(["train"] if self.run.store.rows(learned.limit(1)) else []), *evaluated]
 
     @cached_property
     def _final(self) -> int:
-        """The version that the final evaluation scored."""
+        """Version that the final evaluation scored."""
         last, parents = last_report(self.run.store).get("version"), self._parents
         return last if last in parents else max(parents, default=0)
 
     @cached_property
     def _parents(self) -> dict[int, int | None]:
-        """The versions with their parents; empty if they are damaged, so that attempts can be read without them."""
+        """Version → parent; empty if the versions are damaged, so that attempts can still be read."""
         with suppress(PracticumError, *DAMAGED):
             return read_parents(self.run.store)
         return {}
 
     @cached_property
     def evaluated(self) -> dict[str, int]:
-        """The first version of each context that was evaluated, by its digest: the first, the last and each that was
-        validated."""
+        """Digest of an evaluated context → the first version with this context. Covers the first version, the last,
+        and every validated version."""
         parents = self._parents
-        wanted = {0, self._final}
+        versions = {0, self._final}
         with suppress(PracticumError, *DAMAGED):
-            wanted |= {step.version for step in self.run.steps() if step.val is not None}
-        found: dict[str, int] = {}
-        for version in sorted(wanted & parents.keys()):
+            versions |= {step.version for step in self.run.steps() if step.val is not None}
+        by_digest: dict[str, int] = {}
+        for version in sorted(versions & parents.keys()):
             if digest := self._digest(version):
-                found.setdefault(digest, version)
-        return found
+                by_digest.setdefault(digest, version)
+        return by_digest
 
     def _digest(self, version: int) -> str:
-        """The digest of the context at a version; empty if that is damaged, so that attempts can be read without it."""
+        """Return the digest of the context at a version; empty if it is damaged, so that attempts can still be read."""
         with suppress(PracticumError, *DAMAGED):
             return self.run.context(version).digest
         return ""
@@ -110,11 +110,11 @@ class Names:
 
     @cached_property
     def _tests(self) -> set[str]:
-        """The contexts that were evaluated on the test tasks, by their digests."""
+        """Digests of the contexts that were evaluated on the test tasks."""
         return {one.digest for one in self.evaluations() if one.split == "test"}
 
     def evaluations(self) -> Iterator[EvaluationScope]:
-        """All evaluations whose attempts are stored, each by a jump in the index of places."""
+        """Yield all evaluations with stored attempts. Each takes one lookup in the index of places."""
         table, after = schema.attempts, "evaluate "
         while True:
             rows = self.run.store.rows(
@@ -130,7 +130,8 @@ class Names:
             after = f"{one.place}0"  # the character after the slash
 
     def split(self, one: EvaluationScope) -> str:
-        """The split of an evaluation; "before" if it is that of the first context alone."""
+        """Return the split of an evaluation; "before" for the test of the first context, if a later one was tested
+        too."""
         if (
             one.split == "test"
             and self.run.config.before
@@ -141,7 +142,7 @@ class Names:
         return one.split
 
     def label(self, one: EvaluationScope) -> str:
-        """The beginning of the ids of an evaluation's attempts."""
+        """Return the first part of the ids of an evaluation's attempts, such as "val5"."""
         split, version = self.split(one), self.evaluated.get(one.digest)
         again = "" if one.repeat == "0" else f"~{int(one.repeat) + 1}"
         if split == "before" or (split == "test" and (len(self._tests) == 1 or one.digest == self._final_digest)):
@@ -149,14 +150,17 @@ class Names:
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
     def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
-        """The ids of the group of one reported attempt. An evaluation has each task once, so its other attempts are
-        read only where a task's name may be taken for the number of a group."""
+        """Return the ids of the group of one reported attempt.
+
+        An evaluation has each task once. Its other attempts are only read if the id of the task looks like the id of
+        a numbered attempt."""
         if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
             return self.ids(scope, [attempt])[0][1]
         return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
 
     def at(self, place: str) -> tuple[int | EvaluationScope, Attempt, list[str]] | None:
-        """The reported attempt that is stored at a place, with the ids of its group."""
+        """Return the scope and the reported attempt stored at a place, with the ids of its group; None if not
+        stored."""
         table = schema.attempts
         for row in self.run.store.rows(
             self.run.store.select(table.c.place, table.c.step, table.c.data).where(table.c.place == place)
@@ -166,8 +170,8 @@ class Names:
         return None
 
     def ids(self, scope: int | EvaluationScope, attempts: Sequence[Attempt]) -> Named:
-        """The attempts of a step or an evaluation, each with the ids of its group. A task that comes twice has
-        `~2` behind its second time."""
+        """Return the attempts of a step or an evaluation, each with the ids of its group. If a task occurs twice, the
+        second id ends with `~2`."""
         label = f"{scope}" if isinstance(scope, int) else self.label(scope)
         taken: set[str] = set()
         named: Named = []
@@ -184,7 +188,7 @@ class Names:
         return named
 
     def scope(self, scope: int | EvaluationScope) -> Named:
-        """The attempts of a step or an evaluation."""
+        """Read the attempts of a step or an evaluation, each with the ids of its group."""
         if isinstance(scope, int) and scope in self._named:
             return self._named[scope]
         table = schema.attempts
@@ -226,7 +230,8 @@ class Names:
         ]
 
     def find(self, id: str) -> tuple[int | EvaluationScope, Attempt, list[str]]:
-        """The reported attempt whose group has this attempt, with the ids of the group."""
+        """Return the scope and the reported attempt whose group contains the attempt with this id or place, and the
+        ids of the group. Raises UsageError, with similar ids, if it does not exist."""
         scopes: list[int | EvaluationScope] = []
         if "/" in id and (row := self.row_near(id)) is not None:
             scopes.append(row.step or EvaluationScope.at(row.place))
@@ -237,8 +242,8 @@ class Names:
             scopes += [one for one in self.evaluations() if label in (self.label(one), self._alias(one))]
         for scope in scopes:
             place = "" if isinstance(scope, int) else f"{scope.place}/{id.partition('.')[2]}"
-            if place and (found := self.at(place)) is not None and id in found[2]:
-                return found
+            if place and (match := self.at(place)) is not None and id in match[2]:
+                return match
         close: list[str] = []
         for scope in scopes:
             for attempt, ids in self.scope(scope):
@@ -250,34 +255,36 @@ class Names:
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
     def _alias(self, one: EvaluationScope) -> str:
-        """The other name of an evaluation: if nothing was learned, that before and that after it are one."""
+        """Return the second label of an evaluation: "before" if nothing was learned, so that both tests are the
+        same."""
         first = self.run.config.before and one.split == "test" and self.evaluated.get(one.digest) == 0
         return "before" if first else self.label(one)
 
     def _no_attempt(self, id: str, close: Sequence[str]) -> str:
-        said = f"there is no attempt {id!r} in {self.run.folder}"
+        problem = f"no attempt {id!r} in {self.run.folder}"
         if similar := get_close_matches(id, close, LISTED, 0.5):
-            return f"{said}; did you mean {', '.join(similar)}?"
+            return f"{problem}; did you mean {', '.join(similar)}?"
         if at_task := self._at_task(id):
-            return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
-        return f"{said}: practicum show {self.run.folder} --attempts lists them"
+            more = ", …" if len(at_task) > LISTED else ""
+            return f"{problem}; attempts at task {id}: {', '.join(at_task[:LISTED])}{more}"
+        return f"{problem}: list the attempts with practicum show {self.run.folder} --attempts"
 
     def _at_task(self, task: str) -> list[str]:
-        """The ids of attempts at a task: LISTED, and one more if there are more."""
+        """Return the ids of up to LISTED + 1 attempts at a task."""
         table = schema.attempts
         named = table.c.data.contains(f'"id":{json.dumps(task, ensure_ascii=False)}', autoescape=True)
         rows = self.run.rows(table, table.c.place, table.c.step, where=[named])
-        found = (
+        ids_at_task = (
             ids[0]
             for row in rows
             for attempt, ids in self.scope(row.step or EvaluationScope.at(row.place))
             if attempt.place == row.place and attempt.task.id == task
         )
-        return [*islice(found, LISTED + 1)]
+        return [*islice(ids_at_task, LISTED + 1)]
 
     def row_near(self, place: str) -> Any:
-        """The row of an attempt at a place, above it or below it; None if there is none. Of several attempts that are
-        made at once, one row holds all."""
+        """Return the row of an attempt at a place, or above or below it; None if it is not stored. One row contains all
+        attempts of a group."""
         table = schema.attempts
         columns = self.run.store.select(table.c.place, table.c.step)
         for query in (
@@ -291,7 +298,7 @@ class Names:
         return None
 
     def id_at(self, place: str) -> str | None:
-        """The id of the attempt at a place, or of the first one below it; None if it is not stored."""
+        """Return the id of the attempt at a place, or of the first attempt below it; None if it is not stored."""
         row = self.row_near(place)
         if row is None:
             return None
@@ -304,7 +311,7 @@ class Names:
 
 
 def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
-    """The id of the member of a group that was made at a place, or of the first one below it."""
+    """Return the id of the attempt of a group made at a place, or of the first attempt below it; None if none was."""
     for id, member in zip(ids, in_order(attempt), strict=True):
         if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
             return id
@@ -312,11 +319,11 @@ def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
 
 
 def in_order(attempt: Attempt) -> list[Attempt]:
-    """All attempts at a task at once, in the order of their numbers; the first is the one that reports count."""
+    """Return the attempts of a group, ordered by number. Reports count the first."""
     return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
 
 
 def _twin_place(place: str) -> str:
-    """The place of the attempt with the annotated playbook, from that of the attempt."""
+    """Return the place of the attempt with the annotated playbook that belongs to an attempt."""
     head, _, rest = place.partition("/plain/")
     return f"{head}/annotated/{rest.rpartition('/')[2]}"

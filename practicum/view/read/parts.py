@@ -1,4 +1,4 @@
-"""The parts of the story of a run: frozen data, each with `as_json()` for programs."""
+"""Data that a `Story` returns: frozen dataclasses, each with `as_json()` for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from practicum.store.versions import EntryEvent
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON values: of a dataclass, the fields that are not private."""
+    """Convert a value to JSON values. Private fields of dataclasses are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
     if isinstance(value, Mapping):
@@ -32,26 +32,27 @@ def plain(value: Any) -> Any:
 
 
 def top_place(place: str) -> str:
-    """The place of the step, of the attempt without a barrier, or of the evaluated task that a place lies in."""
+    """Return the place of the step, the attempt (without a barrier), or the evaluated task that contains a place."""
     parts = place.split("/")
     return "/".join(parts[: 2 if parts[0].startswith(("leg ", "ask ", "evaluate ")) else 1])
 
 
 class StoryPart:
-    """A part of the story that can be given to programs."""
+    """Base class of the data that a `Story` returns."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the fields as JSON values."""
         values: dict[str, Any] = plain(self)
         return values
 
 
 @dataclass(frozen=True)
 class RunStory(StoryPart):
-    """A run as a whole.
+    """Summary of a run.
 
-    `usage` and `by_role` are what its journal holds so far. `counts` are the counters above zero (see `core.counts`),
-    and `scores` what it last reported, if that is about the present version. `tasks` are the numbers of tasks by split.
+    `usage` and `by_role`: the usage of all calls in the journal so far. `counts`: the counters above zero (see
+    `core.counts`). `scores`: the last reported scores, if they are about the present version. `tasks`: the number of
+    tasks by split. `seconds`: the time spent.
     """
 
     folder: Path
@@ -71,11 +72,11 @@ class RunStory(StoryPart):
 
 @dataclass(frozen=True)
 class StepStory(StoryPart):
-    """One step, as it was counted when it ended.
+    """Summary of one step, recorded at its end.
 
-    `tasks` are the ids of its tasks. `lessons`, `applied`, `refused` and `held` (for review) are numbers; `version`,
-    `entries` and `tokens` describe the context after it; `val` is its validation score, if it was validated. `sampled`
-    and `evidence` are what the method noted about its batch and its delta.
+    `tasks`: the ids of its tasks. `lessons`, `applied`, `refused` and `held` (for review): numbers. `version`,
+    `entries` and `tokens`: the context after the step. `val`: its validation score; None: not validated. `sampled` and
+    `evidence`: notes of the method about its batch and its delta.
     """
 
     step: int
@@ -101,13 +102,13 @@ STEP = TypeAdapter(StepStory)
 
 @dataclass(frozen=True)
 class AttemptLine(StoryPart):
-    """One attempt in a line.
+    """Summary of one attempt.
 
-    `split` is train for learning, and otherwise that of the evaluation: before, test, val or another one. Of an
-    evaluation, `step` is None, and `version` is the evaluated one, if it is still known. `number` counts the attempts
-    at the same task at once, of which there are `tries`; reports count number 1, and `chosen` marks the one that stands
-    as the best of them. `success` is what learning was told. `reused` is the place of the earlier attempt that was used
-    again, if it was.
+    `split`: train for learning, else the split of the evaluation, such as before, test or val. `step`: None for an
+    evaluation. `version`: the evaluated version; None for learning, or if the version was removed. `number`:
+    the number of the attempt in its group of `tries` attempts, from 1; reports count number 1. `chosen`: whether it was
+    chosen as the best of the group. `success`: the feedback for learning. `reused`: the place of the earlier attempt
+    whose result was reused; empty: none.
     """
 
     id: str
@@ -131,13 +132,13 @@ class AttemptLine(StoryPart):
 
     @property
     def failed(self) -> bool:
-        """Whether it went wrong: by an error, by its score or, without a score, by the feedback."""
+        """Whether the attempt failed: by an error, by its score or, without a score, by the feedback."""
         passed = self.success if self.correct is None else self.correct
         return self.error is not None or passed is False
 
     @property
     def outcome(self) -> str:
-        """How it went, in a word."""
+        """Outcome in a word: lost, failed, unknown, right or wrong."""
         if self.error is not None:
             return "lost" if self.lost else "failed"
         passed = self.success if self.correct is None else self.correct
@@ -145,7 +146,7 @@ class AttemptLine(StoryPart):
 
 
 class CallReader(Protocol):
-    """Reads what a call holds when it is asked for, and finds the attempts that rows are about."""
+    """Reader of the prompts and answers of calls, and of the attempts that a call is about."""
 
     store: Store
     journal: Journal
@@ -155,10 +156,11 @@ class CallReader(Protocol):
 
 @dataclass(frozen=True)
 class CallStory(StoryPart):
-    """One effect in the journal: a model call, an attempt of an agent of the user's own, or a score that is an effect.
+    """One effect in the journal: a model call, an attempt of a user's agent, or a score.
 
-    `id` is a number that `practicum show RUN --call` takes. `model` is the run's model in this role, empty where none
-    was called. `seconds` includes waits and repetitions. `prompt` and `answer` are read when they are asked for.
+    `id`: the number for `practicum show RUN --call`. `model`: the run's model of this role; empty if no model was
+    called. `seconds`: the duration, including waits and retries. `prompt` and `answer` are only read when they are
+    used.
     """
 
     id: str
@@ -173,12 +175,12 @@ class CallStory(StoryPart):
 
     @property
     def prompt(self) -> Prompt | None:
-        """What was asked; None if no model was, or if the run had to forget it."""
+        """Prompt of the call; None if no model was called, or if the prompt was forgotten."""
         return self._reader.journal.prompt(self.place)
 
     @property
     def answer(self) -> str:
-        """What came back as text: the model's answer, the agent's answer, or the failure."""
+        """Text of the answer of the model or the agent, or of the failure."""
         return self._answered[0]
 
     @property
@@ -195,29 +197,29 @@ class CallStory(StoryPart):
             _, cut, counted = json.loads(row.answer)
             return f"The answer {next(SILENCES[key] for key in counted if key in SILENCES)}.", cut
         if not self.ok:
-            # Only a failed effect that is no model call is stored as JSON.
+            # Failed model calls are stored as text, other failed effects as JSON.
             return (row.answer if self.model else str(load_failure(row.answer))), False
-        said = json.loads(row.answer)
-        if isinstance(said, list):
-            return said[0], said[1]
-        return said.get("answer", row.answer), False
+        answer = json.loads(row.answer)
+        if isinstance(answer, list):
+            return answer[0], answer[1]
+        return answer.get("answer", row.answer), False
 
     @property
     def attempts(self) -> tuple[str, ...]:
-        """The ids of the attempts that it is about."""
+        """Ids of the attempts that the call is about."""
         if self.place.startswith("evaluate "):
             return self._reader.attempts_of([f"attempt:{top_place(self.place)}"])
         return self._reader.attempts_of(self.sources)
 
     def as_json(self, texts: bool = False) -> dict[str, Any]:
-        """Plain values; with `texts`, the prompt and the answer too."""
+        """Return the fields as JSON values. `texts`: add the prompt and the answer."""
         values = super().as_json()
         return {**values, "prompt": plain(self.prompt), "answer": self.answer, "cut": self.cut} if texts else values
 
 
 @dataclass(frozen=True)
 class EntryShown(StoryPart):
-    """An entry as an attempt met it: its text at that version, and its similarity to the task if it was looked up."""
+    """Entry that an attempt saw: its text at that version, and its similarity to the task (None: not looked up)."""
 
     id: str
     section: str
@@ -230,11 +232,11 @@ FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejecte
 
 @dataclass(frozen=True)
 class Fate(StoryPart):
-    """What became of a lesson.
+    """Fate of a lesson: the edit that followed from it, or the reason for no edit.
 
-    applied: an edit (`op`) made `version`, in which `entry` was added, changed or voted on. covered: `entry` said it
-    already. dropped: it was left out. refused: an edit that rested on it could not be applied. waits, rejected: the
-    edit waits for review, or was rejected there; `review` is its id.
+    `what` is applied: the edit `op` created `version`, in which `entry` was added, changed or voted on. covered:
+    `entry` already contained the lesson. dropped: the lesson was left out. refused: an edit from the lesson could not
+    be applied. waits, rejected: the edit waits for review, or was rejected in review; `review` is its id.
     """
 
     what: FateWord
@@ -249,10 +251,11 @@ class Fate(StoryPart):
 
 @dataclass(frozen=True)
 class LessonStory(StoryPart):
-    """What a reflection said: an insight (`text`, empty if it only voted), all findings, and what became of it.
+    """Lesson of a reflection.
 
-    `votes` are its verdicts on entries, `attempts` the ids of those that it came from, and `of` is the id of the
-    lesson whose reflection said this too.
+    `text`: the insight; empty if the lesson only votes. `findings`: all fields of the reflection. `votes`: its ratings
+    of entries. `attempts`: the ids of the attempts that it came from. `of`: the id of the first
+    lesson of the same reflection; empty for the first. `fates`: the edits, refusals and reviews that followed.
     """
 
     id: str
@@ -271,7 +274,7 @@ class LessonStory(StoryPart):
 
 @dataclass(frozen=True)
 class RoundStory(StoryPart):
-    """A reflection within an attempt and, if another try followed, what came of it. `texts` are its insights."""
+    """Reflection within an attempt, and the result of the try after it, if any. `texts`: the insights."""
 
     texts: str
     answer: str | None
@@ -282,14 +285,14 @@ class RoundStory(StoryPart):
 
 @dataclass(frozen=True)
 class AttemptStory(StoryPart):
-    """Everything about one attempt.
+    """All data of one attempt.
 
-    `version` is the one whose context it was made under, None where it is not known (learning without a barrier).
-    `calls` are those of the attempt itself, each with its prompt; `judging` those about its outcome and about the
-    choice among several; `reflecting` those that reflected on it; `updating` those that made edits of a whole step.
-    `retrieved` are the entries that were looked up for it, `used` those that it cites. `group` are all attempts at the
-    task at once and `choice` says why one of them stands. `twin` is the attempt with the annotated playbook.
-    `recorded` means that it was made before the run, and read from a trace. `usage` and `seconds` are those of `calls`,
+    `version`: the version that the attempt saw; None: not recorded (learning without a barrier). `calls`: the calls of
+    the attempt itself, with their prompts. `judging`: calls that judged it or chose among the group. `reflecting`:
+    calls that reflected on it. `updating`: calls that updated the context after its step. `retrieved`: entries that
+    were looked up. `used`: entries that it cites. `group`: all attempts of its group; empty for a single attempt.
+    `choice`: data about the choice of the best attempt. `twin`: trace of the attempt with the annotated playbook.
+    `recorded`: whether it was read from a trace instead of made in the run. `usage` and `seconds`: totals of `calls`,
     `judging` and `reflecting`.
     """
 
@@ -320,14 +323,14 @@ class AttemptStory(StoryPart):
         return self.line.id
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, with the prompts and the answers of the calls of the attempt itself."""
+        """Return the fields as JSON values, with the prompts and answers of `calls`."""
         return {**super().as_json(), "calls": [call.as_json(texts=True) for call in self.calls]}
 
 
 @dataclass(frozen=True)
 class EntryStory(StoryPart):
-    """An entry with every edit that made it what it is. `now` is None if it was removed. `sources` are the names of
-    what it came from, and `attempts` the ids of the attempts among them."""
+    """An entry with all its edits. `now`: its present value; None if it was removed. `sources`: the sources of the
+    entry. `attempts`: the ids of the attempts among them."""
 
     id: str
     now: Entry | None

@@ -1,4 +1,4 @@
-"""A stored run: its configuration, state and steps, its contexts, and how its rows are read."""
+"""Reader of a stored run: configuration, state, steps, contexts, and rows of its tables."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from practicum.view.read.parts import (
 
 T = TypeVar("T")
 
-KEPT = 16
-"""Contexts, and steps with their attempts, that stay in memory."""
+CACHED = 16
+"""Number of contexts, and of steps with their attempts, that are cached."""
 
 BLOCK = 256
-"""Rows that are read together."""
+"""Number of rows that are read at once."""
 
 
 class StoredRun:
-    """A run that is read while it may still be at work. Contexts that were read last stay in memory. With `gaps`,
-    parts that cannot be read are added there, and left out."""
+    """Reader of a run, which may still be running. The last contexts are cached.
+
+    `gaps`: records parts that cannot be read, which are then left out; None: an unreadable part raises StoreError."""
 
     def __init__(self, store: Store, gaps: Gaps | None = None) -> None:
         self.store, self._gaps = store, gaps
@@ -47,17 +48,17 @@ class StoredRun:
         self._contexts: dict[int, Context] = {}
 
     def part(self, name: str, work: Callable[[], T]) -> T | None:
-        """The result of reading a part; None for one that cannot be read. Without gaps it raises StoreError."""
+        """Read a part. If it cannot be read, record the gap and return None. Without gaps, raise StoreError."""
         return work() if self._gaps is None else self._gaps.read(self.folder, name, work)
 
     @cached_property
     def config(self) -> Config:
-        """How the run learns."""
+        """Configuration of the run."""
         return read_config(self.store)[0]
 
     @property
     def info(self) -> RunStory:
-        """The run as a whole, at this moment."""
+        """Summary of the run, read now."""
         config, state = read_config(self.store)
         tasks, summary = schema.tasks, self.part("the versions", lambda: run_summary(self.store))
         summary = summary or {"scores": {}, "counts": {}, "steps": 0, "versions": 0}
@@ -80,7 +81,7 @@ class StoredRun:
         )
 
     def task(self, id: str) -> Task | None:
-        """The task with this id, of any split; None if there is none."""
+        """Return the task with this id, from any split, or None."""
         table = schema.tasks
         rows = self.store.rows(self.store.select(table.c.data).where(table.c.task_id == id).limit(1))
         return TASK.validate_json(rows[0].data) if rows else None
@@ -91,25 +92,25 @@ class StoredRun:
         return [_step(row) for row in rows]
 
     def steps_at(self, numbers: Sequence[int]) -> list[StepStory]:
-        """Some steps, in the order of these numbers."""
+        """Return the steps with these numbers, in this order."""
         t = schema.steps
         rows = self.store.rows(self.store.select(t.c.step, t.c.data).where(t.c.step.in_(numbers)))
-        found = {row.step: _step(row) for row in rows}
-        return [found[number] for number in numbers if number in found]
+        steps = {row.step: _step(row) for row in rows}
+        return [steps[number] for number in numbers if number in steps]
 
     def context(self, version: int | None = None) -> Context:
-        """The context at a version (None: the last). Raises UsageError if there is no such version."""
+        """Return the context at a version (None: the last). Raises UsageError if the version does not exist."""
         parents = read_parents(self.store)
         if not parents:
             return Context()
         line = lineage(parents, version)
-        known = next((number for number in reversed(line) if number in self._contexts), None)
-        if known is None:
+        cached = next((number for number in reversed(line) if number in self._contexts), None)
+        if cached is None:
             context = read_context(self.store, line[-1])
         else:
-            context, table, left = self._contexts[known], schema.versions, line[line.index(known) + 1 :]
-            for start in range(0, len(left), BLOCK):
-                block = {*left[start : start + BLOCK]}
+            context, table, missing = self._contexts[cached], schema.versions, line[line.index(cached) + 1 :]
+            for start in range(0, len(missing), BLOCK):
+                block = {*missing[start : start + BLOCK]}
                 between = table.c.version.between(min(block), max(block))
                 query = self.store.select(table.c.version, table.c.applied).where(between)
                 for row in self.store.rows(query.order_by(table.c.version)):
@@ -119,7 +120,7 @@ class StoredRun:
         return context
 
     def rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
-        """Rows in the order of writing, a block at a time."""
+        """Yield rows in the order in which they were stored, a block at a time."""
         order, last, block = _order(table), -1, BLOCK // 8
         while True:
             query = self.store.select(order.label("number"), *columns).where(order > last, *where)
@@ -130,12 +131,13 @@ class StoredRun:
             last, block = rows[-1].number, BLOCK
 
     def of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
-        """The rows of a step, in the order of writing."""
+        """Return the rows of a step, in the order in which they were stored."""
         return self.store.rows(self.store.select(*columns).where(table.c.step == step).order_by(_order(table)))
 
     @property
     def without_barrier(self) -> bool:
-        """Whether attempts started from whatever context was the newest, which is not stored."""
+        """Whether the run learned without a barrier: its attempts saw the newest context, whose version is not
+        stored."""
         return bool(self.config.settings.get("asynchronous"))
 
     def version_before(self, step: int) -> int | None:
@@ -150,23 +152,23 @@ def _step(row: Any) -> StepStory:
 
 
 def _order(table: Table) -> ColumnElement[int]:
-    """The number of a row in the order of writing. Versions are written in the order of their numbers."""
+    """Return the column with the order in which rows were stored. Versions are stored in the order of numbers."""
     return table.c.version if table is schema.versions else ROW
 
 
 def keep(cache: dict[int, Any], key: int, value: Any) -> None:
-    """Keep a value in memory as the newest of KEPT."""
+    """Add a value to a cache as its newest, and drop the oldest above CACHED."""
     cache.pop(key, None)
     cache[key] = value
-    while len(cache) > KEPT:
+    while len(cache) > CACHED:
         del cache[next(iter(cache))]
 
 
 def below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
-    """The condition that a place lies between two texts, by the index of places."""
+    """Return the condition that a place is in the range from `first` to before `stop`. It uses the index of places."""
     return (table.c.place >= first) & (table.c.place < stop)
 
 
 def under(table: Table, place: str) -> ColumnElement[bool]:
-    """The condition that a place lies under another one."""
+    """Return the condition that a place is below `place`."""
     return below(table, f"{place}/", f"{place}0")

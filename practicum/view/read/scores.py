@@ -1,4 +1,4 @@
-"""The 95% interval of a score, from the attempts that were scored."""
+"""95% interval of a score, from the scored attempts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from practicum.view.read.story import Story
 
 
 def score_interval(story: Story, name: str) -> tuple[float, float] | None:
-    """The 95% interval of the score of an evaluation over its tasks (Wilson), from sums that the store makes; None for
-    other scores, and where the attempts are not stored or have scores outside of [0, 1]."""
+    """Return the 95% interval (Wilson) of the mean score of an evaluation over its tasks. The store computes the sums.
+
+    None if `name` is not "before" or "test", if the attempts are not stored, or if a score is outside of [0, 1]."""
     if name not in ("before", "test"):
         return None
     scopes = [one for one in story.names.evaluations() if story.names.split(one) == name and one.repeat == "0"]

@@ -1,4 +1,4 @@
-"""The story of a run: what the agent was shown and did, how it was scored, and what became of it."""
+"""`Story`, the reader of all stored data of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from practicum.view.read.run import StoredRun
 
 
 class Story(StoredRun):
-    """All that can be read of a run. A context manager: `with Story.open(folder) as story`."""
+    """Reader of all data of a run. A context manager: `with Story.open(folder) as story`."""
 
     def __init__(self, store: Store, gaps: Gaps | None = None) -> None:
         super().__init__(store, gaps)
@@ -50,45 +50,45 @@ class Story(StoredRun):
     def attempts(
         self, *, failed: bool = False, split: str | None = None, step: int | None = None, task: str | None = None
     ) -> Iterator[AttemptLine]:
-        """The attempts in the order of writing (see `StoredAttempts.every`)."""
+        """Yield the attempts in the order in which they were stored (see `StoredAttempts.every`)."""
         return self.all_attempts.every(failed=failed, split=split, step=step, task=task)
 
     def attempt(self, id: str) -> AttemptStory:
-        """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        """Return one attempt, by its id or place. Raises UsageError, with similar ids, if it does not exist."""
         return self.all_attempts.one(id)
 
     def attempt_line(self, id: str) -> AttemptLine:
-        """One attempt in a line. Raises UsageError that names similar ids if there is none."""
+        """Return the line of one attempt. Raises UsageError, with similar ids, if it does not exist."""
         return self.all_attempts.line(id)
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
-        """The attempts that an entry was looked up for, or that cite it."""
+        """Yield the attempts that looked an entry up, or that cite it."""
         return self.all_attempts.with_entry(entry)
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
-        """The ids of the attempts among the sources of a lesson, an edit or a call."""
+        """Return the ids of the attempts among the sources of a lesson, an edit or a call."""
         return self.names.attempts_of(sources)
 
     def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
-        """The lessons of a step, or of all steps, in order."""
+        """Yield the lessons of a step, or of all steps, in order."""
         return self.all_lessons.every(step)
 
     def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:
-        """The lessons with these ids, in the order of writing."""
+        """Return the lessons with these ids, in the order in which they were stored."""
         return self.all_lessons.with_ids(ids)
 
     def calls(self, step: int | None = None, role: str | None = None) -> Iterator[CallStory]:
-        """The calls of a step, or of the whole run, in the order in which they ended."""
+        """Yield the calls of a step, or of the whole run, in the order in which they ended."""
         return self.all_calls.every(step, role)
 
     def call(self, id: str) -> CallStory:
-        """One call, by its id or its place. Raises UsageError if there is none."""
+        """Return one call, by its id or place. Raises UsageError if it does not exist."""
         return self.all_calls.one(id)
 
     def entry(self, id: str) -> EntryStory:
-        """One entry with its history. Raises UsageError if there never was one with this id."""
+        """Return one entry with its history. Raises UsageError if the id was never used."""
         return self.entries.one(id)
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """The merges of entries, with what was lost, in all steps or in one."""
+        """Yield the merges of entries, with the texts that were lost, in one step or in all."""
         return self.entries.merges(step)

@@ -1,4 +1,4 @@
-"""Sums by the hour of what a space was asked and how it was scored, and rows of its service. No function reads all
+"""Hourly sums of the requests and scores of a space, and its rollouts, alarms and credits. No function reads all
 interactions."""
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from practicum.store.database import Store
 from practicum.store.sums import HOUR, SUMS
 
 TIMED = 1_000
-"""The newest interactions, whose times are shown as percentiles."""
+"""Number of newest interactions for the percentiles of latency."""
 
 RANGES = (1, 7, 30, 90, 365)
-"""Days that a page can show."""
+"""Numbers of days that a page can show."""
 
 STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
-"""Hours up to which a page shows points of so many hours."""
+"""Pairs of a period and a step (hours): data that covers less than the period is shown in points of this step."""
 
 PARTS = 4
-"""The number of points is a multiple of it, where data fills less than the days, so that an axis can be divided."""
+"""Number of parts of the time axis. The number of points is a multiple of it, if data covers less than the days."""
 
 ALARMS = 50
-"""Alarms on a page."""
+"""Number of alarms per page."""
 
 
 @dataclass
 class Sums:
-    """Sums over some time. `usd` is None if there is no price for some of the tokens."""
+    """Sums over a period. `usd`: None if some of the tokens have no price. `total`: the sum of the scores."""
 
     requests: int = 0
     failed: int = 0
@@ -49,7 +49,7 @@ class Sums:
     usd: float | None = 0.0
 
     def add(self, row: Any, price: Pricing) -> None:
-        """Count a row of `hours`, of one model."""
+        """Add a row of the table `hours`, which is about one model."""
         for name in SUMS:
             # PostgreSQL sums large integers as decimals.
             setattr(self, name, getattr(self, name) + type(getattr(self, name))(getattr(row, name) or 0))
@@ -60,23 +60,23 @@ class Sums:
 
     @property
     def mean(self) -> float | None:
-        """The mean score."""
+        """Mean score; None without scores."""
         return self.total / self.scored if self.scored else None
 
     @property
     def latency(self) -> float | None:
-        """Seconds a request."""
+        """Mean latency of a request (s); None without requests."""
         return self.seconds / self.requests if self.requests else None
 
     @property
     def cached(self) -> float | None:
-        """The share of the input that was cached."""
+        """Share of the input tokens that were cached; None without input."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else None
 
 
 @dataclass
 class Course:
-    """How a space did in the last `days`: points of `step` hours, from the hour `first`, and the same by model."""
+    """Requests of the last `days`: points of `step` hours each, starting at the hour `first`, in total and by model."""
 
     days: int
     step: int
@@ -90,17 +90,18 @@ class Course:
 
     @property
     def by_model(self) -> dict[str, Sums]:
-        """The sums by model, the most requests first."""
+        """Sums by model, most requests first."""
         sums = {model: _sum(points) for model, points in self.models.items()}
         return dict(sorted(sums.items(), key=lambda pair: -pair[1].requests))
 
     def place(self, at: float) -> float | None:
-        """Where a time is, from the left, in percent; None if it is not within these days."""
+        """Return the horizontal position of a Unix time (percent from the left); None if it is outside of the
+        course."""
         share = (at / HOUR - self.first) / (len(self.points) * self.step)
         return round(100 * share, 2) if 0 <= share <= 1 else None
 
     def began(self, number: int) -> float:
-        """The time at which a point begins."""
+        """Return the Unix time at which a point begins."""
         return (self.first + number * self.step) * HOUR
 
 
@@ -114,7 +115,7 @@ def _sum(points: Iterable[Sums]) -> Sums:
 
 
 def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Course:
-    """How a space did in the last days, or since its first request in them."""
+    """Read the sums of the last days, or since the first request in them."""
     h, now = schema.hours, int(time.time() // HOUR)
     begin = now - 24 * days + 1
     ((oldest,),) = store.rows(store.select(func.min(h.c.hour)).where(h.c.hour >= begin))
@@ -125,22 +126,22 @@ def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Cours
     number = min(number, 24 * days // step)
     first = (last - number + 1) * step
     prices: dict[str, Pricing] = {}
-    made = Course(days, step, first, [Sums() for _ in range(number)])
+    course = Course(days, step, first, [Sums() for _ in range(number)])
     mine = h.c.hour >= first
     bucket = (h.c.hour // step).label("bucket")
     sums = [func.sum(h.c[column]).label(column) for column in SUMS]
     for row in store.rows(store.select(bucket, h.c.model, *sums).where(mine).group_by(bucket, h.c.model)):
         price = prices.setdefault(row.model, price_of(row.model))
-        # A clock may have been set back.
+        # Rows may be later than now if the clock was set back.
         at = min(row.bucket - first // step, number - 1)
-        made.points[at].add(row, price)
-        points = made.models.setdefault(row.model, [Sums() for _ in range(number)])
+        course.points[at].add(row, price)
+        points = course.models.setdefault(row.model, [Sums() for _ in range(number)])
         points[at].add(row, price)
-    return made
+    return course
 
 
 def first_shown(store: Store) -> dict[int, float]:
-    """The hour in which each version was first shown, of those that were live without a rollout."""
+    """Return version → Unix time of the hour in which it was first shown, for versions without a rollout."""
     h, r = schema.hours, schema.rollouts
     rolled_out = store.select(r.c.version)
     mine = (h.c.requests > 0) & h.c.version.not_in(rolled_out)
@@ -149,18 +150,18 @@ def first_shown(store: Store) -> dict[int, float]:
 
 
 def latencies(store: Store) -> tuple[float | None, float | None]:
-    """The median and the 99th percentile of the times of the newest requests, in seconds."""
+    """Return the median and the 99th percentile of the latency (s) of the newest requests; None without requests."""
     i = schema.interactions
     rows = store.rows(store.select(i.c.data).order_by(i.c.number.desc()).limit(TIMED))
     timed = [from_json(row.data) for row in rows]
-    found = sorted(one.get("seconds", 0.0) for one in timed if "purpose" not in one)
-    if not found:
+    seconds = sorted(one.get("seconds", 0.0) for one in timed if "purpose" not in one)
+    if not seconds:
         return None, None
-    return found[len(found) // 2], found[min(int(0.99 * len(found)), len(found) - 1)]
+    return seconds[len(seconds) // 2], seconds[min(int(0.99 * len(seconds)), len(seconds) - 1)]
 
 
 def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
-    """The last rollouts of a space."""
+    """Return the last rollouts of a space, newest first."""
     r = schema.rollouts
     rows = store.rows(store.select(r).order_by(r.c.number.desc()).limit(most))
     return [
@@ -170,14 +171,14 @@ def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
 
 
 def alarms(store: Store, before: int | None, most: int = ALARMS) -> Sequence[Any]:
-    """The alarms of a space before a number, the newest first."""
+    """Return the alarms of a space, newest first, before an alarm number (None: all)."""
     a = schema.alarms
     query = store.select(a).where(*([] if before is None else [a.c.number < before]))
     return store.rows(query.order_by(a.c.number.desc()).limit(most))
 
 
 def credits(store: Store, items: Iterable[str]) -> dict[str, Any]:
-    """How requests went that were shown these entries."""
+    """Return item (an entry id or "version N") → number and mean score of the scored requests that were shown it."""
     c = schema.credits
     rows = store.rows(store.select(c).where(c.c.item.in_([*items])))
     return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}

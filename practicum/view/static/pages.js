@@ -2,14 +2,14 @@
 (() => {
   const status = () => document.getElementById("status");
   const say = (text) => { const line = status(); if (line) { line.textContent = text; line.hidden = !text; } };
-  // A page in the background asks for nothing.
+  // A page in the background sends no requests.
   document.addEventListener("htmx:before:request", (event) => {
     if (document.hidden && event.detail.ctx.request.method === "GET") event.preventDefault();
   });
   const away = (event) => {
     const asks = event.detail.ctx.request.method === "GET";
-    say(asks ? "The service does not answer. This page tries again every few seconds."
-      : "The service does not answer: nothing was decided. Try again.");
+    say(asks ? "The service does not respond. This page tries again every few seconds."
+      : "The service does not respond: the decision was not saved. Try again.");
   };
   document.addEventListener("htmx:error", away);
   document.addEventListener("htmx:response:error", (event) => { if (event.detail.ctx.response.status >= 500) away(event); });
@@ -18,7 +18,7 @@
   const tab = document.querySelector(".tabs a[aria-current]");
   if (tab) tab.parentElement.parentElement.parentElement.scrollLeft = tab.offsetLeft - 40;
 
-  // The review by keys.
+  // Keyboard shortcuts of the review page.
   const cards = () => [...document.querySelectorAll(".decision")];
   let at = 0;
   const go = (to) => {
@@ -39,12 +39,12 @@
     const here = document.activeElement.closest(".decision");
     const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
     if (step) { event.preventDefault(); go(here ? at + step : at); return; }
-    const wanted = here && here.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
-    if (!wanted) return;
+    const control = here && here.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    if (!control) return;
     event.preventDefault();
-    if (wanted.matches("button")) wanted.click(); else wanted.focus();
+    if (control.matches("button")) control.click(); else control.focus();
   });
-  // What was decided takes the place of the card, and says so.
+  // The card was replaced by its decision: select it, so that the keys keep working.
   document.addEventListener("htmx:after:swap", () => {
     if (cards().length && document.activeElement === document.body) go(at);
   });

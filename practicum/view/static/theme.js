@@ -1,10 +1,10 @@
 "use strict";
 (() => {
   const root = document.documentElement, themes = ["auto", "light", "dark"];
-  // Browsers may refuse storage to pages in files: then the choice lasts for the page.
-  const kept = () => { try { return localStorage.getItem("practicum-theme"); } catch { return null; } };
+  // Browsers may refuse storage to pages in files. Then the choice lasts until the page is closed.
+  const stored = () => { try { return localStorage.getItem("practicum-theme"); } catch { return null; } };
   const keep = (theme) => { try { localStorage.setItem("practicum-theme", theme); } catch { /* see above */ } };
-  let theme = themes.includes(kept()) ? kept() : "auto";
+  let theme = themes.includes(stored()) ? stored() : "auto";
   const show = () => { root.dataset.theme = theme; };
   show();
   document.addEventListener("DOMContentLoaded", () => {
@@ -24,14 +24,14 @@
       });
     }
     const search = document.querySelector("input[type=search]");
-    // No server answers the form of a file, so the rows of this page are searched in the page.
+    // A page in a file has no server for its form: search the rows of the page itself.
     const list = document.querySelector("[data-rows]");
     if (search && search.dataset.here !== undefined && list) {
       const rows = list.tBodies ? list.tBodies[0].rows : list.children;
       search.form.addEventListener("submit", (event) => event.preventDefault());
       search.addEventListener("input", () => {
-        const wanted = search.value.toLowerCase();
-        for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+        const search_text = search.value.toLowerCase();
+        for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(search_text);
       });
     }
     document.addEventListener("keydown", (event) => {

@@ -157,7 +157,7 @@ def test_signing_in_takes_the_token_of_its_page_too(locked: Client) -> None:
     key = locked.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
     browser = Browser(locked)
     page = browser.post("/sign-in", key=key, token="x")
-    assert (page.status, "needs cookies" in page.words) == (403, True)
+    assert (page.status, "allow cookies" in page.words) == (403, True)
     browser.get("/sign-in")
     page = browser.post("/sign-in", key=key, token="x")
     assert (page.status, "out of date" in page.words) == (403, True)
@@ -383,7 +383,7 @@ def test_a_key_that_a_page_makes_is_for_the_space_of_the_page(locked: Client) ->
     browser, name = Browser(locked), unique("agent")
     assert browser.sign_in(admin).status == 303
     path = f"/s/{locked.space}/operations/add_key"
-    assert f"for the space {locked.space}" in browser.get(path).words
+    assert f"to the space {locked.space}" in browser.get(path).words
     assert browser.post(path, name=name, **{"roles.ask": "on"}).status == 200
     made = {key["name"]: key["space"] for key in locked.get("/v1/keys")["keys"]}
     assert made[name] == locked.space
