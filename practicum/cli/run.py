@@ -27,9 +27,9 @@ VERDICTS = {True: "right", False: "wrong", None: None}
 @opt.settings("scaling", "k", "preset", where=lambda setting: setting.use in ("attempts", "tools", "budget"))
 def run(
     query: str = Argument(..., help="The query; - reads it from standard input."),
-    context: Path = opt.what(...),
-    learn: bool = opt.what(False, "--learn", help="Learn from the query: a new step and version of the run."),
-    target: str | None = opt.what(None),
+    context: Path = opt.task(...),
+    learn: bool = opt.task(False, "--learn", help="Learn from the query: a new step and version of the run."),
+    target: str | None = opt.task(None),
     trust_run: opt.TrustRun = False,
     trace_out: Path | None = opt.output(None, help="Write an HTML page about the attempt and the agents' network."),
     json_: opt.Json = False,
