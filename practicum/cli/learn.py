@@ -58,9 +58,7 @@ def learn(
             "learning needs exactly one source: a file of tasks (JSON lines), --from SPACE or --from-traces TRACES",
         )
     if trust_scores and from_traces is None:
-        raise UsageError(
-            "settings.unused", "--trust-scores applies to traces only: omit it, or pass --from-traces"
-        )
+        raise UsageError("settings.unused", "--trust-scores applies to traces only: omit it, or pass --from-traces")
     needs = {"scorer": options["scorer"], "trust_tools": options["trust_tools"]}
     config = config_values(options, None)
     train: Iterable[Task] = read_tasks(tasks, fields, trust or "own", **needs)

@@ -79,9 +79,7 @@ METHOD_SETTINGS: Mapping[str, SettingField] = {
     for field in (
         _of_method("epochs", int, "Passes over the tasks.", 1, first=True),
         _of_method("steps", int, "Learning steps, over several epochs.", 1),
-        _of_method(
-            "batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"
-        ),
+        _of_method("batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"),
         _of_method("online", bool, "Predict each task before learning from it, and score the prediction."),
         _of_method("asynchronous", bool, "combee: steps do not wait for slow attempts."),
         _of_method("staleness", int, "combee --asynchronous: the most versions a delta may be behind."),
