@@ -21,8 +21,8 @@ SHOWN = 300
 
 
 def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None:
-    """Return a function that asks the user on this terminal, or None if there is no terminal. The live view `drawn`
-    is stopped while it asks."""
+    """Return a function that asks the user on this terminal, or None without a terminal. The live view `drawn` is
+    stopped while it asks."""
     if not (out.is_terminal and sys.stdin.isatty()):
         return None
 

@@ -32,7 +32,7 @@ def demo(
     out.print(
         f"{len(train)} support messages to learn from, {len(test)} held out, {len(teams)} teams: {', '.join(teams)}."
     )
-    out.print("The names of the teams do not say what they do: it can only be learned from experience.")
+    out.print("The work of each team can only be learned from experience.")
 
     result = run_live(
         lambda **hooks: learn(

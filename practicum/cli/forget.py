@@ -151,7 +151,7 @@ def forget_user(
     for counts in results:
         rows = [quantity(counts[f"{name}s"], name) for name in ("interaction", "outcome", "correction")]
         learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
-        out.print(f"space {counts['space']}: {', '.join(rows)} removed; of what was learned {learned}")
+        out.print(f"space {counts['space']}: {', '.join(rows)} removed; learned from the user: {learned} removed")
         if counts["again"]:
             out.print(f"{quantity(counts['again'], 'outcome')} of sessions with others will be learned from again")
         if counts["alike"]:

@@ -95,8 +95,8 @@ def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: 
 
 
 def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
-    """Return the tasks that a scorer can score: all, or those with a right answer if the scorer needs one. Print the
-    number of omitted tasks on standard error."""
+    """Return the tasks that a scorer can score: all, or only tasks with a right answer if the scorer needs one. Print
+    the number of omitted tasks on standard error."""
     from practicum.tasks.scoring.registry import COMPARING
 
     if scorer is not None and scorer not in COMPARING:

@@ -41,7 +41,7 @@ MARKS = {"right": "right", "wrong": "WRONG", "failed": "FAILED", "lost": "LOST",
 def show_attempts(
     run: Path, out: Printer, *, failed: bool, split: str | None, step: int | None, task: str | None
 ) -> None:
-    """List attempts, one by one as they are read."""
+    """List attempts. Print each one when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -257,7 +257,7 @@ def fate_text(fate: Fate) -> str:
 
 
 def show_lessons(run: Path, out: Printer, step: int | None) -> None:
-    """List lessons with their fates, one by one as they are read."""
+    """List lessons with their fates. Print each one when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -277,7 +277,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
 
 
 def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
-    """List calls, one by one as they are read."""
+    """List calls. Print each one when it is read."""
     from practicum.core.types import Usage
     from practicum.view.read import Story
 

@@ -142,7 +142,7 @@ def _plugin(name: str) -> Any:
 
 
 class Command(TyperCommand):
-    """Command whose --help shows the most important options, and whose --help-all shows all."""
+    """Command with two helps: --help shows the most important options, --help-all shows all options."""
 
     later: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
@@ -291,7 +291,7 @@ def group(path: str, about: str, **kwargs: Any) -> Any:
 
 def root() -> Any:
     """Build the root of the tree, with all commands."""
-    about = "Agents that learn from experience by changing what is in their context, never their weights."
+    about = "Agents that learn from experience by changing their context, never their weights."
     return group("", about, add_completion=True)
 
 

@@ -99,7 +99,7 @@ def diff(
     elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
         raise UsageError(
             "run.not_found",
-            f"no run or file {other}; to compare two versions, pass both: practicum space diff {run} OLD NEW",
+            f"no run or file {other}; to compare versions, pass two: practicum space diff {run} OLD NEW",
         )
     else:
         versions, others = load_versions(run), load_versions(other)
