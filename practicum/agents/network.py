@@ -35,8 +35,8 @@ FAILURES = (AgentError, OutputError, ProviderError)
 class Question:
     """Question to one agent. `kind`: kind of step. `state`: the text it acts on. `task`: id of the (sub)task: "" is the
     whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the subtasks, from the whole
-    to this one, which another agent failed to solve; with `task`, they identify the attempt at a part. `colleagues`: agents that
-    may get the parts of a plan."""
+    task down to this one, which another agent failed to solve; with `task`, they identify the attempt at a part.
+    `colleagues`: agents that may get the parts of a plan."""
 
     kind: Kind
     agent: str
