@@ -67,7 +67,7 @@ def paper(
     table, missing = table.installed()
     if tasks is None:
         out.print(
-            f"{table.source}: {table.about}\nmodels and data of the paper: {table.theirs}\n"
+            f"{table.source}: {table.about}\nmodels and data of the paper: {table.setup}\n"
             "use one of these data sets, or your own tasks:"
         )
         for needed in table.data:
@@ -76,7 +76,7 @@ def paper(
         _introduce(out, table, missing, config_values(options)["settings"])
         for data, settings in table.on_data.items():
             out.print(f"on {data}: {_listed(settings)}")
-        out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
+        out.result({"table": name, "source": table.source, "theirs": table.setup, "data": list(table.data)})
         return 0
     data, learning, suited = _read(tasks, fields)
     if test is None:
@@ -112,7 +112,7 @@ def paper(
     value: dict[str, Any] = {
         "table": name,
         "source": table.source,
-        "theirs": table.theirs,
+        "theirs": table.setup,
         "ours": used,
         "note": table.note,
     }
@@ -123,7 +123,7 @@ def paper(
         value["delay"] = fit.as_json()
         out.print(f"\nT(b) = {fit.A:.3g} s · b^-{fit.alpha:.2f}; chosen: {fit.chosen}, because {fit.why}")
     save_json(folder / "paper.json", value)
-    out.print(f"\n{table.source}: {table.about}\npaper: {table.theirs}\nyours: {used}")
+    out.print(f"\n{table.source}: {table.about}\npaper: {table.setup}\nyours: {used}")
     out.table(titles, lines, text=titles)
     for outcome in comparison.failed:
         out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
