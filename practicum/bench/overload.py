@@ -1,9 +1,9 @@
 """`practicum bench overload`: measures how many of n lessons a context still states after one update, by method
 (Combee, section 2.2: context overload).
 
-Each lesson states one fact (see `facts`) and is predefined, so only the curator calls a model. The updates and settings
-are those of each method. Each measurement is a run in a separate folder under `out`: inspect it with `practicum show`.
-Run the same command again to continue; no call is paid for twice.
+Each lesson states one fact (see `facts`) and is predefined, so only the curator calls a model. Each method applies its
+usual update with its usual settings. Each measurement is a run in a separate folder under `out`: inspect it with
+`practicum show`. Run the same command again to continue; no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
         by = {row.method: row for row in rows if row.n == n and not row.stopped}
         one, many, plain, level_1 = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
         if many:
-            kept_share = f"{n} lessons: share of facts readable with combee"
-            targets.append(Target(what=kept_share, value=many.readable, bound=KEPT, at_least=True))
+            readable = f"{n} lessons: share of facts readable with combee"
+            targets.append(Target(what=readable, value=many.readable, bound=KEPT, at_least=True))
         if one and many:
             tokens = f"{n} lessons: tokens of combee relative to sequential"
             targets.append(Target(what=tokens, value=many.tokens / max(one.tokens, 1), bound=TOKENS))
