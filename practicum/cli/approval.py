@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from practicum.agents.guard import Approve, GuardedCall
 
 SHOWN = 300
-"""Number of characters of an entry that are shown."""
+"""Maximum number of characters of an entry that are shown."""
 
 
 def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None:

@@ -101,12 +101,12 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
 @opt.settings(embedder="wordllama")
 def retrieval(
     turns: Path = Argument(
-        ..., help="locomo10.json; turns of conversations: {id, input, meta: {conv}}; or tasks to search in."
+        ..., help="locomo10.json; turns of conversations: {id, input, meta: {conv}}; or training tasks."
     ),
     questions: Path | None = Argument(
         None,
         help="Questions about the conversations: {id, input, meta: {conv, evidence: (ids of turns), category}}; or "
-        "tasks to search for.",
+        "test tasks.",
     ),
     label: str = Option("", help="Tasks: the field of meta with the label of a task (default: the target)."),
     embedder: str = "wordllama",
@@ -148,7 +148,7 @@ def retrieval(
     )  # fmt: skip
     out.print("All values are percentages with 95% intervals; differences are paired.")
     times = ", ".join(f"{r.way} {r.seconds:.2f} s" for r in rows if r.category == "all")
-    kinds = ("task to search for", "task to search in") if tasks else ("question", "turn")
+    kinds = ("test task", "training task") if tasks else ("question", "turn")
     out.print(f"{quantity(len(queries), kinds[0])}, {quantity(len(corpus), kinds[1])}; searches: {times}")
     out.result(
         {"bench": "retrieval", "embedder": embedder, "entries": len(corpus), "rows": [r.as_json() for r in rows]}

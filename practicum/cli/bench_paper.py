@@ -133,7 +133,7 @@ def paper(
 
 
 def _introduce(out: Printer, table: PaperTable, missing: list[str], overrides: dict[str, Any]) -> None:
-    """Print the rows that are missing or differ from the paper's, and the paper's settings, before any cost."""
+    """Print the omitted rows, the table's note and the paper's settings, before the first call of a model."""
     settings = table.paper_settings(overrides)
     for line in (*missing, table.note, f"the paper's settings: {_listed(settings)}" if settings else ""):
         if line:

@@ -37,9 +37,9 @@ def export(
 ) -> None:
     """Write a context or the outcomes of a space as a file.
 
-    --format markdown, json and agents-md write a context. tasks and traces write outcomes as JSON lines; traces include
-    the answers. --user writes all stored data of an end user as JSON lines, from one --space or from all spaces of a
-    store.
+    The formats markdown, json and agents-md write a context. The formats tasks and traces write outcomes as JSON lines;
+    traces include the answers. --user writes all stored data of an end user as JSON lines, from one --space or from all
+    spaces of a store.
     """
     if user is not None:
         export_user(where, user, space, key, output, Printer(json_))

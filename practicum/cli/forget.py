@@ -37,7 +37,7 @@ def forget(
     space: Space = None,
     key: Key = None,
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
-    alike: bool = Option(False, "--alike", help="Also remove text that shares distinctive words with it."),
+    alike: bool = Option(False, "--alike", help="Also remove text that shares rare words with the removed text."),
     copy: bool = Option(True, help="Keep a copy of the unchanged run next to its folder."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
@@ -78,7 +78,7 @@ def forget(
     out.result(report.as_json())
     _print_removed(out, report, entry)
     if report.left:
-        contain = in_number(report.left, "still contain[s|] it: kept entries depend on it")
+        contain = in_number(report.left, "still contain[s|] forgotten data, because kept entries depend on it")
         raise StoreError("forget.incomplete", f"{quantity(report.left, 'record')} in {run} {contain}")
     if has_forgotten:
         out.print("an earlier forget of this run was interrupted; it is finished now, and none of its data remains")
@@ -128,8 +128,8 @@ def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
         advice = f"; to remove them too, run this on the copy, and use the copy from now on: {again}" if again else ""
         out.print(f"{both} still share rare words with the removed text, copied or by chance{advice}")
     out.print(
-        f"checked: no record names it, and no text contains its words, unless from another source{words_too}. "
-        "Paraphrases cannot be detected"
+        "checked: no record names the forgotten data, and no text contains its words, unless from another source"
+        f"{words_too}. Paraphrases cannot be detected"
     )
 
 
@@ -158,7 +158,7 @@ def forget_user(
             records = f"{counts['alike']:,} record[|s] of the run still share[s|] rare words with the removed text"
             out.print(f"{in_number(counts['alike'], records)}, copied or by chance")
     if left := sum(counts["left"] for counts in results):
-        contain = in_number(left, "still contain[s|] it: kept entries depend on it")
+        contain = in_number(left, "still contain[s|] forgotten data, because kept entries depend on it")
         raise StoreError("forget.incomplete", f"{quantity(left, 'record')} in {where} {contain}")
     out.print(
         "checked: no record names the user, and no file contains an interaction of the user. "

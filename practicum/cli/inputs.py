@@ -62,8 +62,8 @@ def read_tasks(
     return no tasks.
 
     The tasks of a space are its outcomes that `scorer` (None: the default scorer) can score; with `held_out` only the
-    outcomes that the space holds out from learning. Raise TaskFileError for a file that is not of tasks, with the
-    command that converts a public data set, and UsageError for a space without such an outcome.
+    outcomes that the space holds out from learning. Raise TaskFileError for an invalid file; if it is the file of a
+    public data set, the message has the command that converts it. Raise UsageError for a space without such outcomes.
     """
     from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields

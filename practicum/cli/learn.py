@@ -83,8 +83,8 @@ def resume(
 ) -> int:
     """Continue a run that was stopped.
 
-    The run keeps its tasks and settings. Options change a setting: the model of a role only while the run has no answer
-    of it, the agent only while the run has no attempt, limits and other settings at any time.
+    The run keeps its tasks and settings, unless you pass options. The model of a role can only change while the run has
+    no answer from that role, the agent only while the run has no attempt, limits and other settings at any time.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import run_session

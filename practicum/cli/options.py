@@ -20,7 +20,7 @@ from typer.models import OptionInfo
 from practicum.core.settings import HELPS, Panel, Setting, SettingField
 from practicum.core.trust import LEVELS, Trust
 
-DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
+DECIDE, ONLY, TRY = "Decide", "Filters", "Try edits"
 PANELS = (None, DECIDE, ONLY, TRY, *Panel)
 """Groups of options, in the order of the help."""
 

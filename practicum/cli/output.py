@@ -134,7 +134,7 @@ class Printer(Console):
     ) -> None:
         """Print the usage, in total and by role. `hits` is the number of results that came from the journal."""
         time = "" if seconds is None else f" in {seconds:.1f} s"
-        journal = f"; {quantity(hits, 'result')} kept from before, not paid for again" if hits else ""
+        journal = f"; {quantity(hits, 'earlier result')} reused at no cost" if hits else ""
         self.print(f"usage: {usage_text(usage)}{time}{journal}")
         if by_role and len(by_role) > 1:
             for role, part in sorted(by_role.items()):

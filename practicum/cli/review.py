@@ -41,22 +41,26 @@ DECIDE: dict[str, Any] = {"rich_help_panel": opt.DECIDE, "metavar": "IDS"}
 def review(
     where: Where,
     approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
-    reject: str | None = Option(None, help="Reject these edits, or all. The same edits are refused later.", **DECIDE),
-    reason: str | None = Option(None, help="--reject: the reason, which is stored.", rich_help_panel=opt.DECIDE),
+    reject: str | None = Option(
+        None, help="Reject these edits, or all. Later edits that say the same are refused.", **DECIDE
+    ),
+    reason: str | None = Option(None, help="With --reject: the reason, which is stored.", rich_help_panel=opt.DECIDE),
     undo: str | None = Option(None, help="Return these rejected edits to review.", **DECIDE),
     flagged: bool = Option(
         False,
         "--flagged",
-        help="--approve all: include flagged edits (default: skip them).",
+        help="With --approve all: also approve flagged edits (default: skip them).",
         rich_help_panel=opt.DECIDE,
     ),
-    try_: str | None = Option(None, "--try", help="Score with and without these edits, or all without a flag.", **TRY),
+    try_: str | None = Option(
+        None, "--try", help="Score tasks with and without these edits (or all without a flag).", **TRY
+    ),
     val: Path | None = opt.option(None, panel=opt.TRY),
     fields: opt.Fields = None,
     approve_better: bool = Option(
         False,
         "--approve-better",
-        help="--try: approve each edit without a flag that is shown to be better.",
+        help="With --try: approve each unflagged edit that is shown to be better.",
         **TRYING,
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List the edits in this state.", **ONLY),

@@ -236,7 +236,7 @@ def _lesson_text(lesson: LessonStory) -> str:
 
 
 def fate_text(fate: Fate) -> str:
-    """Describe the fate of a lesson in one line."""
+    """Describe the fate of a lesson (applied, dropped, refused, ...) in one line."""
     reason = f": {one_line(fate.reason, WIDE)}" if fate.reason else ""
     match fate.what:
         case "applied" if fate.op == "vote":
