@@ -83,7 +83,7 @@ class CommandAgent:
         line = json.dumps(request, ensure_ascii=False) + "\n"
         # Do not use splitlines(): a JSON string may contain U+2028 and similar characters unescaped.
         printed = (await self._run(line.encode())).strip().rsplit(b"\n", 1)[-1]
-        text = decoded(printed, self.words[0])
+        text = decode(printed, self.words[0])
         try:
             value = json.loads(text) if text else None
         except json.JSONDecodeError as error:
@@ -138,7 +138,7 @@ class CommandAgent:
         return out
 
 
-def decoded(printed: bytes, program: str) -> str:
+def decode(printed: bytes, program: str) -> str:
     """Decode the output of a program. Raise AgentError if it is not UTF-8, because another encoding would change the
     answer."""
     try:

@@ -81,7 +81,7 @@ class Guard:
         self._trusted_grams: set[str] = set()
         self._read = 0
 
-    def returned(self, observation: str) -> None:
+    def add_result(self, observation: str) -> None:
         """Add the result of a tool to the trusted texts."""
         self._trusted.append(observation)
 

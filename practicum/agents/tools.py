@@ -64,7 +64,8 @@ class ToolsAgent:
         return f"tools:{self.name} {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        # A capable model reads observations of up to a quarter of its window: `room` is in tokens of four characters.
+        # Limit an observation of a capable model to a quarter of its window: `room` tokens, used as characters, at four
+        # characters per token.
         most = self.max_observation if run.profile == "small" else run.room("agent")
         arguments = (self.source, self.name, run.restored(task), self.tool_timeout, most)
         async with open_environment(*arguments) as environment:
@@ -124,7 +125,7 @@ class ToolsAgent:
                 observation, failed = await at.observe("observation", act)
                 data["tool_errors"] += failed
                 if guard:
-                    guard.returned(observation)
+                    guard.add_result(observation)
             exchange = Turn(prompt.user, reply.model_dump_json())
             again = action in steps
             # A small model repeats a call despite AGAIN, so withhold the tool in the next turn.

@@ -76,7 +76,7 @@ def overload(
         overload_plot(rows, folder / "overload.png", model)
     _print_overload(out, rows)
     value = {"model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
-    _end(out, "overload", value, targets(rows, model), load, folder)
+    _print_end(out, "overload", value, targets(rows, model), load, folder)
     stopped = rows[-1].stopped
     if stopped:
         out.print(f"Stopped early: {stopped}. Run the same command with --out {folder} to continue.")
@@ -194,7 +194,7 @@ def robustness(
         robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
     value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
-    _end(out, "robustness", value, targets(rows), folder=folder)
+    _print_end(out, "robustness", value, targets(rows), folder=folder)
 
 
 def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
@@ -208,7 +208,7 @@ def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
     out.table(columns, lines, text=("reflector", "gate"))
 
 
-def _end(
+def _print_end(
     out: Printer, bench: str, value: Mapping[str, Any], targets: Sequence[Target], load: float | None = None,
     folder: Path | None = None,
 ) -> None:  # fmt: skip

@@ -70,24 +70,26 @@ def method_names(start: str = "") -> list[str]:
     return [name for name in METHODS.names() if name.startswith(start)]
 
 
-def _of_method(name: str, kind: Any, help: str, least: float | None = None, **kwargs: Any) -> SettingField:
+def _method_setting(name: str, kind: Any, help: str, least: float | None = None, **kwargs: Any) -> SettingField:
     return SettingField(name, kind, None, Setting(help, Panel.METHOD, **kwargs), least)
 
 
 METHOD_SETTINGS: Mapping[str, SettingField] = {
     field.name: field
     for field in (
-        _of_method("epochs", int, "Passes over the tasks.", 1, first=True),
-        _of_method("steps", int, "Learning steps, over several epochs.", 1),
-        _of_method("batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"),
-        _of_method("online", bool, "Predict each task before learning from it, and score the prediction."),
-        _of_method("asynchronous", bool, "combee: steps do not wait for slow attempts."),
-        _of_method("staleness", int, "combee --asynchronous: the most versions a delta may be behind."),
-        _of_method(
+        _method_setting("epochs", int, "Passes over the tasks.", 1, first=True),
+        _method_setting("steps", int, "Learning steps, over several epochs.", 1),
+        _method_setting(
+            "batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"
+        ),
+        _method_setting("online", bool, "Predict each task before learning from it, and score the prediction."),
+        _method_setting("asynchronous", bool, "combee: steps do not wait for slow attempts."),
+        _method_setting("staleness", int, "combee --asynchronous: the most versions a delta may be behind."),
+        _method_setting(
             "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how the k attempts are made."
         ),
-        _of_method("k", int, "Attempts at each task, or passes after the first attempt.", 0),
-        _of_method(
+        _method_setting("k", int, "Attempts at each task, or passes after the first attempt.", 0),
+        _method_setting(
             "preset", Literal["routine", "standard", "critical", "specification"], "Memory methods: preset settings."
         ),
     )
@@ -190,10 +192,10 @@ def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
         if isinstance(info := info_of(p), OptionInfo) and info.help is None:
             texts = (*(info.param_decls or ()), info.default, f"--{p.name.replace('_', '-')}")
             info.help = next((HELPS[text] for text in texts if isinstance(text, str) and text in HELPS), None)
-    return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *from_settings), key=_place)]
+    return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *from_settings), key=_panel_index)]
 
 
-def _place(parameter: Parameter) -> int:
+def _panel_index(parameter: Parameter) -> int:
     panel = getattr(info_of(parameter), "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
 

@@ -70,9 +70,9 @@ class Printer(Console):
         so that a long list is never in memory as a whole.
         """
         write = sys.stdout.write if self.as_json else lambda _: 0
-        write(f"{_json(head)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
+        write(f"{_as_json_text(head)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
         for number, value in enumerate(values):
-            write((", " if number else "") + (_json(as_json(value)) if self.as_json else ""))
+            write((", " if number else "") + (_as_json_text(as_json(value)) if self.as_json else ""))
             yield value
         write("]}\n")
 
@@ -173,7 +173,7 @@ def save_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print the JSON object of a command with --json."""
-    sys.stdout.write(_json(value) + "\n")
+    sys.stdout.write(_as_json_text(value) + "\n")
 
 
 def print_error(message: str) -> None:
@@ -181,6 +181,6 @@ def print_error(message: str) -> None:
     print(f"practicum: {visible(message)}", file=sys.stderr)
 
 
-def _json(value: Mapping[str, Any]) -> str:
+def _as_json_text(value: Mapping[str, Any]) -> str:
     # Escape characters that the console cannot encode, so that none is lost.
     return visible_json(json.dumps(value, ensure_ascii=not is_utf8(sys.stdout.encoding)))

@@ -48,7 +48,7 @@ def show_attempts(
         outcomes: Counter[str] = Counter()
         example, wrong = "", False
         matches = story.attempts(failed=failed, split=split, step=step, task=task)
-        for line in out.each({"run": str(run)}, "attempts", matches, _json):
+        for line in out.each({"run": str(run)}, "attempts", matches, _as_json):
             outcomes[line.outcome] += 1
             if not example or (line.failed and not wrong):
                 example, wrong = line.id, line.failed
@@ -64,11 +64,11 @@ def show_attempts(
         counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())
         one = "attempt" if outcomes.total() == 1 else "attempts"
         out.print(
-            f"{outcomes.total():,} {one}: {counted}; to look at one: practicum show {run} --attempt {_shell(example)}"
+            f"{outcomes.total():,} {one}: {counted}; to look at one: practicum show {run} --attempt {_quoted(example)}"
         )
 
 
-def _json(value: Any) -> Mapping[str, Any]:
+def _as_json(value: Any) -> Mapping[str, Any]:
     values: Mapping[str, Any] = value.as_json()
     return values
 
@@ -97,11 +97,11 @@ def show_attempt(run: Path, id: str, out: Printer) -> None:
         out.print(visible_line(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}"), style="bold")
         if one.reused:
             out.print(f"reused from the attempt {one.reused}, because the agent's view had not changed")
-        _part(out, f"task {line.task}", one.task.input, LONG)
+        _print_part(out, f"task {line.task}", one.task.input, LONG)
         if one.task.target is not None:
-            _part(out, "right answer", one.task.target, FOLD)
+            _print_part(out, "right answer", one.task.target, FOLD)
         _print_shown(out, run, one)
-        _entries(out, "retrieved", one.retrieved)
+        _print_entries(out, "retrieved", one.retrieved)
         _print_done(out, one.trace, one.used)
         _print_score(out, one)
         _print_others(out, one)
@@ -129,8 +129,8 @@ def _print_shown(out: Printer, run: Path, one: AttemptStory) -> None:
         for call in others[:STEPS]:
             asked = call.prompt
             last = "" if asked is None else f": {one_line(asked.user, WIDE)}"
-            _lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
-        _more(out, len(others) - STEPS, "call", "  ")
+            _print_lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
+        _print_more(out, len(others) - STEPS, "call", "  ")
 
 
 def _inner(call: CallStory, place: str) -> str:
@@ -142,37 +142,37 @@ def _print_prompt(out: Printer, prompt: Prompt, most: int, margin: str = "") -> 
     parts = {"instructions": prompt.system, "playbook": "\n".join(prompt.pages)}
     for name, text in parts.items():
         if text:
-            _part(out, name, text, most, margin)
+            _print_part(out, name, text, most, margin)
     for number, turn in enumerate(prompt.turns, 1):
-        _part(out, f"earlier turn {number}", f"{turn.user}\n→ {turn.assistant}", most, margin)
-    _part(out, "message", prompt.user, most, margin)
+        _print_part(out, f"earlier turn {number}", f"{turn.user}\n→ {turn.assistant}", most, margin)
+    _print_part(out, "message", prompt.user, most, margin)
 
 
-def _entries(out: Printer, name: str, entries: Sequence[EntryShown]) -> None:
+def _print_entries(out: Printer, name: str, entries: Sequence[EntryShown]) -> None:
     if entries:
         out.print(name)
     for entry in entries:
         similar = "" if entry.similarity is None else f" {entry.similarity:.2f}"
         text = f"({entry.section}) {one_line(entry.text, WIDE)}" if entry.text else "(not in the context)"
-        _lines(out, [f"{entry.id}{similar} {text}"], "  ")
+        _print_lines(out, [f"{entry.id}{similar} {text}"], "  ")
 
 
 def _print_done(out: Printer, trace: Trace, used: Sequence[EntryShown]) -> None:
     if trace.steps:
         out.print("steps")
         for step in trace.steps[:STEPS]:
-            _part(out, step.kind, step.text, FOLD, "  ")
-        _more(out, len(trace.steps) - STEPS, "step", "  ")
+            _print_part(out, step.kind, step.text, FOLD, "  ")
+        _print_more(out, len(trace.steps) - STEPS, "step", "  ")
     if trace.reasoning:
-        _part(out, "reasoning", trace.reasoning, LONG)
+        _print_part(out, "reasoning", trace.reasoning, LONG)
     if trace.error is not None:
-        _part(out, "lost" if trace.lost else "failed", trace.error, LONG)
+        _print_part(out, "lost" if trace.lost else "failed", trace.error, LONG)
     else:
-        _part(out, "answered", trace.answer, LONG)
-    _entries(out, "relied on", used)
+        _print_part(out, "answered", trace.answer, LONG)
+    _print_entries(out, "relied on", used)
     for name in ("doubts", "missing", "note"):
         if text := trace.data.get(name):
-            _part(out, name, text if isinstance(text, str) else one_line(text, WIDE), FOLD)
+            _print_part(out, name, text if isinstance(text, str) else one_line(text, WIDE), FOLD)
 
 
 def _print_score(out: Printer, one: AttemptStory) -> None:
@@ -183,28 +183,30 @@ def _print_score(out: Printer, one: AttemptStory) -> None:
         verdict = "right" if one.score.correct else "wrong"
         stopped = "; its code was stopped" if one.score.stopped else ""
         note = f": {one.score.note}" if one.score.note else ""
-        _part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
+        _print_part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
     for call in one.judging:
-        _part(out, f"{call.role} (call {call.id})", call.answer, FOLD)
-    _part(out, "feedback", one.feedback.text, FOLD)
+        _print_part(out, f"{call.role} (call {call.id})", call.answer, FOLD)
+    _print_part(out, "feedback", one.feedback.text, FOLD)
 
 
 def _print_others(out: Printer, one: AttemptStory) -> None:
     for number, tried in enumerate(one.rounds, 1):
         if tried.answer is not None:
             end = f"failed: {tried.error}" if tried.error is not None else tried.answer
-            _part(out, f"round {number}, before a reflection and another attempt", f"{end}\n{tried.feedback}", FOLD)
+            _print_part(
+                out, f"round {number}, before a reflection and another attempt", f"{end}\n{tried.feedback}", FOLD
+            )
     if one.group:
         out.print(f"{len(one.group)} attempts at this task in the same step")
         for member in one.group:
             here = " (this one)" if member.id == one.line.id else ""
-            _lines(out, [_attempt_line(out, member) + here], "  ")
+            _print_lines(out, [_attempt_line(out, member) + here], "  ")
     if one.choice:
-        _part(out, f"chosen by {one.choice['by']}", str(one.choice["why"]), FOLD)
+        _print_part(out, f"chosen by {one.choice['by']}", str(one.choice["why"]), FOLD)
     if one.twin is not None:
         doubts = "".join(f"\n{name}: {text}" for name in ("doubts", "missing") if (text := one.twin.data.get(name)))
         used = f"\nconsulted: {', '.join(one.twin.used)}" if one.twin.used else ""
-        _part(out, "twin with the annotated playbook", f"{one.twin.error or one.twin.answer}{used}{doubts}", FOLD)
+        _print_part(out, "twin with the annotated playbook", f"{one.twin.error or one.twin.answer}{used}{doubts}", FOLD)
 
 
 def _print_lessons(out: Printer, one: AttemptStory) -> None:
@@ -214,16 +216,16 @@ def _print_lessons(out: Printer, one: AttemptStory) -> None:
         return
     if one.reflecting:
         calls = ", ".join(f"{call.id} ({call.role})" for call in one.reflecting)
-        _part(out, "reflected in calls" if len(one.reflecting) > 1 else "reflected in call", calls, FOLD)
+        _print_part(out, "reflected in calls" if len(one.reflecting) > 1 else "reflected in call", calls, FOLD)
     if not one.lessons:
         out.print("lessons: none")
     for number, lesson in enumerate(one.lessons, 1):
-        _part(out, f"lesson {number}", _lesson_text(lesson), LONG)
+        _print_part(out, f"lesson {number}", _lesson_text(lesson), LONG)
         for name, finding in lesson.findings.items():
             if name in FINDINGS and finding and not lesson.of:
-                _part(out, FINDINGS[name].lower(), str(finding), FOLD, "  ")
+                _print_part(out, FINDINGS[name].lower(), str(finding), FOLD, "  ")
         for fate in lesson.fates:
-            _lines(out, [f"→ {fate_text(fate)}"], "  ")
+            _print_lines(out, [f"→ {fate_text(fate)}"], "  ")
         if not lesson.fates:
             out.print("  → no edit was made from it")
 
@@ -263,7 +265,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
     with Story.open(run) as story:
         fates: Counter[str] = Counter()
         number = 0
-        for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _json):
+        for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _as_json):
             number += 1
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
             kind = settled[-1].what if settled else "without an edit"
@@ -283,7 +285,7 @@ def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> N
 
     with Story.open(run) as story:
         usage, number, last = Usage(), 0, ""
-        for call in out.each({"run": str(run)}, "calls", story.calls(step, role), _json):
+        for call in out.each({"run": str(run)}, "calls", story.calls(step, role), _as_json):
             if not number:
                 out.print(f"{'call':>6} {'role':<10} {'in':>7} {'cached':>7} {'out':>6} {'USD':>8} {'s':>6}  place")
             number, usage, last = number + 1, usage + call.usage, call.id
@@ -319,16 +321,16 @@ def show_call(run: Path, id: str, out: Printer) -> None:
             out.print(f"prompt: {NOT_STORED}")
         else:
             _print_prompt(out, prompt, 0)
-        _part(out, "answered" if call.ok else "failed", call.answer, 0)
+        _print_part(out, "answered" if call.ok else "failed", call.answer, 0)
         if call.cut:
             out.print("the answer ended at the limit of output tokens (--max-output-tokens)")
         out.print(f"cost: {usage_text(call.usage)}, {call.seconds:.1f} s")
         if attempts:
             named = f"{', '.join(attempts[:FOLD])}{', …' if len(attempts) > FOLD else ''}"
-            out.print(f"attempts: {named}; to look at one: practicum show {run} --attempt {_shell(attempts[0])}")
+            out.print(f"attempts: {named}; to look at one: practicum show {run} --attempt {_quoted(attempts[0])}")
 
 
-def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
+def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
     """Print a named text, on the line of its name if it fits, otherwise below. `most` is the maximum number of lines
     (0: all)."""
     short = visible(plain_breaks(text).strip("\n"))
@@ -342,10 +344,10 @@ def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> No
     shown = rows if not most or len(rows) <= most + 1 else rows[:most]
     for row in shown:
         out.print(row)
-    _more(out, len(rows) - len(shown), "line", inner)
+    _print_more(out, len(rows) - len(shown), "line", inner)
 
 
-def _lines(out: Printer, lines: Iterable[str], margin: str) -> None:
+def _print_lines(out: Printer, lines: Iterable[str], margin: str) -> None:
     for row in _wrapped(out, lines, margin):
         out.print(row)
 
@@ -358,12 +360,12 @@ def _wrapped(out: Printer, lines: Iterable[str], margin: str) -> Iterator[str]:
         yield from broken if out.is_terminal else [f"{margin}{line}"]
 
 
-def _more(out: Printer, number: int, noun: str, margin: str) -> None:
+def _print_more(out: Printer, number: int, noun: str, margin: str) -> None:
     if number > 0:
         out.print(f"{margin}… {quantity(number, f'more {noun}')}; --json shows all")
 
 
-def _shell(id: str) -> str:
+def _quoted(id: str) -> str:
     from shlex import quote
 
     return quote(id)

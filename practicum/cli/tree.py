@@ -119,11 +119,11 @@ def _of_plugin(name: str) -> Iterator[tuple[str, str]]:
     except PracticumError as error:
         yield name, f"cannot be used: {error}"
         return
-    for path, one in [(name, command), *((f"{name} {below}", one) for below, one in _below(command).items())]:
+    for path, one in [(name, command), *((f"{name} {below}", one) for below, one in _commands_of(command).items())]:
         yield path, " ".join((one.help or "").split()).partition(". ")[0].rstrip(".")
 
 
-def _below(command: Any) -> Mapping[str, Any]:
+def _commands_of(command: Any) -> Mapping[str, Any]:
     """Return the commands of a group by name; none if `command` is not a group."""
     return getattr(command, "commands", {})
 
