@@ -42,8 +42,8 @@ class ChatAgent:
             turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
             about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
             form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
-        # Do not list all choices to a small model that sees solved tasks: it would prefer some choices to the answers of
-        # these tasks.
+        # Do not list all choices to a small model that sees solved tasks: it would prefer some choices to the answers
+        # of these tasks.
         named = self.choices and not (view.turns and run.profile == "small")
         choosing = CHOOSING.format("; ".join(self.choices)) if named else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
