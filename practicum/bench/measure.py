@@ -1,4 +1,4 @@
-"""What the benches share: a target, and the load of the machine."""
+"""Helpers that the benches share: targets, and the load of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A measured value and its bound, which it should not exceed; with `at_least`, which it should reach."""
+    """Measured value with its bound. The value should not exceed the bound, or with `at_least` not be below it."""
 
     what: str
     value: float
@@ -34,10 +34,10 @@ class Target:
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with four decimals, for JSON."""
+    """Round the floats in a mapping to four decimals, for JSON."""
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def load_average() -> float:
-    """The load of this machine over the last minute. Timings are worth little if it is high."""
+    """Return the load average of this machine over the last minute. Timings under high load are unreliable."""
     return round(os.getloadavg()[0], 2)

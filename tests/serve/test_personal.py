@@ -56,7 +56,7 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
     assert [json.loads(line)["what"] for line in shown.out.splitlines()] == ["interaction"]
 
     forget = ["space", "forget", "practicum-store", "--user", "anna"]
-    assert "add --yes to go on" in run_command(forget, tmp_path).err
+    assert "pass --yes" in run_command(forget, tmp_path).err
     done = run_command([*forget, "--alike", "--yes"], tmp_path)
     assert (done.code, done.err) == (0, "")
     assert "space default: 8 interactions, 8 outcomes, 8 corrections removed" in done.out

@@ -160,7 +160,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
         return run_command(["store", "remove", postgresql, "gone", *arguments], tmp_path)
 
     unconfirmed = remove()
-    assert (unconfirmed.code, "Nobody can answer here: add --yes" in unconfirmed.err) == (2, True)
+    assert (unconfirmed.code, "pass --yes" in unconfirmed.err) == (2, True)
     with Store.open(tmp_path / "gone"):
         busy = remove("--yes")
     assert (busy.code, "another process is writing to" in busy.err) == (1, True)
