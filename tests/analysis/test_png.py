@@ -78,7 +78,7 @@ def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ("--delay", "has no measured delays: only a run with a batch size controller"),
-        ("--delay --output F.pdf", "pictures are PNG files"),
+        ("--delay --output F.pdf", "plots are PNG files"),
         ("--output F.png", "--output needs --delay"),
         ("--delay --version 0", "--version does not apply to --delay"),
         ("--delay --entry e1", "--entry and --delay cannot be combined: choose one"),
