@@ -269,7 +269,7 @@ def main() -> None:
     for name, times in found["pages"].items():
         print(f"{name}: {times['median']:.0f} ms (at most {times['most']:.0f})")
     targets = [
-        Target(what=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
+        Target(name=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
     ]
     for name in ("proxy p99 alone", "proxy p99 beside 50 users"):
         print(f"{name}: {found[name]:.1f} ms")

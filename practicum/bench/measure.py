@@ -12,7 +12,7 @@ from typing import Any
 class Target:
     """Measured value with its bound. The value should not exceed the bound, or with `at_least` not be below it."""
 
-    what: str
+    name: str
     value: float
     bound: float
     at_least: bool = False
@@ -24,12 +24,12 @@ class Target:
 
     def as_json(self) -> dict[str, Any]:
         bound = "at_least" if self.at_least else "at_most"
-        values = {"what": self.what, "value": self.value, bound: self.bound, "met": self.met, "note": self.note}
+        values = {"name": self.name, "value": self.value, bound: self.bound, "met": self.met, "note": self.note}
         return rounded(values)
 
     def summary(self) -> str:
         bound = f"at {'least' if self.at_least else 'most'} {self.bound:.4g}"
-        line = f"{self.what}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
+        line = f"{self.name}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
         return f"{line}; {self.note}" if self.note else line
 
 

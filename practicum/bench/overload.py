@@ -134,16 +134,16 @@ def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
         one, many, plain, level_1 = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
         if many:
             readable = f"{n} lessons: share of facts readable with combee"
-            targets.append(Target(what=readable, value=many.readable, bound=KEPT, at_least=True))
+            targets.append(Target(name=readable, value=many.readable, bound=KEPT, at_least=True))
         if one and many:
             tokens = f"{n} lessons: tokens of combee relative to sequential"
-            targets.append(Target(what=tokens, value=many.tokens / max(one.tokens, 1), bound=TOKENS))
+            targets.append(Target(name=tokens, value=many.tokens / max(one.tokens, 1), bound=TOKENS))
             if model == SIMULATED and one.wall_s and many.wall_s:
                 wall = f"{n} lessons: wall time of combee relative to sequential"
-                targets.append(Target(what=wall, value=many.wall_s / one.wall_s, bound=WALL))
+                targets.append(Target(name=wall, value=many.wall_s / one.wall_s, bound=WALL))
         if plain and level_1:
             share = f"{n} lessons: share readable without accounting (bound: level 1 only)"
-            targets.append(Target(what=share, value=plain.readable, bound=level_1.readable, at_least=True))
+            targets.append(Target(name=share, value=plain.readable, bound=level_1.readable, at_least=True))
     return targets
 
 

@@ -252,7 +252,7 @@ async def similar(train: Sequence[Task], test: Sequence[Task], embedder: Embedde
 
 
 async def _same_label(retriever: Retriever, context: Context, task: Task) -> list[float]:
-    labels = [m.entry.data["label"] for m in (await retriever.nearest(context, task.input, NEAREST)).found]
+    labels = [m.entry.data["label"] for m in (await retriever.nearest(context, task.input, NEAREST)).matches]
     majority = Counter(labels).most_common(1)[0][0]
     same = [label == task.target for label in labels]
     return [float(same[0]), fmean(same), float(majority == task.target)]
@@ -271,7 +271,7 @@ def _context(turns: Sequence[Task], naming: bool) -> Context:
 async def _recall(retriever: Retriever, context: Context, question: Task) -> list[float]:
     evidence = {*map(str, question.meta["evidence"])}
     search = await retriever.nearest(context, question.input, max(KS), Filter(section=question.meta["conv"]))
-    ids = [match.entry.sources[0] for match in search.found]
+    ids = [match.entry.sources[0] for match in search.matches]
     return [len(evidence & {*ids[:k]}) / len(evidence) for k in KS]
 
 

@@ -184,7 +184,7 @@ def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
     """Return the targets: with the gate, no run with harmful steps ends below the base."""
     gain = "smallest gain over the base with the gate, "
     return [
-        Target(what=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)
+        Target(name=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)
         for row in rows
         if row.gate and row.setting.every
     ]

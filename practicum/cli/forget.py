@@ -106,7 +106,7 @@ def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None
             out.item(f"  its question remains in the interaction {asked}: to remove it too, pass --task {asked}")
     for e in report.restored:
         out.item(f"restored to its earlier text: {entry_line(e)}")
-    for e in report.kept_mixed:
+    for e in report.mixed_origin:
         out.item(f"kept, because other tasks contributed to it: {entry_line(e)}")
     removed = [quantity(len(report.removed), "entry"), quantity(report.edits, "edit"), quantity(report.rows, "record")]
     out.print(f"{', '.join(removed[:2])} and {removed[2]} removed")

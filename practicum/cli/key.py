@@ -47,11 +47,11 @@ def add(
         _print(perform_at("add_key", store, None, key, **fields), json_)
         return
     from practicum.serve.access import add_key
-    from practicum.serve.answers import NewKeyMade
+    from practicum.serve.answers import CreatedKey
 
     with _opened(store, make=True) as database:
         stored, text = add_key(database, name, space, grant, days, a_minute)
-    _print(NewKeyMade(**stored.as_json(), key=text), json_)
+    _print(CreatedKey(**stored.as_json(), key=text), json_)
 
 
 def list_(store: StorePlace = "practicum-store", key: Key = None, json_: opt.Json = False) -> None:

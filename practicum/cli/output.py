@@ -149,7 +149,7 @@ class Printer(Console):
             marked = " (! marks what needs your attention)" if listed and listed[0].attention else ""
             self.print(f"counted{marked}:")
         for count in listed:
-            self.print(f"  {'!' if count.attention else ' '} {as_options(count.said(counts[count]))}")
+            self.print(f"  {'!' if count.attention else ' '} {as_options(count.text(counts[count]))}")
         if refused:
             edits = in_number(refused, "edit[|s] refused, because [it does|they do] not apply to the context")
             self.print(f"    {refused:,} {edits}")

@@ -17,7 +17,7 @@ from practicum.core.words import in_number, one_line, quantity
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
-    from practicum.session.review import Effect, Present, Review, Wanted
+    from practicum.session.review import Effect, Present, Review, ReviewFilter
     from practicum.store.database import Store
     from practicum.view.read import LessonStory, Story
 
@@ -84,7 +84,7 @@ def review(
     Edits that wait are not in any prompt. For the address of a service, only --approve IDS and --reject IDS are
     supported.
     """
-    from practicum.session.review import Wanted
+    from practicum.session.review import ReviewFilter
 
     out = Printer(json_)
     if reason is not None and reject is None:
@@ -98,7 +98,7 @@ def review(
         require_none(where, local)
         _review_at(where, space, key, approve, reject, reason, out)
         return 0
-    run, criteria = folder_of(where, space), Wanted(trust, flag, section)
+    run, criteria = folder_of(where, space), ReviewFilter(trust, flag, section)
     if flagged and approve != ALL:
         raise UsageError("settings.unused", "--flagged needs --approve all: pass both, or neither")
     if approve or reject or undo:
@@ -120,9 +120,9 @@ def review(
     return 0
 
 
-def _list(run: Path, state: str, criteria: Wanted, limit: int | None, out: Printer) -> None:
+def _list(run: Path, state: str, criteria: ReviewFilter, limit: int | None, out: Printer) -> None:
     """Print the edits in a state."""
-    from practicum.session.review import Present, Wanted, read_reviews
+    from practicum.session.review import Present, ReviewFilter, read_reviews
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -134,7 +134,7 @@ def _list(run: Path, state: str, criteria: Wanted, limit: int | None, out: Print
             _print_review(out, run, one, present, story)
     if len(shown) < len(matches):
         out.print(f"… {len(matches) - len(shown):,} more: --limit N")
-    narrowed = "" if criteria == Wanted() else " matching these options"
+    narrowed = "" if criteria == ReviewFilter() else " matching these options"
     if state != "pending":
         out.print(f"{in_number(len(matches), f'{len(matches):,} edit[|s] {state}')}{narrowed}")
     elif not matches:
@@ -280,7 +280,7 @@ def _try(
 def _chosen(store: Store, ids: str | None, criteria: Any, out: Printer, *, held: bool = False) -> list[Review]:
     """Return the waiting edits that the user named, by ids or as `all`. `held`: also return named corrections and notes
     that are active."""
-    from practicum.session.review import Wanted, find_reviews, read_reviews
+    from practicum.session.review import ReviewFilter, find_reviews, read_reviews
     from practicum.store.snapshot import read_context
 
     if ids is None:
@@ -295,7 +295,7 @@ def _chosen(store: Store, ids: str | None, criteria: Any, out: Printer, *, held:
     pending, context = read_reviews(store), read_context(store)
     chosen = [one for one in pending if criteria(one, context)]
     if not criteria.flagged and not criteria.flag:
-        every = Wanted(criteria.trust, None, criteria.section)
+        every = ReviewFilter(criteria.trust, None, criteria.section)
         if left := sum(every(one, context) for one in pending) - len(chosen):
             skipped = in_number(left, f"{left:,} flagged edit[|s] skipped: pass [its id|their ids], or --flagged")
             out.print(skipped)

@@ -240,7 +240,7 @@ def _lesson_text(lesson: LessonStory) -> str:
 def fate_text(fate: Fate) -> str:
     """Describe the fate of a lesson (applied, dropped, refused, ...) in one line."""
     reason = f": {one_line(fate.reason, WIDE)}" if fate.reason else ""
-    match fate.what:
+    match fate.kind:
         case "applied" if fate.op == "vote":
             return f"its vote on {fate.entry} counts since version {fate.version}{reason}"
         case "applied":
@@ -268,7 +268,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
         for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _as_json):
             number += 1
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
-            kind = settled[-1].what if settled else "without an edit"
+            kind = settled[-1].kind if settled else "without an edit"
             fates["waiting for review" if kind == "waits" else kind if lesson.text else "only votes"] += 1
             ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit was made from it" if lesson.text else "")
             names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"

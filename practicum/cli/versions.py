@@ -41,7 +41,7 @@ def name(
         if not names:
             out.print(f"no version of {run} has a name: practicum space name {run} prod")
         return
-    with as_stored(run), Store.beside(run) as store:
+    with as_stored(run), Store.open_shared(run) as store:
         if delete:
             delete_name(store, name)
         else:

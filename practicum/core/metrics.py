@@ -171,7 +171,7 @@ _ALL = [
          "mean of the runs"),
         ("cached_share", "share", "cached", "input tokens that the provider had in its cache"),
         ("usd", "USD", "cost", "US dollars of a run with its evaluation, if all prices are known"),
-        ("alone_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
+        ("single_run_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
          "next to it: L + (W − L) / c, where W is the work, c is the number of calls allowed at once, and L is the "
          "longest chain of calls that wait for each other (Brent's bound)"),
         ("work_s", "seconds", "work", "the sum of the durations of all calls: the least time of a run with one call at "

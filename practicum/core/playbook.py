@@ -35,7 +35,7 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
             "settings.invalid",
             f"unknown format {format!r}: use one of {', '.join(get_args(ExportFormat))}",
             setting="format",
-            known=[*get_args(ExportFormat)],
+            valid=[*get_args(ExportFormat)],
         )
     if format == "json":
         entries = [entry_json(e) for e in exported]

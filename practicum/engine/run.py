@@ -26,7 +26,7 @@ from practicum.core.views import View
 from practicum.engine.attempts import Attempts
 from practicum.engine.door import Admitted, edit_statement, named_entries
 from practicum.engine.place import KEPT, Chain
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.store.reviews import PENDING, REJECTED, WHY
@@ -70,8 +70,8 @@ class Run(Attempts):
         if search.exact:
             self._open(f"{self.place}/nearest")
         else:
-            self.note("nearest", [(near.entry.id, near.similarity) for near in search.found])
-        return list(search.found)
+            self.note("nearest", [(near.entry.id, near.similarity) for near in search.matches])
+        return list(search.matches)
 
     async def evaluate(
         self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
@@ -154,7 +154,7 @@ class Run(Attempts):
         similar = alike(both, await self.embed(both), len(texts), self.same_from)
         # Similar texts with another number, name or answer have another meaning.
         return [
-            any(not tell_apart(text, rejected[int(n)], self.choices) for n in np.flatnonzero(row))
+            any(not differ_in_particulars(text, rejected[int(n)], self.choices) for n in np.flatnonzero(row))
             for text, row in zip(texts, similar, strict=True)
         ]
 

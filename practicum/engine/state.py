@@ -183,10 +183,10 @@ class RunState:
     proof: Proof = field(init=False)
     flight: Flight = field(default_factory=Flight)
     slots: Slots = field(default_factory=dict)
-    given_retriever: InitVar[Retriever | None] = None
+    retriever_override: InitVar[Retriever | None] = None
 
-    def __post_init__(self, given_retriever: Retriever | None) -> None:
-        self.retriever = given_retriever or Retriever(self.vectors)
+    def __post_init__(self, retriever_override: Retriever | None) -> None:
+        self.retriever = retriever_override or Retriever(self.vectors)
         # practicum's own agents fail only if their model fails.
         self.proof = Proof(proven=not self.agent.journaled)
 
@@ -213,7 +213,7 @@ class RunState:
             self.observer.warned(in_words(model, name, instead, sentence))
 
         if model not in self.refused:
-            self.refused[model] = RefusedParameters(said=report)
+            self.refused[model] = RefusedParameters(on_refusal=report)
         return self.refused[model]
 
     def restore_refused(self) -> None:

@@ -75,7 +75,7 @@ class Settings(Batched, RetrievalSettings):
         needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
         # Keep the newer setting.
         Clash(
-            lambda s: s.given("agents") and s.topology not in SHAPES,
+            lambda s: s.were_set("agents") and s.topology not in SHAPES,
             "the team file sets the number of agents: leave out agents", ("agents", "topology"),
         ),
     )  # fmt: skip
@@ -191,7 +191,7 @@ async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
             text = move["action"] or "(nothing)"
             data = {
                 "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
-                "trace": attempt.place, "experience": move["experience"], "said": move["said"], **of_whole,
+                "trace": attempt.place, "experience": move["experience"], "output": move["output"], **of_whole,
             }  # fmt: skip
         if text or move["experience"]:
             lessons.append(Lesson(f"{run.place}/{n}", text, sources=attempt.sources, data=data))

@@ -278,7 +278,7 @@ class WaitingEdits(Answer):
     problem: str | None
 
     def as_text(self) -> str:
-        flags = ", ".join(dict.fromkeys(str(flag["what"]) for flag in self.flags))
+        flags = ", ".join(dict.fromkeys(str(flag["label"]) for flag in self.flags))
         head = f"- {self.id}, trust {self.trust}{f', flagged: {flags}' if flags else ''}"
         problem = [f"  cannot be approved: {self.problem}"] if self.problem else []
         return "\n".join([head, *(f"  {_edit_text(edit)}" for edit in self.edits), *problem])
@@ -385,7 +385,7 @@ class KeyList(Answer):
         return "\n".join([*(f"- {one.as_text()}" for one in self.keys), quantity(len(self.keys), "key")])
 
 
-class NewKeyMade(KeyRow):
+class CreatedKey(KeyRow):
     """Grant of a new key, with the key."""
 
     key: str

@@ -20,7 +20,7 @@ from practicum.serve.protocols import Request, UpstreamAnswer
 from practicum.serve.purpose import Purpose
 from practicum.serve.space import RequestView, ServedSpace
 from practicum.serve.upstream import OTHER, Upstream
-from practicum.session.outcomes import WAITING, Interaction, Report, Unknown, drawn, find_interaction, said_by
+from practicum.session.outcomes import WAITING, Interaction, Report, Unknown, drawn, find_interaction, trust_of
 from practicum.store import schema
 from practicum.store.database import Database
 from practicum.store.sums import LONGEST_NAME, interaction_sums
@@ -116,10 +116,10 @@ class Recorder:
     def _judge_later(self, interaction: Interaction, id: str, space: ServedSpace | None) -> None:
         """Store an outcome that waits for a judge's score, unless an outcome is reported first."""
         row = {
-            "id": interaction.id, "at": time.time(), "revision": 1, "trust": said_by(interaction.user),
+            "id": interaction.id, "at": time.time(), "revision": 1, "trust": trust_of(interaction.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
-        self._database.writer.post(id, schema.outcomes, row, told=True)
+        self._database.writer.post(id, schema.outcomes, row, announce=True)
         if space is not None:
             self._waits(space)
 

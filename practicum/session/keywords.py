@@ -15,7 +15,7 @@ from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.engine.resources import Resources
 from practicum.models.options import ModelOptions
-from practicum.models.prices import GivenPrices
+from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 
 
@@ -91,7 +91,7 @@ class RunOptions(TypedDict, total=False):
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
-    prices: GivenPrices
+    prices: PricesArgument
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
     prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
     embedder: str
@@ -170,7 +170,7 @@ class ResumeOptions(TypedDict, total=False):
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
-    prices: GivenPrices | None
+    prices: PricesArgument | None
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
     prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
     max_calls: int | None

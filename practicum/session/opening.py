@@ -33,7 +33,7 @@ from practicum.session.setup import Setup, passed_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
 from practicum.store.journal import Journal
-from practicum.store.reviews import read_known
+from practicum.store.reviews import read_reviewed
 from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
@@ -104,7 +104,7 @@ async def open_state(
                 agent=setup.agent,
                 scorer=setup.scorer,
                 vectors=retriever.vectors,
-                given_retriever=retriever,
+                retriever_override=retriever,
                 instructions=config.instructions,
                 choices=config.choices,
                 profile=config.profile or "full",
@@ -112,7 +112,7 @@ async def open_state(
                 redactor=setup.redactor,
                 labels=config.labels,
                 judged=config.judged,
-                door=Door(config.review, {} if store is None else read_known(store, last_step)),
+                door=Door(config.review, {} if store is None else read_reviewed(store, last_step)),
                 trust_tools=config.trust_tools,
                 nonce=config.nonce,
                 seed=config.seed,

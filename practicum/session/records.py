@@ -64,7 +64,7 @@ CHUNK = 2**23
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResults:
     """Stored results of a stopped run: numbers of results and of failures in its journal, by role; number of versions,
     by learning or otherwise; usage; and work time (s)."""
 
@@ -151,7 +151,7 @@ def discard_unbegun(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
+def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
     """Return the stored results of a run.
 
     In the journal, only the results of this leg count; None: a new leg, which has none yet.
@@ -161,7 +161,7 @@ def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
     # A step that was lost completely leaves neither a result nor a version.
     version_rows = store.rows(store.select(versions.version).where(versions.version > 0))
     version_rows += store.rows(store.select(asked.place).where(asked.place.startswith("leg ")).limit(1))
-    return Kept(answers, failures, len(version_rows), journal.before, seconds_spent(store))
+    return StoredResults(answers, failures, len(version_rows), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:

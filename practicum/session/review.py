@@ -74,7 +74,7 @@ class Review:
     def why(self) -> list[str]:
         """Reasons for review, as text."""
         dependencies = [f"depends on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
-        flagged = [f"flagged: {'; '.join(flag.what for flag in self.held.flags)}"] if self.held.flags else []
+        flagged = [f"flagged: {'; '.join(flag.label for flag in self.held.flags)}"] if self.held.flags else []
         return [*dependencies, *flagged] or ["the run reviews every edit (--review all)"]
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReviewFilter:
     """Filter of reviews by trust, kind of flag and section; None matches any. Without `flagged`, reviews with a flag
     are excluded."""
 

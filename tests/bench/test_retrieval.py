@@ -101,7 +101,11 @@ def test_two_turns_of_one_id_are_refused(tmp_path: Path) -> None:
         ({"meta": {}}, {}, "turns.jsonl: 'a1' needs the name of its conversation as meta.conv"),
         ({}, {"meta": {"conv": 7}}, "questions.jsonl: 'q1' needs the name of its conversation as meta.conv"),
         ({}, {"meta": {"conv": "a", "evidence": "a2"}}, "'q1' needs the ids of turns as a list in meta.evidence"),
-        ({}, {"meta": {"conv": "a", "evidence": ["b1"]}}, "the evidence of 'q1' names 'b1', which is not a turn of its"),
+        (
+            {},
+            {"meta": {"conv": "a", "evidence": ["b1"]}},
+            "the evidence of 'q1' names 'b1', which is not a turn of its",
+        ),
         ({}, {"meta": {"conv": "a"}}, "questions.jsonl: no question has evidence to find"),
         ({"id": "a2"}, {}, "turns.jsonl line 2: id 'a2' is already used in line 1"),
     ],

@@ -101,7 +101,7 @@ async def try_a_version(at: Served) -> None:
     await asyncio.to_thread(space.read_versions)
     # An edit by hand before it has a number, too.
     number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
-    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
+    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not run"})
     assert await at.service.rollouts.begin(space, rollout)
 
 

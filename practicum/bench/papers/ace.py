@@ -102,7 +102,7 @@ TABLES = (
         columns=("latency", "attempts"),
         rows=((GEPA, "100% 100%"), (ACE, "-82.3% -75.1%")),
         settings={"batch": 1, "rounds": 1},
-        measures=("learning_calls", "learning_tokens", "alone_s", "usd"),
+        measures=("learning_calls", "learning_tokens", "single_run_s", "usd"),
         note="Section A.3: one epoch, one round. The time alone includes the test.",
     ),
     PaperTable(
@@ -115,7 +115,7 @@ TABLES = (
         columns=("latency", "cost"),
         rows=((SHEET, "100% 100%"), (ONLINE, "-91.5% -83.6%")),
         settings={"batch": 1, "rounds": 1},
-        measures=("learning_calls", "learning_tokens", "alone_s", "usd"),
+        measures=("learning_calls", "learning_tokens", "single_run_s", "usd"),
     ),
     PaperTable(
         name="ace10",

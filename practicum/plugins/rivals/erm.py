@@ -81,7 +81,7 @@ def method(s: Settings) -> Method:
     return Method(
         name="erm",
         show=show,
-        sample=drawn(s.steps, s.batch, anew=False),
+        sample=drawn(s.steps, s.batch, redraw=False),
         act=act,
         attempt=once(act),
         reflect=judging_exemplars(gradients(by_exemplars(s.feedback), 1, s.errors)),

@@ -63,7 +63,7 @@ class Settings(BeamSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
-            lambda s: s.given("candidates") and s.candidates > s.beam // 2,
+            lambda s: s.were_set("candidates") and s.candidates > s.beam // 2,
             "beam={s.beam} has fewer pairs than the candidates={s.candidates} tournaments need: lower candidates",
         ),
     )

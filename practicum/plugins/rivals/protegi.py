@@ -76,7 +76,7 @@ def method(s: Settings) -> Method:
     """Criticise the instructions, correct and paraphrase them, keep the best."""
     return Method(
         name="protegi",
-        sample=drawn(s.steps, s.batch, anew=True),
+        sample=drawn(s.steps, s.batch, redraw=True),
         show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,

@@ -395,7 +395,7 @@ def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
     attempt uses the best candidate."""
     return Method(
         name=name,
-        sample=drawn(s.steps, s.batch, anew=False),
+        sample=drawn(s.steps, s.batch, redraw=False),
         show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,

@@ -56,7 +56,7 @@ def method(s: Settings) -> Method:
     return Method(
         name="textgrad",
         show=best_instruction,
-        sample=drawn(s.steps, s.batch, anew=True),
+        sample=drawn(s.steps, s.batch, redraw=True),
         act=act,
         attempt=once(act),
         reflect=criticisms,

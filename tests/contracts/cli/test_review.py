@@ -150,7 +150,7 @@ def test_learning_and_every_export_say_that_something_waits(waiting: Shell) -> N
 
 def test_a_lesson_says_that_it_waits(waiting: Shell) -> None:
     lessons = waiting.json("show theirs --lessons")["lessons"]
-    assert [fate["what"] for lesson in lessons for fate in lesson["fates"]] == ["waits"] * 4
+    assert [fate["kind"] for lesson in lessons for fate in lesson["fates"]] == ["waits"] * 4
     assert "waits for review (1.1)" in waiting("show theirs --lessons").out
 
 

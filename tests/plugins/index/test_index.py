@@ -154,7 +154,7 @@ def test_a_vote_leaves_the_index_as_it_is(tmp_path: Path, where: str | None) -> 
         run.edit([Vote("e7", helpful=3)])
         search = await run.retriever.nearest(run.context, "text 7", 1)
         assert (search.found[0].entry.id, search.found[0].entry.helpful) == ("e7", 3)
-        assert run.retriever.vectors.made == 100
+        assert run.retriever.vectors.embedded == 100
 
     asyncio.run(work())
     run.store.close()
@@ -205,7 +205,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
         run.open()
         assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The next one to save merges, and clears what was left.
         run.edit([Add("memories", "newest")])
         await run.save()

@@ -133,7 +133,7 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
 
     async def work() -> None:
         await check()
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The version of the snapshot, of which the index may know a later state.
         old = read_context(run.store, 0)
         search = await run.retriever.nearest(old, "text 7", 1)
