@@ -288,7 +288,7 @@ def metrics() -> Iterator[str]:
         "Metrics of a run by step are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, and in "
         "OpenTelemetry as `practicum.GROUP.NAME`. Trackers send the metrics of a run at work, with `_` for `.`. "
         "Metrics of a comparison are columns of its tables, and in `report.json` at `variants[].NAME`. Prometheus "
-        "reads those of a service at `/metrics`.\n"
+        "reads the metrics of a service at `/metrics`.\n"
     )
     for group, members in groupby(METRICS.values(), lambda one: "service" if one.group == "service" else one.kind):
         yield f"## {groups[group]}\n"

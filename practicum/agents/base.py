@@ -56,7 +56,7 @@ class AgentRun(Protocol):
 class TeamRun(AgentRun, Protocol):
     """Run of agents that work concurrently. A single agent makes its calls one after another."""
 
-    def count(self, what: Count, number: int = 1) -> None:
+    def count(self, counter: Count, number: int = 1) -> None:
         """Add a number to a counter of the report."""
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:

@@ -430,7 +430,7 @@ class SpaceRemoved(Answer):
 
 
 class UserData(Answer):
-    """Data of one user. `what` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
+    """Data of one user. `type` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
 
     user: str
     items: list[dict[str, Any]]

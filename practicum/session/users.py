@@ -186,7 +186,7 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
             if kind != "session" or row.session in data.pins:
                 yield _item(kind, store.name, row)
     for one in data.corrections:
-        yield {"kind": "correction", "space": store.name, "id": one.id, **asdict(one)}
+        yield {"type": "correction", "space": store.name, "id": one.id, **asdict(one)}
     with as_stored(store.folder):
         yield from _learned(store, data)
 
@@ -440,10 +440,10 @@ def _learned(store: Store, data: StoredUserData) -> Iterator[dict[str, Any]]:
         for done in version.applied:
             if _outcome_sources(done.edit.sources, taught):
                 (edit,) = EDITS.dump_python((done,), mode="json")
-                yield {"kind": "edit", "space": space, "version": version.version, **edit}
+                yield {"type": "edit", "space": space, "version": version.version, **edit}
     for entry in rebuild(versions):
         if _outcome_sources(entry.sources, taught):
-            yield {"kind": "entry", "space": space, **entry_json(entry)}
+            yield {"type": "entry", "space": space, **entry_json(entry)}
 
 
 def _item(kind: str, space: str, row: Any) -> dict[str, Any]:
@@ -452,4 +452,4 @@ def _item(kind: str, space: str, row: Any) -> dict[str, Any]:
     for name in ("data", "sources"):
         if name in values:
             values[name] = json.loads(values[name])
-    return {"kind": kind, "space": space, **values}
+    return {"type": kind, "space": space, **values}

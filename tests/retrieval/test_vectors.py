@@ -66,7 +66,7 @@ def test_second_use_embeds_nothing_also_from_a_reopened_store(tmp_path: Path) ->
         reopened = Vectors(embedder, store)
         assert (asyncio.run(reopened([*texts, "dddd"]))[:4] == first).all()
         assert embedder.asked == ["dddd"]
-        assert reopened.made == 1
+        assert reopened.embedded == 1
 
 
 @pytest.mark.parametrize("opened", [Store.read, Store.open_shared])
