@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, print_error
 from practicum.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from practicum.methods.describe import Anatomy
 
 
 @opt.settings("settings")
@@ -17,7 +21,10 @@ def methods(
     json_: opt.Json = False,
     **options: Any,
 ) -> None:
-    """List the methods with their seams, costs and settings."""
+    """List the methods: recommended ones first, with reasons.
+
+    With a name: the blocks, costs and settings of one method.
+    """
     from practicum import methods as library
     from practicum.cli.inputs import pairs
     from practicum.methods.describe import anatomy
@@ -36,6 +43,9 @@ def methods(
         for refused in library.METHODS.refused():
             print_error(f"warning: {refused.name} of the package {refused.package!r} is not used: {refused.problem}")
     out.result({one.name: {**one.as_json(), "settings": library.setting_docs(one.name)} for one in anatomies})
+    if name is None:
+        _print_list(out, {one.name: one for one in anatomies})
+        return
     for one in anatomies:
         out.print(one.name, style="bold", end="  ")
         out.print(one.about or "(no description)")
@@ -49,4 +59,22 @@ def methods(
         for setting, (default, meaning) in library.setting_docs(one.name).items():
             other = "" if small[setting][0] == default else f" (--profile small: {small[setting][0]})"
             out.item(f"  --set {setting}={default}{other}  {meaning}")
-        out.print()
+
+
+def _print_list(out: Printer, methods: Mapping[str, Anatomy]) -> None:
+    """List the recommended methods with reasons, and the other methods with a line each."""
+    from practicum.methods.describe import RECOMMENDED
+
+    out.print("Recommended", style="bold")
+    for name, advice in RECOMMENDED.items():
+        if name in methods:
+            out.item(f"  {name:<15} {methods[name].about}")
+            out.item(f"  {'':<15} use it for: {advice.when}")
+            out.item(f"  {'':<15} measured: {advice.measured}")
+            out.item(f"  {'':<15} costs in addition to the attempts: {methods[name].costs}")
+    out.print("Baselines and methods of papers, for comparisons", style="bold")
+    for name, one in methods.items():
+        if name not in RECOMMENDED:
+            out.item(f"  {name:<18} {one.about or '(no description)'}")
+    out.item("practicum bench methods NAME shows the blocks, costs and settings of a method")
+    out.item("practicum bench advise TASKS --model NAME recommends a method for your tasks")
