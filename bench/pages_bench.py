@@ -31,7 +31,7 @@ from simulated_upstream import CHUNKS, SCRIPT
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.session.config import Config, Splits
 from practicum.session.corrections import Correction, hold, write_review
 from practicum.session.records import HELD, begin

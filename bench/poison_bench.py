@@ -70,8 +70,8 @@ def _same(value: Any, *others: Any) -> Any:
 
 
 DEFENCES: Mapping[str, Sequence[tuple[str, Any]]] = {
-    "review by origin": (("practicum.engine.door.trust_of", lambda sources: "own"),),
-    "filter": (("practicum.engine.door.flags", lambda text: ()),),
+    "review by origin": (("practicum.engine.admission.trust_of", lambda sources: "own"),),
+    "filter": (("practicum.engine.admission.flags", lambda text: ()),),
     "provenance": (
         ("practicum.engine.loop.traced", _same),
         ("practicum.engine.loop.traced_lessons", _same),
@@ -305,7 +305,7 @@ def in_runs(given: Measurement) -> Context:
     """A run that was made elsewhere, imported; it says that all is the operator's own."""
     theirs = given.folder / "theirs"
     made = initial_context(Add("rules", one.text, sources=("task:own",)) for one in given.attacks)
-    with patch("practicum.engine.door.flags", lambda text: ()):
+    with patch("practicum.engine.admission.flags", lambda text: ()):
         create_seed(theirs, made)
     with Store.open(theirs) as store:
         update_run(store, mark="")

@@ -3,7 +3,7 @@ al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised when it is solved, not after all parts; the reward of a critique that accepts
 a solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
-solve several. docs/methods/mael.md lists all deviations.
+solve several. docs/learn/methods/mael.md lists all deviations.
 """
 
 from __future__ import annotations

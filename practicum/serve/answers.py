@@ -496,8 +496,8 @@ class Ready(Answer):
 
 
 class ErrorText(Answer):
-    """Error. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values for the caller; `param`
-    names the wrong field of the request."""
+    """Error. `message` is one line, `code` is stable (reference/errors in the manual), and `fields` has values for the
+    caller; `param` names the wrong field of the request."""
 
     message: str
     type: str

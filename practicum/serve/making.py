@@ -14,7 +14,7 @@ from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.core.installation import home
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.retrieval.vectors import Vectors
 from practicum.serve.settings import ServiceSettings
 from practicum.session.components import Parts

@@ -99,7 +99,7 @@ class Note(Form):
     """Note."""
 
     text: Annotated[str, Field(min_length=1, max_length=4_000), AfterValidator(not_blank)] = Field(
-        description="The note, in short. It must make sense without this conversation."
+        description="The note, in few words. It must make sense without this conversation."
     )
     about: Annotated[str, Field(max_length=2_000)] = Field(
         "", description="When it matters, in words that a request would have. Empty: always."
@@ -124,7 +124,7 @@ class Newest(Form):
     user: _Name | None = Field(None, description="Only interactions of this user.")
     since: Annotated[FiniteFloat, Field(ge=0, le=1e11)] | datetime | None = Field(
         None,
-        description="Only interactions answered since: seconds since 1970, or a time such as 2026-11-27T10:00:00Z.",
+        description="Only interactions answered from this time on, in seconds since 1970 or as 2026-11-27T10:00:00Z.",
     )
     limit: Annotated[int, Field(ge=1, le=200)] = Field(20, description="Largest number of interactions.")
 

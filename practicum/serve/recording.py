@@ -51,7 +51,8 @@ class Recorder:
         self._database, self._spaces, self._upstream, self._judged = database, spaces, upstream, judged
         self._alarms, self._counts, self._waits, self._shared = alarms, counts, waits, shared
         self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
-        """Interactions by identity of the space and id of the interaction, and by identity and id of the response."""
+        """Recent interactions. Each has two keys: the identity of the space with the id of the interaction, and with
+        the id of the response."""
         self._responses: OrderedDict[str, None] = OrderedDict()
         """Responses without an interaction, by the name of the space and the id of the response."""
 

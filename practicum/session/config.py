@@ -95,7 +95,7 @@ class Config(BaseModel):
         resume=Resume.NO_ATTEMPT, first=True,
     )] = "chat"
     scorer: Annotated[str | None, Setting(
-        "Scorer: exact, numeric, tests, ... (see docs/tasks.md) or module:function.", Panel.TASKS, first=True,
+        "Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function.", Panel.TASKS, first=True,
         note="None: the scorer of the agent's plug-in; otherwise choice if `choices` is set, else exact.",
     )] = None
     instructions: Annotated[str, Setting(

@@ -29,7 +29,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
-from practicum.engine.door import edit_texts
+from practicum.engine.admission import edit_texts
 from practicum.session.corrections import LETTER
 from practicum.session.identity import namesakes
 from practicum.session.legs import is_note

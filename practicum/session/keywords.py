@@ -37,8 +37,8 @@ class RunOptions(TypedDict, total=False):
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
-    """Scorer: exact, numeric, tests, ... (see docs/tasks.md) or module:function. None: the scorer of the agent's plug-
-    in; otherwise choice if `choices` is set, else exact."""
+    """Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function. None: the scorer of the agent's
+    plug-in; otherwise choice if `choices` is set, else exact."""
     instructions: str
     """Text that the agent sees with each task, or @FILE."""
     choices: Sequence[str]
@@ -126,8 +126,8 @@ class RunOptions(TypedDict, total=False):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """The keywords of `resume` that change settings of the run; None changes nothing. docs/settings.md says when each
-    may change."""
+    """The keywords of `resume` that change settings of the run; None changes nothing. The manual says when each may
+    change."""
 
     model: str | None
     """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or

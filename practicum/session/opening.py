@@ -16,7 +16,7 @@ from practicum.core.errors import ModelError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 from practicum.engine.resources import LOCAL
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
 from practicum.engine.workers import ENGINES, Workers
@@ -112,7 +112,7 @@ async def open_state(
                 redactor=setup.redactor,
                 labels=config.labels,
                 judged=config.judged,
-                door=Door(config.review, {} if store is None else read_reviewed(store, last_step)),
+                admission=Admission(config.review, {} if store is None else read_reviewed(store, last_step)),
                 trust_tools=config.trust_tools,
                 nonce=config.nonce,
                 seed=config.seed,

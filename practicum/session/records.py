@@ -26,7 +26,7 @@ from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
 from practicum.core.types import Attempt, Lesson, Task, Usage
 from practicum.core.views import render_full
-from practicum.engine.door import Door, Held, held
+from practicum.engine.admission import Admission, Held, held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions
@@ -281,7 +281,7 @@ def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
     """Return a context of this trust as the seed of a space, and its edits that wait for review."""
     context = as_seed(context)
     adds = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
-    waiting = [(id, edit) for id, edit in adds if Door("foreign").waits(edit)]
+    waiting = [(id, edit) for id, edit in adds if Admission("foreign").waits(edit)]
     seed = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     return seed, [held([edit]) for _, edit in waiting]
 

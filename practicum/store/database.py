@@ -1,4 +1,4 @@
-"""Open stores: a database with spaces, and the rows of one space in it.
+"""Stores that are open: a database with spaces, and the rows of one space in it.
 
 A write returns once its rows are durable. One thread does all writes of a process to a database (see `writer`). Any
 number of processes may read a space; one process at a time has the lease to write what the space learns.

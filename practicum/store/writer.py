@@ -130,7 +130,7 @@ class Writer:
         self._bytes = 0
         self._closed = False
         self._changing = threading.Lock()
-        """Held while posted rows are added or removed, and while the thread starts."""
+        """Lock that is held while posted rows are added or removed, and while the thread starts."""
         self._thread: threading.Thread | None = None
 
     @property

@@ -11,7 +11,7 @@ from patterns import bounded
 
 from practicum.core.edits import Add
 from practicum.core.screen import MAX_LENGTH, SCREENED, _instructions, flags
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 
 
 def kinds(text: str) -> set[str]:
@@ -260,7 +260,8 @@ def test_nothing_hides_behind_the_length_of_a_text() -> None:
     assert {"length", "instruction"} == kinds(far + PHRASES[0])
     assert {"length", "unread"} == kinds("x" * SCREENED + PHRASES[0])
     # The operator's own long texts are in effect, unless there is more to say against them.
-    assert [Door("foreign").waits(Add("s", far + end)) for end in ("", PHRASES[0], far * 10)] == [False, True, True]
+    waits = [Admission("foreign").waits(Add("s", far + end)) for end in ("", PHRASES[0], far * 10)]
+    assert waits == [False, True, True]
 
 
 HOSTILE = [

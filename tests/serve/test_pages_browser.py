@@ -20,7 +20,7 @@ from serving import Served, add_learned, served, until
 
 from practicum.core.edits import Add, Delta
 from practicum.core.screen import flags
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.serve.access import add_key
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import HELD

@@ -104,8 +104,8 @@ def test_the_keywords_of_functions_are_the_fields() -> None:
         ),
         *keywords(
             "ResumeOptions",
-            "The keywords of `resume` that change settings of the run; None changes nothing. docs/settings.md says "
-            "when each may change.",
+            "The keywords of `resume` that change settings of the run; None changes nothing. The manual says when "
+            "each may change.",
             changed,
             optional=True,
         ),

@@ -27,7 +27,7 @@ DATA: Mapping[str, str] = {
     "finer": f"FiNER-139, finer_train_batched_1000_samples.jsonl and finer_test_subset_006_seed42.jsonl ({_ACE_DATA})",
     "ddxplus": "DDXPlus in StreamBench's layout (huggingface.co/datasets/appier-ai-research/StreamBench)",
     "appworld": "AppWorld: its own server, --agent appworld:URL, and tasks by `practicum bench tasks IDS --server URL "
-    "--out FILE` (docs/agents.md)",
+    "--out FILE` (docs/learn/agents.md)",
     "rewardbench2": "RewardBench 2 as JSON lines (huggingface.co/datasets/allenai/reward-bench-2)",
     "mmlu": "MMLU's CSV files, as published (github.com/hendrycks/test)",
     "gsm8k": "GSM8K's test.jsonl (github.com/openai/grade-school-math)",

@@ -2,7 +2,7 @@
 of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
 The data of a candidate has its `advice`, the `operator` that created it, and its `line`, the texts of its ancestors.
-docs/methods/promptbreeder.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ProTeGi: beam search with text gradients; a model criticises each instruction of the beam and writes corrected
 instructions, and a bandit selects among them (Pryzant et al., 2023, sections 2.1 to 2.3).
 
-docs/methods/protegi.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

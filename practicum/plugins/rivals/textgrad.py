@@ -2,7 +2,7 @@
 instructions with new and earlier criticisms, and keeps the result if its score is not lower (Yuksekgonul et al., 2025,
 sections 2 and 3.3).
 
-docs/methods/textgrad.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ READING: dict[str, dict[str, Any]] = {
     "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
     "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "expel": {},
 }  # fmt: skip
-"""Methods that learn from stored traces (docs/traces.md), and what has to be set for that."""
+"""Methods that learn from stored traces (docs/learn/traces.md), and what has to be set for that."""
 
 
 def teaching(call: Any) -> Any:
