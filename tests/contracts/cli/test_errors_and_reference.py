@@ -122,8 +122,8 @@ def test_after_a_refusal_without_a_paid_call_the_same_command_can_be_repeated(sh
 
 def test_a_server_that_is_down_ends_with_1(shell: Shell) -> None:
     down = "http://127.0.0.1:9/v1#x"
-    assert down in shell.fails(f"eval test.jsonl --retries 0 --model {down}", error="model.unreachable", code=1)
-    shell.fails(f"run hello --context runs/first --retries 0 --model {down}", error="model.unreachable", code=1)
+    for typed in ("eval test.jsonl", "run hello --context runs/first"):
+        assert down in shell.fails(f"{typed} --retries 0 --model {down}", error="attempts.all_failed", code=1)
 
 
 def test_the_output_of_user_functions_is_separate_from_the_json(shell: Shell) -> None:
@@ -135,7 +135,7 @@ def test_the_output_of_user_functions_is_separate_from_the_json(shell: Shell) ->
 
 @pytest.mark.slow
 def test_a_process_prints_one_json_object_and_a_traceback_only_with_debug(workshop: Shell) -> None:
-    """A closed pipe is no failure."""
+    """A closed pipe does not fail."""
     with started(workshop.folder, "show", "runs/first", "--json") as process:
         done = process.end()
     assert done.json["run"] == "runs/first"
@@ -252,8 +252,10 @@ def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: S
     assert shell.json(f"eval test.jsonl --context book {MODEL} --choices K2,K5,K7,K9")["score"] == 1.0
 
 
-def test_a_malformed_playbook_is_refused_with_its_name(shell: Shell) -> None:
-    for text in ("## rules\n- [e1] a\n- [e1] b\n", "", '{"entries": []}', '{"entries": 3}', "[1, 2]", "{"):
+def test_a_playbook_that_cannot_be_read_is_refused_with_its_name(shell: Shell) -> None:
+    for text, error in {"## rules\n- [e1] a\n- [e1] b\n": "playbook.duplicate_id", "": "playbook.empty",
+                        '{"entries": []}': "playbook.empty", '{"entries": 3}': "playbook.malformed",
+                        "[1, 2]": "playbook.malformed", "{": "playbook.malformed"}.items():  # fmt: skip
         shell.file("book", text)
-        assert shell.fails("space import book --out seed", error="playbook.malformed").startswith("book")
+        assert shell.fails("space import book --out seed", error=error).startswith("book")
         assert not (shell / "seed").exists()

@@ -203,7 +203,7 @@ def test_an_insufficient_budget_is_refused_before_the_first_call(shell: Shell, m
     assert not (shell / "run").exists()
 
 
-def test_an_evaluation_whose_budget_is_spent_reports_its_results(shell: Shell, model: Model) -> None:
+def test_an_evaluation_with_a_spent_budget_reports_its_results(shell: Shell, model: Model) -> None:
     value = shell(f"eval train.jsonl --model {model.name} --max-calls 5 --json", code=2).json
     assert (value["n"], value["usage"]["calls"], len(model.bodies)) == (5, 5, 5)
 
@@ -219,7 +219,7 @@ def test_a_wrong_command_that_paid_nothing_is_repeated_with_the_same_out(shell: 
     shell.fails(f"{learn} scripted:script.jsonl", error="run.exists", code=1)
 
 
-def test_resume_corrects_settings_on_which_no_stored_result_depends(shell: Shell) -> None:
+def test_resume_corrects_settings_without_effect_on_stored_results(shell: Shell) -> None:
     write_lines(shell / "wrong.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
     shell.fails("learn train.jsonl --choices auto --model scripted:wrong.jsonl --out run", code=1)
     for fixed in ("--model scripted:script.jsonl", "--agent os.path:join", "--temperature 1"):
