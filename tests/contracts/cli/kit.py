@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,7 +146,8 @@ class Shell:
 
     def copy(self, run: str, to: str) -> str:
         """A copy of a run under another name."""
-        subprocess.run(["cp", "-a", self.folder / run, self.folder / to], check=True)
+        copy = shutil.copytree if (self / run).is_dir() else shutil.copy2
+        copy(self / run, self / to)
         return to
 
 

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
