@@ -75,7 +75,8 @@ def test_tasks_and_traces_are_read_from_parquet_and_traces_from_urls(shell: Shel
     turns = [{"role": "user", "content": "Where is order 17?"}, {"role": "assistant", "content": "It was sent."}]
     parquet.write_table(arrow.Table.from_pylist([{"id": "a", "messages": turns}]), shell / "log.parquet")
     write_lines(shell / "log.jsonl", [{"messages": turns}])
-    learn = "learn --trust own --method episodes --agent last_word:last --from-traces"
+    shell.file("model.jsonl", '{"role": "agent", "answer": {"answer": "x"}}\n')
+    learn = "learn --trust own --method episodes --model scripted:model.jsonl --from-traces"
     assert len(shell.json(f"{learn} log.parquet --out parquet")["entries"]) == 1
     assert len(shell.json(f"{learn} file://{shell / 'log.jsonl'} --out url")["entries"]) == 1
 
