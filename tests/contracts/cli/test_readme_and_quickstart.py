@@ -353,6 +353,7 @@ QUERY = 'run --context runs/bank "The screen of my phone is dark."'
 
 
 def test_a_query_is_answered_with_the_retrieved_entries_and_changes_nothing(workshop: Shell) -> None:
+    workshop("show runs/bank")  # moves the last writes into the database file
     before = all_bytes(workshop / "runs/bank")
     value = workshop.json(QUERY)
     assert value["answer"] == "K7"

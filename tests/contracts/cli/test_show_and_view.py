@@ -197,9 +197,10 @@ def test_no_learned_text_or_name_steers_the_terminal(hostile: Shell) -> None:
 def test_json_escapes_control_characters_and_a_file_has_the_text_unchanged(hostile: Shell) -> None:
     done = hostile("show run --json")
     assert not {"\x1b", "\u202e"} & {*done.out}
-    assert done.json["entries"][0]["text"] == HOSTILE
+    assert HOSTILE in [entry["text"] for entry in done.json["entries"]]
     hostile("export run --format json --output out.json")
-    assert json.loads((hostile / "out.json").read_text(encoding="utf-8"))["entries"][0]["text"] == HOSTILE
+    entries = json.loads((hostile / "out.json").read_text(encoding="utf-8"))["entries"]
+    assert HOSTILE in [entry["text"] for entry in entries]
 
 
 def test_joiners_of_scripts_and_emoji_stay(shell: Shell) -> None:
@@ -231,7 +232,7 @@ def pages(hostile: Shell, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     files = workshop_files()
     hostile.file("script.jsonl", files["script.jsonl"])
     hostile.file("two.jsonl", "".join(files["train.jsonl"].splitlines(keepends=True)[5:7]))
-    learn = "learn two.jsonl --choices K2,K7 --model scripted:script.jsonl --instructions 'Send repairs to a bench.'"
+    learn = "learn two.jsonl --choices K2,K5,K7 --model scripted:script.jsonl --instructions 'Send repairs to a bench.'"
     hostile(f"{learn} --out all/alder")
     hostile.copy("run", "all/birch")
     value = hostile.json("view all --output", site)
