@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .kit import Body, Model, Shell, serving, started, write_lines
+from .kit import Body, Model, Shell, serving, started
 
 MODEL = "--model scripted:script.jsonl"
 
@@ -19,6 +19,7 @@ WRONG: dict[str, dict[str, str]] = {
         "learn train.jsonl": "model.missing",
         "learn train.jsonl --model gpt-9": "model.unknown",
         "learn train.jsonl --model openai:gpt-4.1-mini": "model.no_key",
+        "learn train.jsonl --model anthropic:claude-haiku-4-5": "extra.missing",
         "learn train.jsonl --model http://me:secret@localhost:1/v1#m": "model.unsafe_key",
         "learn train.jsonl --model http://localhost:1/v1": "model.invalid_name",
         f"learn train.jsonl {MODEL} --model-options thinking=off": "settings.invalid",
@@ -66,7 +67,8 @@ WRONG: dict[str, dict[str, str]] = {
 def test_wrong_use_ends_with_2_one_line_and_a_code_before_anything_is_written(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     for typed, error in WRONG[group].items():
         shell.fails(f"{typed}{' --out new' if typed.startswith('learn') else ''}", error=error)
     assert not (shell / "new").exists()
@@ -111,13 +113,6 @@ def faulty() -> Iterator[Model]:
 def test_a_fault_of_the_provider_ends_with_1_and_its_code(shell: Shell, faulty: Model, fault: str) -> None:
     how = f"--model {faulty.name} --instructions fault:{fault}. --retries 0 --set rounds=0"
     shell.fails(f"learn test.jsonl {how} --batch-size 4 --out run", error=FAULTS[fault], code=1)
-
-
-@pytest.mark.parametrize("kind", ["401", "402", "403", "404"])
-def test_after_a_refusal_without_a_paid_call_the_same_command_can_be_repeated(shell: Shell, kind: str) -> None:
-    write_lines(shell / "failing.jsonl", [{"error": kind}])
-    shell.fails("learn train.jsonl --model scripted:failing.jsonl --out new", code=1)
-    assert shell.json(f"learn train.jsonl --method none {MODEL} --out new")["run"] == "new"
 
 
 def test_a_server_that_is_down_ends_with_1(shell: Shell) -> None:

@@ -183,12 +183,6 @@ def test_time_is_a_budget(shell: Shell) -> None:
     assert shell.json("space resume run --max-minutes 60")["scores"] == {"before": 0.25, "test": 1.0}
 
 
-def test_a_budget_that_ends_in_the_evaluation_before_learning_stops_the_run(shell: Shell) -> None:
-    value = shell.json(FIRST.replace("runs/first", "run"), "--max-calls", 7)
-    assert (value["scores"], value["usage"]["calls"]) == ({}, 3)
-    assert shell.json("space resume run --max-calls 500")["scores"] == {"before": 0.25, "test": 1.0}
-
-
 def test_an_insufficient_budget_is_refused_before_the_first_call(shell: Shell, model: Model) -> None:
     for options, error in (
         ("--max-calls 3 --test test.jsonl", "budget.too_small"),
@@ -211,11 +205,12 @@ def test_an_evaluation_with_a_spent_budget_reports_its_results(shell: Shell, mod
 # ---- corrections of a run that was stopped
 
 
-def test_a_wrong_command_that_paid_nothing_is_repeated_with_the_same_out(shell: Shell) -> None:
-    write_lines(shell / "wrong.jsonl", [{"error": "401"}])
-    learn = "learn train.jsonl --choices auto --out run --model"
-    shell.fails(f"{learn} scripted:wrong.jsonl", code=1)
-    assert shell.json(f"{learn} scripted:script.jsonl")["version"] > 0
+def test_a_failed_command_without_a_paid_call_is_repeated_with_the_same_out(shell: Shell) -> None:
+    learn = "learn train.jsonl --choices auto --steps 1 --out run --model"
+    for error in ("401", "402", "404"):
+        write_lines(shell / "wrong.jsonl", [{"error": error}])
+        shell.fails(f"{learn} scripted:wrong.jsonl", code=1)
+    assert shell.json(f"{learn} scripted:script.jsonl")["run"] == "run"
     shell.fails(f"{learn} scripted:script.jsonl", error="run.exists", code=1)
 
 
@@ -295,15 +290,13 @@ def test_forget_stores_a_copy_by_default_and_asks_first(taught: Shell) -> None:
     assert (taught / "run-before-forget-2").is_dir()
 
 
+@pytest.mark.slow
 def test_entries_from_foreign_sources_are_forgotten_by_their_trust(shell: Shell) -> None:
-    logs = (shell / "logs.jsonl").read_text(encoding="utf-8")
-    shell.file("foreign.jsonl", logs.replace("The battery of my laptop", f"{SECRET.capitalize()}. My battery"))
-    learn = "learn --from-traces foreign.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
+    learn = "learn --from-traces logs.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
     assert len(shell.json(f"{learn} --model scripted:script.jsonl --out run")["entries"]) == 3
     value = shell.json("space forget run --source trust:foreign --yes --no-copy")
-    assert (len(value["removed"]), value["left"]) == (3, 0)
-    assert shell.texts("run") == []
-    assert SECRET.capitalize().encode() not in all_bytes(shell / "run")
+    assert (len(value["removed"]), value["left"], shell.texts("run")) == (3, 0, [])
+    assert b"The battery of my laptop" not in all_bytes(shell / "run")
 
 
 @pytest.mark.parametrize(

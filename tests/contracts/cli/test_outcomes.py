@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import practicum
+from practicum import Count
 
 from .kit import Model, Shell, started, write_lines
 from .test_service import Service
@@ -135,8 +136,9 @@ def test_an_invalid_recorded_attempt_is_reported_with_its_line(shell: Shell) -> 
     bad = [{"trace": {}}, {"trace": {"answer": "x"}, "score": {"value": 7, "correct": True}},
            {"trace": {"answer": "x"}, "score": 1}]  # fmt: skip
     write_lines(shell / "traces.jsonl", [good, *({**good, "id": f"b{n}", "recorded": r} for n, r in enumerate(bad))])
-    done = shell(f"learn --from-traces traces.jsonl --trust own {EPISODES} run")
-    for line in (2, 3, 4):
+    done = shell(f"learn --from-traces traces.jsonl --trust own {EPISODES} run --json")
+    assert done.json["errors"][Count.TRACE_FAULTS.value] == 3
+    for line in (2, 3):
         assert f"traces.jsonl line {line}: " in done.err
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from practicum import Count
 
-from .conftest import FIRST, INSTRUCTIONS
+from .conftest import INSTRUCTIONS
 from .kit import Model, Shell, all_bytes, write_lines
 
 TEAMS = ("Alder", "Birch", "Cedar", "Hazel", "Juniper", "Maple", "Rowan", "Willow")
@@ -126,13 +126,6 @@ def test_learning_with_ace_raises_the_score_and_counts_the_usage_of_each_role(fi
     assert (first["usage"]["calls"], first["journal"]) == (43, {"hits": 0})
 
 
-def test_progress_is_lines_outside_a_terminal(shell: Shell) -> None:
-    done = shell(FIRST.replace("runs/first", "again"))
-    assert re.search(r"^ +3 attempts? reused", done.out, re.M)
-    assert re.search(r"^learning 16/16 steps: ", done.out, re.M)
-    assert "\x1b" not in done.out
-
-
 def test_the_agent_gets_the_choices_and_the_instructions(workshop: Shell, shell: Shell, model: Model) -> None:
     """`--choices auto` are the targets; instructions are an option or a file."""
     call = next(call for call in workshop.json("show runs/first --calls")["calls"] if call["role"] == "agent")
@@ -225,33 +218,16 @@ def test_a_name_is_accepted_in_place_of_a_version(shell: Shell) -> None:
 
 # ---- playbooks
 
-CODE = "Interfaces give their results in pages. Go on until a page is empty:\n\n```python\nitems, page = [], 0\n```"
-OWN = "# Ours\n\n## Code\n\n- " + CODE.replace("\n", "\n  ") + "\n- One line.\n"
 
-
-def test_entries_of_several_lines_are_stored_word_for_word(shell: Shell) -> None:
-    shell.file("own.md", OWN)
-    value = shell.json("space import own.md --out seed")
-    assert value == {"run": "seed", "entries": 2, "waiting": 0, "left_out": []}
-    assert shell.texts("seed") == [CODE, "One line."]
-    for form in ("markdown", "json"):
-        shell(f"export seed --format {form} --output again-{form}")
-        shell(f"space import again-{form} --out {form}")
-        assert shell.texts(form) == [CODE, "One line."]
-
-
-def test_learning_starts_from_a_playbook_or_from_another_run(shell: Shell) -> None:
-    shell.file("AGENTS.md", "## strategies\n\n- Look twice.\n")
-    how = "--model scripted:script.jsonl --choices auto --out"
-    value = shell.json(f"learn train.jsonl --seed-playbook AGENTS.md {how} runs/third")
-    assert {entry["text"] for entry in value["entries"]} == {*RULES.values(), "Look twice."}
-    again = shell.json(f"learn train.jsonl --seed-playbook runs/third --steps 1 {how} runs/fourth")
-    assert {e["text"] for e in value["entries"]} <= {e["text"] for e in again["entries"]}
-    assert shell.texts("runs/fourth", "--version", 0) == [e["text"] for e in value["entries"]]
+def test_learning_starts_from_another_run(shell: Shell) -> None:
+    how = "--model scripted:script.jsonl --choices auto"
+    value = shell.json(f"learn train.jsonl --seed-playbook runs/first --steps 1 {how} --out run")
+    assert {*RULES.values()} <= {e["text"] for e in value["entries"]}
+    assert shell.texts("run", "--version", 0) == [*RULES.values()]
 
 
 def test_sections_come_from_a_seed_a_list_a_file_or_the_profile(shell: Shell) -> None:
-    shell.file("own.md", OWN)
+    shell.file("own.md", "## Code\n\n- One line.\n")
     shell.file("sections.txt", "rules: what to do\ncode\n")
     learn = "learn train.jsonl --steps 2 --model scripted:script.jsonl --choices auto"
     sections = {}
@@ -371,7 +347,6 @@ def test_the_number_of_attempts_at_a_query_is_an_option(workshop: Shell, monkeyp
     monkeypatch.setattr("sys.stdin", io.StringIO("The screen of my phone is dark."))
     value = workshop.json("run --context runs/bank - --scaling none")
     assert (value["answer"], value["usage"]["calls"]) == ("K7", 1)
-    assert workshop.json(f"{QUERY} --scaling parallel --k 3")["usage"]["calls"] == 3
     assert len(workshop.json(f"{QUERY} --preset critical")["attempts"]) > 2
     workshop.fails(f"{QUERY} --preset heroic")
 
@@ -418,17 +393,7 @@ def test_memories_are_added_and_removed_each_as_a_new_version(shell: Shell) -> N
     assert shell.json("space memory remove runs/bank e0")["version"] == 8
     assert "e0" not in [e["id"] for e in shell.json("space memory list runs/bank")["entries"]]
     shell.fails("space memory remove runs/bank e0")
-    assert shell.json("space memory reembed runs/bank")["embedded"] > 0
-
-
-def test_memories_are_added_from_a_playbook_lines_or_a_list(shell: Shell) -> None:
-    records = [{"text": "Be brief."}, {"text": "Be kind."}]
     shell.file("own.md", "## rules\n- Be brief.\n- Be kind.\n")
-    shell.file("own.json", json.dumps(records))
-    write_lines(shell / "own.jsonl", records)
-    for form in ("md", "json", "jsonl"):
-        value = shell.json(f"space memory add runs/bank own.{form} --section {form}")
-        assert [(e["section"], e["text"]) for e in value["added"]] == [(form, "Be brief."), (form, "Be kind.")]
-    assert [e["text"] for e in shell.json("space memory list runs/bank --section md")["entries"]] == [
-        "Be brief.", "Be kind.",
-    ]  # fmt: skip
+    value = shell.json("space memory add runs/bank own.md --section style")
+    assert [(e["section"], e["text"]) for e in value["added"]] == [("style", "Be brief."), ("style", "Be kind.")]
+    assert shell.json("space memory reembed runs/bank")["embedded"] > 0

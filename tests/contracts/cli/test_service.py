@@ -144,8 +144,8 @@ def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
 def test_mcp_refuses_missing_and_conflicting_options(shell: Shell) -> None:
     for options, error in (
         ("", ""), ("--store a --service http://x", ""), ("--service http://x --learner local", ""),
-        ("--store a --key-env X", ""), ("--store postgresql://h/d", ""), ("--store a --space '../b'", "space.invalid_name"),
-        ("--store a --learner gpt", "model.unknown"), ("--service http://x --key-env NOT_SET", ""),
+        ("--store a --key-env X", ""), ("--store postgresql://h/d", ""), ("--service http://x --key-env NOT_SET", ""),
+        ("--store a --space '../b'", "space.invalid_name"), ("--store a --learner gpt", "model.unknown"),
     ):  # fmt: skip
         shell.fails(f"mcp {options}", error=error)
     assert not (shell / "a").exists()

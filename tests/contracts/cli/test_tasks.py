@@ -45,17 +45,12 @@ def table(separator: str, records: list[dict[str, str]]) -> bytes:
 LINES = b"".join(json.dumps(task).encode() + b"\n" for task in (ONE, TWO))
 FILES: dict[str, bytes] = {
     "JSON lines": LINES,
-    "JSON objects on several lines": (json.dumps(ONE, indent=1) + "\n" + json.dumps(TWO, indent=1)).encode(),
     "a JSON array": json.dumps([ONE, TWO], indent=1).encode(),
     "a JSON object with one list": json.dumps({"version": "1.1", "data": [ONE, TWO]}).encode(),
     "CSV": table(",", [ONE, TWO]),
     "TSV": table("\t", [ONE, TWO]),
-    "semicolons": table(";", [ONE, TWO]),
-    "gzip": gzip.compress(LINES),
     "a packed table": gzip.compress(table(",", [ONE, TWO])),
-    "a byte order mark": b"\xef\xbb\xbf" + LINES,
-    "Windows line ends": LINES.replace(b"\n", b"\r\n"),
-    "blank lines": b"\n" + LINES.replace(b"\n", b"\n\n"),
+    "a byte order mark and Windows line ends": b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n"),
 }
 
 
@@ -131,16 +126,9 @@ def test_an_unusable_file_is_refused_before_the_first_call(shell: Shell, model: 
 
 
 def test_an_error_names_the_file_the_line_and_the_field(shell: Shell) -> None:
-    for content, place in (
-        (LINES + b'{"question": "a"}\n', "line 3"),
-        (json.dumps([ONE, {"question": "a"}]).encode(), "record 2"),
-        (table(",", [ONE, {"id": "c", "input": "", "target": "x"}]), "line 3"),
-    ):
-        (shell / "bad.jsonl").write_bytes(content)
-        line = shell.fails("eval bad.jsonl --agent last_word:last", error="tasks.missing_field")
-        assert line.startswith("bad.jsonl")
-        assert place in line
-        assert "'input'" in line
+    (shell / "bad.jsonl").write_bytes(LINES + b'{"question": "a"}\n')
+    line = shell.fails("eval bad.jsonl --agent last_word:last", error="tasks.missing_field")
+    assert all(part in line for part in ("bad.jsonl", "line 3", "'input'"))
 
 
 # ---- advice
@@ -259,34 +247,6 @@ def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: 
     value = shell.json(f"eval tasks.jsonl --model scripted:model.jsonl --scorer {scorer}", *more)
     (attempt,) = value["attempts"]
     return {**attempt, "counts": value["counts"]}
-
-
-CASES: dict[str, list[tuple[str, str, float]]] = {
-    "exact": [(' "k5." ', "K5", 1), ("K55", "K5", 0), ("the K5", "K5", 0)],
-    "numeric": [("It is 1,001.00 in all", "#### 1001", 1), ("1002", "1001", 0), ("0.333", "1/3 or 0.3333", 1),
-                ("nothing", "3", 0)],
-    "contains": [("I say K5 then", "K5", 1), ("K", "K5", 0)],
-    "regex": [("order 117", r"\b\d{3}\b", 1), ("order 11", r"\b\d{3}\b", 0)],
-    "list": [("A, B, D", "A,B,C", 2 / 3), ("A", "A,B", 0.5)],
-    "choice --choices K5,K7": [("K5", "K5", 1), ("I take K5.", "K5", 1), ("K5 or K7", "K5", 0), ("K55", "K5", 0),
-                               ("nothing", "K5", 0)],
-    # Case counts only for a choice of one letter.
-    "choice --choices A,B": [("It is a good one: B", "B", 1)],
-    "choice --choices Alder,Birch": [("ALDER", "Alder", 1)],
-}  # fmt: skip
-
-
-def test_scorers_give_the_documented_values(shell: Shell) -> None:
-    for scorer, cases in CASES.items():
-        tasks = [{"id": f"t{n}", "input": f"case {n}.", "target": case[1]} for n, case in enumerate(cases)]
-        write_lines(shell / "tasks.jsonl", tasks)
-        answers = [{"role": "agent", "match": f"case {n}\\.", "answer": case[0]} for n, case in enumerate(cases)]
-        write_lines(shell / "model.jsonl", answers)
-        value = shell.json(f"eval tasks.jsonl --model scripted:model.jsonl --scorer {scorer}")
-        values = [a["value"] for a in sorted(value["attempts"], key=lambda a: a["id"])]
-        assert values == pytest.approx([case[2] for case in cases]), scorer
-    coverage = scored(shell, "coverage", "Two dogs ran.", {"meta": {"concepts": ["dog", "run", "cat"]}})
-    assert coverage["value"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.slow
