@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
 from needs import needs
 
 from practicum.cli.app import main
-
-if TYPE_CHECKING:
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 SCRIPT = (
     {"role": "agent", "match": r"say (?P<word>word[02])\Z", "answer": {"used": [], "answer": r"\g<word>"}},
@@ -78,36 +74,20 @@ def test_wrong_use_is_reported_in_one_line(place: Path) -> None:
 
 
 class Collector(ThreadingHTTPServer):
-    """A collector of metrics: answers `status`, and records requests in `got`."""
+    """A collector of metrics: answers status 200, and records paths."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.status = 200
-        self.got: list[tuple[str, ExportMetricsServiceRequest]] = []
-
-    @property
-    def points(self) -> dict[str, list[tuple[dict[str, str], float, int]]]:
-        """Attributes, value and time of each point, by metric."""
-        points: dict[str, list[tuple[dict[str, str], float, int]]] = {}
-        for _, request in self.got:
-            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
-                for point in getattr(metric, metric.WhichOneof("data")).data_points:
-                    named = {a.key: a.value.string_value for a in point.attributes}
-                    value = getattr(point, point.WhichOneof("value"))
-                    points.setdefault(metric.name, []).append((named, value, point.time_unix_nano))
-        return points
+        self.paths: list[str] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        messages = needs("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "otel")
-        self.server.got.append((self.path, messages.ExportMetricsServiceRequest.FromString(body)))
-        self.send_response(self.server.status)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.paths.append(self.path)
+        self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -141,7 +121,7 @@ def test_metrics_have_their_own_endpoint(place: Path, collector: Collector, monk
     monkeypatch.setenv(OTEL[0], "http://127.0.0.1:9")
     monkeypatch.setenv(OTEL[1], f"http://127.0.0.1:{collector.server_port}/mine")
     assert here(place, "--json") == 0
-    assert [path for path, _ in collector.got] == ["/mine"]
+    assert collector.paths == ["/mine"]
 
 
 def test_an_unknown_protocol_is_reported(
@@ -150,4 +130,4 @@ def test_an_unknown_protocol_is_reported(
     monkeypatch.setenv(OTEL[2], "grpc")
     assert here(place) == 0
     assert "asks for grpc" in capsys.readouterr().out
-    assert collector.got == []
+    assert collector.paths == []
