@@ -103,8 +103,6 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# ---- run folders
-
 Harm = Callable[[Path, Place], None]
 
 
@@ -166,6 +164,9 @@ def entry(text: str, **fields: Any) -> Harm:
 RUNS: dict[str, Harm] = {
     "unchanged": sql(),
     "a trigger": sql("CREATE TRIGGER t AFTER INSERT ON names BEGIN DELETE FROM spaces; END"),
+    "a view": sql("ALTER TABLE entries RENAME TO kept", "CREATE VIEW entries AS SELECT * FROM kept"),
+    "a virtual table": sql("CREATE VIRTUAL TABLE v USING fts5(text)"),
+    "an index on an expression": sql("CREATE INDEX i ON names (abs(version))"),
     "a generated column": sql("ALTER TABLE names ADD COLUMN g AS (randomblob(10))"),
     "an extra table": sql("CREATE TABLE `\x1b[2J` (x)", "INSERT INTO `\x1b[2J` VALUES (1)"),
     "a foreign table without rows": sql("DROP TABLE lessons"),
@@ -184,9 +185,13 @@ RUNS: dict[str, Harm] = {
     "an empty database": replaced(DATABASE_FILE, written(b"")),
     "an agent": config(agent="evil_module:agent"),
     "an agent that is a program": config(agent="command:touch OUTSIDE/executed"),
+    "tools": config(agent="tools:evil_module:tools"),
     "a scorer": config(scorer="evil_module:score"),
+    "a method": config(method="evil_module:method"),
     "a model": config(model="MODEL"),
+    "models of roles": config(roles={"agent": "MODEL", "reflector": "MODEL", "judge": "MODEL"}),
     "an embedder": config(embedder="MODEL"),
+    "a key": config(api_key_env="HOME", model="MODEL"),
     "a cluster": config(engine="ray", ray_address="ray://127.0.0.1:1"),
     "no review": config(review="none"),
     "a file of redacted values": config(redact=["emails"], redact_map="OUTSIDE/executed"),
@@ -241,9 +246,6 @@ def test_a_space_of_an_attacker(name: str, learned: Path, place: Place) -> None:
     assert done.returncode in (0, 1, 2)
     assert "Traceback" not in done.stderr
     place.untouched(str(done))
-
-
-# ---- playbooks and skills
 
 
 class Imported:
@@ -314,9 +316,6 @@ def test_a_playbook_of_an_attacker(name: str, place: Place) -> None:
     assert done.code or run.waiting or name in ("only headings",)
     for typed in ("eval tasks.jsonl --context FILE --model scripted:model", "show new", "review new"):
         place.command(*typed.replace("FILE", file).split())
-
-
-# ---- plug-ins
 
 
 def test_a_plug_in_that_ends_the_process_hides_no_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,15 +66,3 @@ def test_a_download_is_reported_at_every_tenth() -> None:
     for done in range(0, 101, 5):
         report(done * 10**6, 100 * 10**6)
     assert printed(screen).count("downloading") == 11
-
-
-def test_the_bar_shows_the_attempts_in_flight_by_node() -> None:
-    screen = console()
-    with Terminal(screen) as live:
-        begin(live)
-        live.spread({"a": 16, "b": 0})
-        live.stepping(1, 8, 4)
-    assert "2 nodes: 16+0" in last_line(screen)
-    assert len(last_line(screen)) <= 80
-    live.spread({f"node {n}": n for n in range(12)})
-    assert live.status().nodes == "12 nodes: 0 to 11 each"

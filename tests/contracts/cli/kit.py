@@ -33,9 +33,6 @@ INSTALLED = str(Path(practicum.__file__).parents[1])
 Body = dict[str, Any]
 
 
-# ---- files
-
-
 def workshop_files() -> dict[str, str]:
     """Return the files of the repair workshop by name: tasks, logs, and the scripts of models that can do the tasks."""
     folder = ROOT / "tests" / "support" / "workshop"
@@ -66,9 +63,6 @@ def write_lines(path: Path, records: Iterable[Any]) -> Path:
 def all_bytes(folder: Path) -> bytes:
     """The bytes of all files below a folder."""
     return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-# ---- commands
 
 
 @dataclass(frozen=True)
@@ -186,9 +180,6 @@ def started(folder: Path, *arguments: object, environment: Mapping[str, str] | N
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-# ---- the model server
 
 
 class Model:

@@ -122,22 +122,6 @@ def test_the_same_command_continues_and_pays_for_nothing_twice(shell: Shell, mod
     shell.fails(command.replace("train.jsonl", "held.jsonl"), "--methods", "none,ace", "--out", "kept")
 
 
-@pytest.mark.slow
-def test_an_interrupted_comparison_continues(shell: Shell, model: Model) -> None:
-    shell.file(
-        "stopping_here.py",
-        "import signal\ncalls = []\n\nasync def agent(text, context):\n    calls.append(text)\n"
-        "    if len(calls) == 5:\n        signal.raise_signal(signal.SIGINT)\n    return 'K2'\n",
-    )
-    command = (
-        f"compare train.jsonl --test held.jsonl {HOW} --methods none,episodes --seeds 2 --agent stopping_here:agent"
-    )
-    done = shell(f"{command} --runs-at-once 1 --out cut --json", code=130)
-    assert json.loads(done.out)["runs"]["done"] < 4
-    value = shell.json(f"{command} --runs-at-once 1 --out cut")
-    assert value["runs"] == {"planned": 4, "done": 4}
-
-
 def test_a_run_that_failed_is_reported_and_the_others_continue(shell: Shell) -> None:
     write_lines(shell / "broken.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
     command = COMPARE.replace("script.jsonl", "broken.jsonl").replace("--seeds 3", "--seeds 1")

@@ -12,8 +12,6 @@ from .kit import Body, Model, Shell, serving, started
 
 MODEL = "--model scripted:script.jsonl"
 
-# ---- exit codes and lines
-
 WRONG: dict[str, dict[str, str]] = {
     "models": {
         "learn train.jsonl": "model.missing",
@@ -159,9 +157,6 @@ def test_paths_with_markup_are_printed_unchanged(shell: Shell) -> None:
     assert str(odd) in shell(f"learn test.jsonl --method none {MODEL} --out", odd).out
 
 
-# ---- models and servers
-
-
 def test_one_model_on_several_servers_continues_where_one_is_down(shell: Shell, model: Model) -> None:
     down = "http://127.0.0.1:9/v1"
     shell(f"learn train.jsonl --test test.jsonl --method none --model {down},{model.name} --out run")
@@ -209,8 +204,6 @@ def test_profiles_choose_prompts_and_defaults(shell: Shell, model: Model) -> Non
         shell(f"learn train.jsonl --steps 1 --model {model.name} --profile {profile} --out {profile}")
     assert (model.bodies[0]["max_tokens"], model.bodies[-1]["max_tokens"]) == (4096, 1024)
 
-
-# ---- playbook files
 
 RECORDS = [
     {"id": "e7", "section": "rules", "text": "Be brief.", "helpful": 3, "harmful": 1},

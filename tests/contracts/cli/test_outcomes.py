@@ -61,9 +61,6 @@ def attempts(shell: Shell, run: str) -> list[tuple[Any, Any]]:
     return sorted((one["score"], one["correct"]) for one in shell.json(f"show {run} --attempts")["attempts"])
 
 
-# ---- learning and measuring
-
-
 def test_a_new_run_learns_from_the_recorded_answers_of_a_space(shell: Shell) -> None:
     """No agent runs; a reported score counts, and an answer is compared with the target otherwise. An outcome of a
     user waits for review."""
@@ -100,9 +97,6 @@ def test_a_space_is_accepted_in_place_of_a_file_of_tasks(shell: Shell) -> None:
     shell.json(f"learn served {LAST} {EPISODES} new")
     assert len(attempts(shell, "new")) == 3
     assert shell.json("bench advise served")["tasks"]
-
-
-# ---- exporting
 
 
 def test_exported_tasks_are_read_back_unchanged(shell: Shell) -> None:
@@ -147,9 +141,6 @@ def test_an_unknown_trust_level_of_a_task_is_refused(shell: Shell) -> None:
     assert "'anybody'" in shell.fails("eval tasks.jsonl", error="tasks.invalid_field")
 
 
-# ---- a service
-
-
 @pytest.mark.slow
 def test_a_run_learns_from_the_outcomes_of_a_service_at_work(shell: Shell, model: Model) -> None:
     """Held-out outcomes are left out, and test a run that names the space for that."""
@@ -169,9 +160,6 @@ def test_a_run_learns_from_the_outcomes_of_a_service_at_work(shell: Shell, model
     assert exported + len(practicum.load_outcomes(shell / "store", held_out=True)) == 20
     value = shell.json(f"learn --from store --test store {LAST} {EPISODES} tested")
     assert value["scores"] == {"test": 0.0}
-
-
-# ---- refusals
 
 
 def test_a_source_without_outcomes_is_refused(shell: Shell) -> None:

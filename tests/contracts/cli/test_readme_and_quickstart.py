@@ -37,9 +37,6 @@ COMMANDS = [
 ]
 
 
-# ---- help
-
-
 def listed(text: str) -> list[str]:
     """The commands that a help lists."""
     return [name for name in re.findall(r"^  ([a-z]+(?: [a-z-]+)*)  ", text, re.M) if not name.startswith("-")]
@@ -110,9 +107,6 @@ def test_learning_without_labels_sees_neither_targets_nor_scores(shell: Shell, m
     assert not any("zebra" in text for text in model.texts)
 
 
-# ---- the quickstart's first run
-
-
 def test_learning_with_ace_raises_the_score_and_counts_the_usage_of_each_role(first: dict[str, Any]) -> None:
     assert first["scores"] == {"before": 0.25, "test": 1.0}
     assert (first["run"], first["version"], first["context_tokens"]) == ("runs/first", 11, 39)
@@ -142,9 +136,6 @@ def test_a_run_without_out_is_stored_in_a_new_folder_below_runs(shell: Shell) ->
     runs = [shell.json("learn train.jsonl --method none --model scripted:script.jsonl")["run"] for _ in range(2)]
     assert len({*runs}) == 2
     assert all(Path(run).parent.name == "runs" and (shell / run / "practicum.sqlite").exists() for run in runs)
-
-
-# ---- versions
 
 
 def test_show_reports_the_scores_and_the_entries(workshop: Shell) -> None:
@@ -216,9 +207,6 @@ def test_a_name_is_accepted_in_place_of_a_version(shell: Shell) -> None:
     shell.fails("space name runs/first x 99")
 
 
-# ---- playbooks
-
-
 def test_learning_starts_from_another_run(shell: Shell) -> None:
     how = "--model scripted:script.jsonl --choices auto"
     value = shell.json(f"learn train.jsonl --seed-playbook runs/first --steps 1 {how} --out run")
@@ -284,9 +272,6 @@ def test_a_text_that_cannot_be_applied_is_saved(shell: Shell, monkeypatch: pytes
     assert shell.json("show runs/first")["version"] == 11
 
 
-# ---- scores
-
-
 def test_a_context_is_scored_with_the_settings_of_its_run(workshop: Shell) -> None:
     value = workshop.json("eval test.jsonl --context runs/first")
     assert (value["score"], value["n"], value["usage"]["calls"]) == (1.0, 4, 4)
@@ -322,8 +307,6 @@ def test_a_stream_is_predicted_before_it_is_learned_from(shell: Shell) -> None:
     attempts = [a for a in shell.json("show run --attempts")["attempts"] if a["split"] == "train"]
     assert value["scores"]["online"] == sum(a["correct"] for a in attempts) / 8
 
-
-# ---- queries
 
 QUERY = 'run --context runs/bank "The screen of my phone is dark."'
 
@@ -370,9 +353,6 @@ def test_a_run_learns_from_a_query_as_a_step_that_can_be_undone_and_forgotten(sh
     assert "e5" not in [e["id"] for e in shell.json("show runs/bank")["entries"]]
     assert shell.json("space forget runs/bank --task asked-9 --yes --no-copy")["left"] == 0
     assert b"All files are lost." not in all_bytes(shell / "runs/bank")
-
-
-# ---- memories
 
 
 def test_memories_are_listed_and_searched_by_outcome_tag_and_number(workshop: Shell) -> None:

@@ -57,9 +57,6 @@ def ids(shell: Shell, text: str, run: str = "foreign", state: str = "pending") -
     return str(id)
 
 
-# ---- pending edits
-
-
 @pytest.mark.parametrize(
     ("options", "used", "waits", "scored"),
     [
@@ -136,9 +133,6 @@ def test_the_number_of_pending_edits_is_reported(waiting: Shell) -> None:
     assert waiting.json("show foreign")["held"] == 4
 
 
-# ---- decisions
-
-
 def test_approved_edits_become_one_version_and_keep_their_trust(shell: Shell) -> None:
     chosen = f"{ids(shell, SCREEN)},{ids(shell, FILES)}"
     value = shell.json(f"review foreign --approve {chosen}")
@@ -206,21 +200,6 @@ def test_after_an_approval_resume_learns_from_the_remaining_tasks(shell: Shell) 
     assert (len(value["entries"]), value["held"], value["usage"]["calls"]) == (1, 2, 6)
 
 
-def test_an_edit_of_a_removed_entry_cannot_be_approved_and_still_waits(shell: Shell) -> None:
-    shell.file("own.md", f"## strategies\n- [e0] {SCREEN}\n")
-    shell("space import own.md --out seed")
-    rules = [json.loads(line) for line in SCRIPT.splitlines()]
-    changes = [{"op": "UPDATE", "insights": [1], "ids": ["e0"], "text": f"{SCREEN} Or K8.", "reason": "more is known"}]
-    rules = [{**r, "answer": {"changes": changes}} if r["role"] == "curator" else r for r in rules]
-    write_lines(shell / "flagging.jsonl", rules)
-    learn = f"learn --from-traces logs.jsonl --trust-scores --seed-playbook seed {LEARN} --steps 1 --out changed"
-    assert shell.json(learn)["held"] == 1
-    shell("space memory remove changed e0")
-    decided = shell.json("review changed --approve 1.1")
-    assert (decided["approved"], [*decided["not_approved"]]) == ([], ["1.1"])
-    assert shell.json("review changed")["pending"] == 1
-
-
 def test_conflicting_decisions_are_refused_and_change_nothing(waiting: Shell) -> None:
     for options in (
         "--approve 9.9", "--reject 9.9", "--undo 1.1", "--reason wrong", "--flagged", "--approve 1.1 --reject 1.1",
@@ -229,9 +208,6 @@ def test_conflicting_decisions_are_refused_and_change_nothing(waiting: Shell) ->
     ):  # fmt: skip
         waiting.fails(f"review foreign {options}")
     assert waiting.json("review foreign")["pending"] == 4
-
-
-# ---- trials
 
 
 def test_pending_edits_are_tried_with_and_without_and_flagged_ones_only_by_id(shell: Shell) -> None:

@@ -104,9 +104,6 @@ def test_the_data_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model
     shell.fails("space forget store --user ann --task x --yes")
 
 
-# ---- keys
-
-
 def test_keys_are_created_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
     created = shell.json("key add ann --grant ask --grant report --space shop --days 7 --a-minute 60")
     assert (created["name"], created["space"], created["roles"], created["a_minute"]) == (
@@ -128,9 +125,6 @@ def test_keys_are_created_listed_and_removed_and_stored_as_digests(shell: Shell)
     shell.json("key remove ann --space shop")
     shell.fails("key remove ann --space shop", error="key.unknown")
     assert [key["space"] for key in shell.json("key list")["keys"]] == [""]
-
-
-# ---- MCP
 
 
 def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
@@ -177,9 +171,6 @@ def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> Non
         done = process.end()  # the end of standard input
         assert done.code == 0
         assert done.out == ""
-
-
-# ---- stores
 
 
 def test_a_run_is_copied_into_another_folder(shell: Shell) -> None:

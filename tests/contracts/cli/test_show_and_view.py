@@ -9,12 +9,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from .kit import Model, Shell, all_bytes, started, workshop_files, write_lines
+from .kit import Shell, all_bytes, started, workshop_files, write_lines
 
 SCREEN = "Half of the screen stays black when I switch the tablet on."
-
-
-# ---- the views
 
 
 def test_every_view_is_read_only(workshop: Shell) -> None:
@@ -140,25 +137,6 @@ def test_views_and_options_that_do_not_fit_are_refused(workshop: Shell) -> None:
         workshop.fails(f"show runs/first {options}")
 
 
-@pytest.mark.slow
-def test_a_run_at_work_is_shown(shell: Shell, model: Model) -> None:
-    """The model server looks at the run while it answers the last request."""
-    seen = []
-
-    def look(n: int) -> None:
-        if n == 3:
-            with started(shell.folder, "show", "run", "--json") as process:
-                seen.append(process.end())
-
-    model.before = look
-    shell(f"learn train.jsonl --method none --test test.jsonl --before --concurrency 1 --model {model.name} --out run")
-    (done,) = seen
-    assert done.code == 0, done.err
-    assert done.json["state"] != "done"
-
-
-# ---- control characters
-
 HOSTILE = "Say \x1b]0;owned\x07\x1b[2Jhi\u202e\u200b\U000e0041."
 ESCAPED = r"Say \x1b]0;owned\x07\x1b[2Jhi\u{202e}\u{200b}\u{e0041}."
 
@@ -203,9 +181,6 @@ def test_joiners_of_scripts_and_emoji_stay(shell: Shell) -> None:
     shell.file("own.md", f"## rules\n- {text}\n")
     shell("space import own.md --out seed")
     assert text in shell("show seed").out + shell("review seed").out
-
-
-# ---- view
 
 
 def test_pages_show_the_runs_of_a_folder_and_escape_their_texts(hostile: Shell) -> None:

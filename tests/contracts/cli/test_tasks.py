@@ -31,9 +31,6 @@ def shell(tmp_path: Path) -> Shell:
     return folder
 
 
-# ---- kinds of files
-
-
 def table(separator: str, records: list[dict[str, str]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, [*records[0]], delimiter=separator)
@@ -131,9 +128,6 @@ def test_an_error_names_the_file_the_line_and_the_field(shell: Shell) -> None:
     assert all(part in line for part in ("bad.jsonl", "line 3", "'input'"))
 
 
-# ---- advice
-
-
 def test_advise_names_a_method_its_reason_its_price_and_a_command_that_learn_takes(shell: Shell) -> None:
     """Nothing is asked and nothing is written."""
     tasks = [{"input": f"where is my card {n}", "target": "cards"} for n in range(20)]
@@ -170,8 +164,6 @@ def test_advise_distinguishes_kinds_of_tasks_and_models_and_heeds_the_budget(she
     assert free["learning"]["calls"] > 20
     assert bound["method"] != free["method"] or bound["notes"]
 
-
-# ---- public data sets
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
 ASK = " Answer the following 1 independent questions by 1 answers. Provide nothing else. \n"
@@ -237,9 +229,6 @@ def test_ties_are_left_out_and_unknown_formats_refused(shell: Shell) -> None:
         shell.fails(f"bench tasks data.jsonl {options}")
 
 
-# ---- scorers
-
-
 def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: str) -> dict[str, Any]:
     """The attempt of an agent that gives this answer."""
     write_lines(shell / "tasks.jsonl", [{"input": "q", **task}])
@@ -290,8 +279,6 @@ def test_a_task_without_the_data_of_its_scorer_is_refused(shell: Shell, model: M
         shell.fails(f"eval tasks.jsonl --model {model.name} --scorer tests")
     assert model.bodies == []
 
-
-# ---- the sandbox
 
 TESTS = {"meta": {"tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "entry_point": "add"}}
 ANSWERS: dict[str, tuple[str, float, str]] = {

@@ -128,9 +128,6 @@ def test_a_folder_may_hold_files_of_several_formats(shell: Shell) -> None:
     assert len(shell.json("show run --attempts")["attempts"]) == len(FORMATS)
 
 
-# ---- scores
-
-
 def test_scores_are_read_from_every_usual_field(shell: Shell) -> None:
     cases: list[tuple[dict[str, Any], float | None, bool | None]] = [
         ({"score": 0.75}, 0.75, True), ({"reward": 0.25}, 0.25, False), ({"resolved": True}, 1.0, True),
@@ -171,9 +168,6 @@ def test_a_judge_judges_traces_without_a_score(shell: Shell, model: Model, optio
     assert value["by_role"].get("judge", {"calls": 0})["calls"] == judged
 
 
-# ---- faults
-
-
 def test_every_unreadable_part_is_counted_and_named(shell: Shell) -> None:
     folder = shell / "stored"
     write_lines(folder / "a.jsonl", [{"messages": TURNS}])
@@ -208,9 +202,6 @@ def test_the_source_may_vanish_once_the_run_has_begun(shell: Shell) -> None:
     assert shell.json(f"{learn} --max-calls 2 --out run")["stopped"]
     (shell / "logs.jsonl").unlink()
     assert len(shell.json("space resume run --max-calls 100")["entries"]) == 3
-
-
-# ---- methods
 
 
 def test_methods_and_settings_that_attempt_again_are_refused_before_the_first_call(shell: Shell, model: Model) -> None:
