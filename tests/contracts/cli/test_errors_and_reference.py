@@ -12,63 +12,53 @@ from .kit import Body, Model, Shell, serving, started
 
 MODEL = "--model scripted:script.jsonl"
 
+LEARN, SCRIPTED = "learn train.jsonl", f"learn train.jsonl {MODEL}"
 WRONG: dict[str, dict[str, str]] = {
     "models": {
-        "learn train.jsonl": "model.missing",
-        "learn train.jsonl --model gpt-9": "model.unknown",
-        "learn train.jsonl --model openai:gpt-4.1-mini": "model.no_key",
-        "learn train.jsonl --model anthropic:claude-haiku-4-5": "extra.missing",
-        "learn train.jsonl --model http://me:secret@localhost:1/v1#m": "model.unsafe_key",
-        "learn train.jsonl --model http://localhost:1/v1": "model.invalid_name",
-        f"learn train.jsonl {MODEL} --model-options thinking=off": "settings.invalid",
-        "learn train.jsonl --model http://127.0.0.1:9/v1#x --price in=cheap": "price.invalid",
-        f"learn train.jsonl {MODEL} --role critic=local": "role.unknown",
-        f"learn train.jsonl {MODEL} --method episodes --role reflector=local": "role.unused",
-        f"learn train.jsonl {MODEL} --embedder word2vec": "embedder.unknown",
-        f"learn train.jsonl {MODEL} --log comet": "tracker.unknown",
+        LEARN: "model.missing", f"{LEARN} --model gpt-9": "model.unknown",
+        f"{LEARN} --model openai:gpt-4.1-mini": "model.no_key",
+        f"{LEARN} --model anthropic:claude-haiku-4-5": "extra.missing",
+        f"{LEARN} --model http://me:secret@localhost:1/v1#m": "model.unsafe_key",
+        f"{LEARN} --model http://localhost:1/v1": "model.invalid_name",
+        f"{LEARN} --model http://127.0.0.1:9/v1#x --price in=cheap": "price.invalid",
+        f"{SCRIPTED} --model-options thinking=off": "settings.invalid", f"{SCRIPTED} --role critic=local": "role.unknown",
+        f"{SCRIPTED} --method episodes --role reflector=local": "role.unused",
+        f"{SCRIPTED} --embedder word2vec": "embedder.unknown", f"{SCRIPTED} --log comet": "tracker.unknown",
     },
     "settings": {
-        f"learn train.jsonl {MODEL} --method acee": "method.unknown",
-        f"learn train.jsonl {MODEL} --set bacth=3": "settings.unknown",
-        f"learn train.jsonl {MODEL} --set rounds=many": "settings.invalid",
-        f"learn train.jsonl {MODEL} --choices one": "settings.invalid",
-        f"learn train.jsonl {MODEL} --trust-tools": "settings.unused",
-        f"eval train.jsonl {MODEL} --choices auto": "",
-        f"learn train.jsonl {MODEL} --steps 3 --epochs 2": "",
-        f"learn train.jsonl {MODEL} --method none --epochs 2": "",
-        f"learn train.jsonl {MODEL} --instructions @nowhere": "file.unreadable",
-        f"learn train.jsonl {MODEL} --seed-playbook nowhere": "playbook.not_found",
-        f"learn train.jsonl {MODEL} --scorer vibes": "scorer.unknown",
-        "learn train.jsonl --agent chatt": "agent.unknown",
-        f"learn train.jsonl {MODEL} --agent nowhere_at_all:act": "code.cannot_load",
-        f"learn train.jsonl {MODEL} --agent command:./missing": "agent.cannot_start",
+        f"{SCRIPTED} --method acee": "method.unknown", f"{SCRIPTED} --set bacth=3": "settings.unknown",
+        f"{SCRIPTED} --set rounds=many": "settings.invalid", f"{SCRIPTED} --choices one": "settings.invalid",
+        f"{SCRIPTED} --trust-tools": "settings.unused", f"eval train.jsonl {MODEL} --choices auto": "",
+        f"{SCRIPTED} --steps 3 --epochs 2": "", f"{SCRIPTED} --method none --epochs 2": "",
+        f"{SCRIPTED} --instructions @nowhere": "file.unreadable",
+        f"{SCRIPTED} --seed-playbook nowhere": "playbook.not_found", f"{SCRIPTED} --scorer vibes": "scorer.unknown",
+        f"{LEARN} --agent chatt": "agent.unknown", f"{SCRIPTED} --agent nowhere_at_all:act": "code.cannot_load",
+        f"{SCRIPTED} --agent command:./missing": "agent.cannot_start",
+        f"{SCRIPTED} --agent failing_agent:none": "agent.always_failed",
+        f"{SCRIPTED} --agent failing_agent:one": "agent.invalid",
     },
     "runs": {
-        "show runs/first --version 99": "version.unknown",
-        "show runs/first --entry e99": "entry.unknown",
-        "show runs/first --attempt 9.t9": "attempt.unknown",
-        "review runs/first --approve 9.9": "review.unknown",
-        "export runs/first --format yaml": "command.invalid",
-        "run ' ' --context runs/first": "query.empty",
-        "run hello --context nowhere": "playbook.not_found",
-        "space rollback runs/first 1": "confirmation.missing",
-        "space rollback runs/first 11 --yes": "version.unchanged",
-        "space forget runs/first --task t99 --yes": "source.unknown",
-        "show nowhere": "run.not_found",
-        "learn train.jsonl --modle local": "command.invalid",
+        "show runs/first --version 99": "version.unknown", "show runs/first --entry e99": "entry.unknown",
+        "show runs/first --attempt 9.t9": "attempt.unknown", "review runs/first --approve 9.9": "review.unknown",
+        "export runs/first --format yaml": "command.invalid", "run ' ' --context runs/first": "query.empty",
+        "run hello --context nowhere": "playbook.not_found", "space rollback runs/first 1": "confirmation.missing",
+        "space rollback runs/first 11 --yes": "version.unchanged", "show nowhere": "run.not_found",
+        "space forget runs/first --task t99 --yes": "source.unknown", f"{LEARN} --modle local": "command.invalid",
         "lern train.jsonl": "command.invalid",
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("group", WRONG)
-def test_wrong_use_ends_with_2_one_line_and_a_code_before_anything_is_written(
+def test_wrong_use_ends_with_its_exit_code_error_code_and_one_line(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, group: str
 ) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    shell.file("failing_agent.py", "def none(text, context):\n    return None\n\ndef one(text):\n    return text\n")
     for typed, error in WRONG[group].items():
-        shell.fails(f"{typed}{' --out new' if typed.startswith('learn') else ''}", error=error)
+        out = f" --out {'failed' if 'always' in error else 'new'}" if typed.startswith("learn") else ""
+        shell.fails(typed + out, error=error, code=1 if "always" in error else 2)
     assert not (shell / "new").exists()
 
 

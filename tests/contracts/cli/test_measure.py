@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
@@ -141,17 +140,6 @@ def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> N
     workshop.fails("bench paper --rows x")
 
 
-@pytest.mark.slow
-def test_a_table_of_a_paper_is_made_with_your_tasks_and_models(shell: Shell) -> None:
-    how = "--model scripted:script.jsonl --choices K2,K5,K7,K9 --seeds 1 --out table"
-    rows = "--rows '1 rounds,3 rounds' --epochs 1"
-    value = shell.json(f"bench paper ace19 --tasks train.jsonl --test test.jsonl {rows} {how}")
-    assert (value["table"], value["folder"]) == ("ace19", "table")
-    assert len(value["rows"]) >= 2
-    assert json.loads((shell / "table" / "paper.json").read_text(encoding="utf-8"))["rows"] == value["rows"]
-    assert (shell / "table" / "report.html").exists()
-
-
 def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None:
     things = ["dog", "cat", "horse", "boat", "piano", "garden"]
     turns = [{"id": f"t{n}", "input": f"I have a {w}.", "meta": {"conv": "c"}} for n, w in enumerate(things)]
@@ -164,20 +152,3 @@ def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None
     recall = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
     assert {"cosine", "words", "mixed"} <= {*recall}
     assert recall["words"] == 1.0
-
-
-@pytest.mark.slow
-def test_overload_counts_the_remaining_facts(shell: Shell) -> None:
-    value = shell.json("bench overload --n 4 --methods naive,combee --out measured")
-    rows = {row["method"]: row for row in value["rows"]}
-    assert rows["combee"]["readable"] == 1.0 > rows["naive"]["readable"]
-    assert (shell / "measured" / "overload.json").exists()
-    shell.fails("bench overload --n 4 --methods magic --out x")
-
-
-@pytest.mark.slow
-def test_robustness_measures_a_harmful_reflector_with_the_gate_and_without(shell: Shell) -> None:
-    value = shell.json("bench robustness --harmful-every 1 --noise 0.5 --seeds 1 --out measured")
-    rows = {(row["name"], row["gate"]): row for row in value["rows"]}
-    assert rows["harmful every 1", False]["gain"] < 0 <= rows["harmful every 1", True]["gain"]
-    assert (shell / "measured" / "robustness.json").exists()
