@@ -245,6 +245,11 @@ def test_a_pattern_that_takes_too_long_scores_nothing_and_is_counted(shell: Shel
     assert attempt["counts"][Count.UNTESTABLE_ANSWERS.value] == 1
 
 
+def test_coverage_is_the_share_of_concepts_in_any_form(shell: Shell) -> None:
+    attempt = scored(shell, "coverage", "Two dogs ran.", {"meta": {"concepts": ["dog", "run", "cat"]}})
+    assert attempt["value"] == pytest.approx(2 / 3)
+
+
 def test_a_judge_scores_an_answer(shell: Shell, model: Model) -> None:
     write_lines(shell / "tasks.jsonl", [{"input": "q"}])
     value = shell.json(
