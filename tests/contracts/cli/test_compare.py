@@ -151,17 +151,6 @@ def test_variants_differ_in_settings_seeds_and_data(shell: Shell) -> None:
     assert {v["n"] for v in value["variants"]} == {8}
 
 
-def test_each_run_has_the_same_budget_and_is_scored_with_its_best_context(shell: Shell) -> None:
-    value = shell.json(
-        COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "none,ace", "--budget-calls", 20, "--out", "b"
-    )
-    variants = {variant["name"]: variant for variant in value["variants"]}
-    assert value["max_calls"] == 20
-    assert variants["ace"]["calls"] <= 20
-    assert variants["ace"]["stopped"]
-    assert variants["ace"]["score"] is not None
-
-
 def test_an_unfair_or_impossible_comparison_is_refused_before_the_first_call(
     shell: Shell, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .kit import Body, Model, Shell, serving, started
+from .kit import Model, Shell, serving, started
 
 MODEL = "--model scripted:script.jsonl"
 
@@ -158,13 +158,6 @@ def test_one_model_on_several_servers_continues_where_one_is_down(shell: Shell, 
     shell.fails(f"eval test.jsonl --model {model.url},{model.name}")
 
 
-def test_a_role_gets_its_own_model(shell: Shell, model: Model) -> None:
-    learn = f"learn train.jsonl --batch-size 8 --choices auto {MODEL} --out run"
-    used = shell.json(f"{learn} --role reflector={model.name} --role mutator={model.name}")["by_role"]
-    assert len(model.bodies) == used["reflector"]["calls"] + used.get("curator", {"calls": 0})["calls"]
-    assert used["agent"]["calls"] >= 8
-
-
 def test_sampling_and_limits_reach_every_request(shell: Shell, model: Model) -> None:
     shell.json(f"eval test.jsonl --model {model.name} --temperature 0.5 --max-output-tokens 77 --seed 5 --repeat 3")
     assert [(body["temperature"], body["max_tokens"]) for body in model.bodies] == [(0.5, 77)] * 12
@@ -177,17 +170,6 @@ def test_structured_output_is_requested_as_chosen(shell: Shell, model: Model) ->
         schemas = [body for body in model.bodies if (body.get("response_format") or {}).get("type") == "json_schema"]
         tools = [body for body in model.bodies if "tools" in body]
         assert (bool(schemas), bool(tools)) == (structure == "native", structure == "tool")
-
-
-def test_an_answer_that_does_not_fit_is_requested_again_and_then_lost(shell: Shell, model: Model) -> None:
-    def nonsense(body: Body) -> str | None:
-        return "no JSON" if "response_format" in body else None
-
-    model.answer = nonsense
-    shell.fails(f"learn train.jsonl --set rounds=0 --model {model.name} --steps 2 --out run", code=1)
-    requests = [body for body in model.bodies if "response_format" in body]
-    assert len(requests) % 3 == 0
-    assert len(requests) >= 3
 
 
 def test_profiles_choose_prompts_and_defaults(shell: Shell, model: Model) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from needs import needs
 
-from .kit import Model, Shell, write_lines
+from .kit import Model, Shell
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -138,17 +138,3 @@ def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> N
     assert (one["table"], one["data"]) == ("ace17", ["finer", "formula"])
     workshop.fails("bench paper ace99")
     workshop.fails("bench paper --rows x")
-
-
-def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None:
-    things = ["dog", "cat", "horse", "boat", "piano", "garden"]
-    turns = [{"id": f"t{n}", "input": f"I have a {w}.", "meta": {"conv": "c"}} for n, w in enumerate(things)]
-    queries = [{"id": f"q{n}", "input": f"Who has a {w}?", "meta": {"conv": "c", "evidence": [f"t{n}"], "category": 1}}
-             for n, w in enumerate(things)]  # fmt: skip
-    write_lines(shell / "turns.jsonl", turns)
-    write_lines(shell / "queries.jsonl", queries)
-    value = shell.json("bench retrieval turns.jsonl queries.jsonl")
-    assert (value["bench"], value["entries"]) == ("retrieval", 6)
-    recall = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
-    assert {"cosine", "words", "mixed"} <= {*recall}
-    assert recall["words"] == 1.0

@@ -284,13 +284,6 @@ def test_a_context_is_scored_with_the_settings_of_its_run(workshop: Shell) -> No
     assert (value["score"], [round(bound, 3) for bound in value["ci95"]]) == (0.25, [0.046, 0.699])
 
 
-def test_an_evaluation_with_out_continues_and_pays_nothing_twice(shell: Shell, model: Model) -> None:
-    command = f"eval test.jsonl --model {model.name} --out kept"
-    first, again = shell.json(command), shell.json(command)
-    assert len(model.bodies) == 4
-    assert (again["score"], again["attempts"]) == (first["score"], first["attempts"])
-
-
 def test_a_program_is_an_agent_and_reads_the_task_without_its_target(shell: Shell) -> None:
     shell.file("spy.py", "import sys\nopen('seen', 'a').write(sys.stdin.readline())\nprint('{\"answer\": \"K5\"}')\n")
     shell.file("short.jsonl", "".join((shell / "test.jsonl").read_text().splitlines(keepends=True)[:2]))

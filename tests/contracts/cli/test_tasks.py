@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,13 +237,6 @@ def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: 
     return {**attempt, "counts": value["counts"]}
 
 
-@pytest.mark.slow
-def test_a_pattern_that_takes_too_long_scores_nothing_and_is_counted(shell: Shell) -> None:
-    attempt = scored(shell, "regex", "a" * 5000 + "!", {"target": "(a|aa)+$"})
-    assert attempt["value"] == 0
-    assert attempt["counts"][Count.UNTESTABLE_ANSWERS.value] == 1
-
-
 def test_coverage_is_the_share_of_concepts_in_any_form(shell: Shell) -> None:
     attempt = scored(shell, "coverage", "Two dogs ran.", {"meta": {"concepts": ["dog", "run", "cat"]}})
     assert attempt["value"] == pytest.approx(2 / 3)
@@ -288,17 +280,12 @@ def test_a_task_without_the_data_of_its_scorer_is_refused(shell: Shell, model: M
 TESTS = {"meta": {"tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "entry_point": "add"}}
 ANSWERS: dict[str, tuple[str, float, str]] = {
     "a function": ("def add(a, b):\n    return a + b\n", 1, ""),
-    "a fence between words": ("Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nThat adds.", 1, ""),
     "a wrong one": ("def add(a, b):\n    return a - b\n", 0, ""),
     "no code": ("I cannot.", 0, ""),
     "no network": ("import socket\nsocket.socket()\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no new process": ("import os\nos.fork()\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no file outside": ("open('OUTSIDE', 'w').write('x')\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no reading of your files": ("open('SECRET').read()\ndef add(a, b):\n    return a + b\n", 0, "s"),
-    "no way to its tests": ("import sys\nsys.exit(0)\n", 0, ""),
-    "no value that is equal to all": (
-        "class Yes:\n    def __eq__(self, other):\n        return True\ndef add(a, b):\n    return Yes()\n", 0, "",
-    ),
 }  # fmt: skip
 
 
@@ -320,20 +307,3 @@ def test_code_is_scored_by_its_tests_in_a_sandbox(shell: Shell, kind: str) -> No
     assert bool(attempt["counts"].get(Count.STOPPED_PROGRAMS.value)) == bool(stopped)
     assert not (shell / "written").exists()
     assert value == 1 or attempt["note"]
-
-
-@pytest.mark.slow
-def test_a_small_project_is_run_and_measured(shell: Shell) -> None:
-    task = {"id": "till", "input": "A till that adds up prices, one a line.", "entry": "main.py", "stdin": "3\n4\n"}
-    good = "main.py\n```python\nimport sys\nprint(sum(int(line) for line in sys.stdin))\n```"
-    make: Callable[[str], dict[str, Any]] = lambda answer: (  # noqa: E731
-        write_lines(shell / "tasks.jsonl", [task]),
-        write_lines(shell / "model.jsonl", [{"role": "agent", "answer": answer.replace("\\", "\\\\")}]),
-        shell.json("eval tasks.jsonl --model scripted:model.jsonl --scorer software"),
-    )[-1]
-    value = make(good)
-    measures = value["measures"]
-    assert (measures["completeness"], measures["executability"]) == (1.0, 1.0)
-    assert (measures["files"], measures["lines"]) == (1, 2)
-    assert value["score"] == pytest.approx(measures["consistency"])
-    assert make("main.py\n```python\ndef total():\n    pass\n```")["score"] == 0
