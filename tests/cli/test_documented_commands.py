@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from practicum.models.keys import ADDRESSES
 needs("mcp", "serve")
 
 ROOT = Path(__file__).parents[2]
-ROOT_COMMAND = root()
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
 
 BLOCK = re.compile(r"^ *```(?:bash|sh|console)\n(.*?)^ *```", re.M | re.S)
@@ -28,6 +28,9 @@ OF_PLUGINS = ("count-entries",)
 
 NO_NAME = re.compile(r"[A-Z.…<\[{*]|$")
 """The beginning of a word that is a placeholder, or an abbreviation of several commands."""
+
+
+cached_root = cache(root)
 
 
 def commands(page: Path) -> Iterator[list[str]]:
@@ -45,7 +48,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 def unknown(words: list[str]) -> str | None:
     """The first word that names no command or no option; None if all do."""
-    command: Any = ROOT_COMMAND
+    command: Any = cached_root()
     while isinstance(command, Tree) or hasattr(command, "commands"):
         if not words or words[0].startswith("-") or NO_NAME.match(words[0]):
             return None
