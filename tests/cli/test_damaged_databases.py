@@ -1,4 +1,4 @@
-"""Databases of runs with anything in them: who reads one is told what is wrong; nothing crashes and nothing hangs."""
+"""Databases with arbitrary content: every reading command ends with a result or an error of practicum."""
 
 from __future__ import annotations
 
@@ -15,25 +15,20 @@ import pytest
 from helpers import client, make_tasks
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 import practicum
 from practicum.cli.tree import root
 from practicum.core.context import MOST_ENTRIES
-from practicum.core.errors import PracticumError, StoreError
+from practicum.core.errors import PracticumError
 from practicum.session.records import load_context
 from practicum.store.database import Store
 from practicum.store.folder import DATABASE_FILE
 
 READING: tuple[tuple[str, ...], ...] = (
-    ("show", "RUN"), ("show", "RUN", "--attempts"), ("show", "RUN", "--entry", "e1"), ("space", "monitor", "RUN"),
-    ("export", "RUN"), ("space", "diff", "RUN", "0", "1"), ("space", "memory", "list", "RUN"), ("space", "name",
-    "RUN", "x"),
+    ("show", "RUN"), ("show", "RUN", "--entry", "e1"), ("space", "monitor", "RUN"), ("export", "RUN"),
     ("space", "rollback", "RUN", "0", "--yes"), ("space", "forget", "RUN", "--task", "t1", "--yes", "--no-copy"),
 )  # fmt: skip
-
-SLOW: dict[str, Any] = {
-    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow], "deadline": None,
-}  # fmt: skip
 
 VALUES: list[Any] = [
     None, 0, -1, 2**63 - 1, -(2**63), 1.5, float("inf"), b"\xff\x00", "", "x", "null", "[]", "{}", "[1]", '{"a": 1}',
@@ -74,11 +69,11 @@ def every_command(run: Path) -> None:
 
 
 def put(run: Path, table: str, column: str, row: int, value: Any) -> None:
-    key = "number" if table == "entries" else "rowid"
+    column_of_key = "number" if table == "entries" else "rowid"
     with closing(sqlite3.connect(run / DATABASE_FILE)) as db, db:
-        rows = [found for (found,) in db.execute(f"SELECT {key} FROM {table}")]
+        rows = [key for (key,) in db.execute(f"SELECT {column_of_key} FROM {table}")]
         if rows:
-            query = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {key} = ?"
+            query = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column_of_key} = ?"
             try:
                 db.execute(query, [value, rows[row % len(rows)]])
             except sqlite3.IntegrityError:
@@ -93,7 +88,7 @@ def columns() -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
 )
 @example(changes=[(("versions", "version"), 0, b"\xff\x00")])
 @example(changes=[(("versions", "parent"), 0, b"\xff\x00")])
@@ -114,7 +109,7 @@ def test_any_value_in_any_column(run: Path, changes: list[tuple[tuple[str, str],
 
 @pytest.mark.slow
 @settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
 )
 @given(st.integers(), st.sampled_from([1, 4, 30, 300]))
 def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
@@ -129,21 +124,19 @@ def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "value", "says"),
+    ("table", "column", "value"),
     [
-        ("versions", "parent", 7, "version 0 cannot have the parent 7"),
-        ("versions", "next_number", 2**62, "too many entries"),
-        ("versions", "applied", VALUES[-1], f"'e{10**12}' is not an entry id"),
-        ("versions", "applied", "[" * 100_000, "contains values that practicum never writes"),
-        ("spaces", "config", "[" * 100_000, "contains values that practicum never writes"),
+        ("versions", "parent", 7), ("versions", "next_number", 2**62), ("versions", "applied", VALUES[-1]),
+        ("versions", "applied", "[" * 100_000), ("spaces", "config", "[" * 100_000),
     ],
-)
-def test_what_would_take_all_memory_or_never_end_is_refused(
-    run: Path, tmp_path: Path, table: str, column: str, value: Any, says: str
+    ids=["parent", "next number", "entry id", "depth of edits", "depth of the configuration"],
+)  # fmt: skip
+def test_values_that_would_take_all_memory_or_never_end_are_refused(
+    run: Path, tmp_path: Path, table: str, column: str, value: Any
 ) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     put(copy, table, column, 0, value)
-    with pytest.raises(StoreError, match=says):
+    with refused("store.damaged"):
         len(load_context(copy, 0))
 
 

@@ -13,12 +13,11 @@ from practicum.cli.live import Download, Plain, Terminal
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
 from practicum.core.types import Prompt, Usage
-from practicum.engine.loop import Batch, StepReport
 from practicum.engine.state import ModelCall
 from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Wait
 from practicum.session.config import Config, Splits
-from practicum.session.result import Progress, RunInfo
+from practicum.session.result import RunInfo
 
 CALL = ModelCall("step 1", "agent", "m", Prompt("", ""), CallOptions(), "a", Usage(1), 60.0)
 RULES = Context().apply(Delta(tuple(Add("rules", f"Rule {n}.") for n in range(150)))).context
@@ -34,7 +33,7 @@ def printed(console: Console) -> str:
 
 
 def last_line(console: Console) -> str:
-    """The bar as it was drawn last."""
+    """The last drawn bar."""
     lines = re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", printed(console))
     return [line.rstrip() for line in lines if line.strip()][-1]
 
@@ -46,19 +45,7 @@ def begin(live: Terminal | Plain, train: int = 8, usage: Usage | None = None) ->
     live.began(RunInfo(Path("run"), config, splits, Budget(spent=usage or Usage())))
 
 
-def drawn(usage: Usage, width: int = 80, **how: int) -> str:
-    """The bar after step 412 of 999."""
-    screen = console(width)
-    step = StepReport(412, Batch(tuple(make_tasks(2)), steps=999), (), (), RULES, (), (), (), 1.0)
-    with Terminal(screen) as live:
-        begin(live, usage=usage)
-        live.called(CALL)
-        live.stepped(step, Progress(RULES, RULES, usage=usage, **{"attempts": 1_600, "points": 1_000, **how}))
-        live.called(CALL)
-    return last_line(screen)
-
-
-def test_a_wait_is_told_in_the_bar_with_its_time() -> None:
+def test_the_bar_shows_a_wait_with_its_time() -> None:
     screen = console()
     with Terminal(screen) as live:
         begin(live)
@@ -79,15 +66,3 @@ def test_a_download_is_reported_at_every_tenth() -> None:
     for done in range(0, 101, 5):
         report(done * 10**6, 100 * 10**6)
     assert printed(screen).count("downloading") == 11
-
-
-def test_the_bar_shows_on_which_nodes_attempts_are_in_flight() -> None:
-    screen = console()
-    with Terminal(screen) as live:
-        begin(live)
-        live.spread({"a": 16, "b": 0})
-        live.stepping(1, 8, 4)
-    assert "2 nodes: 16+0" in last_line(screen)
-    assert len(last_line(screen)) <= 80
-    live.spread({f"node {n}": n for n in range(12)})
-    assert live.status().nodes == "12 nodes: 0 to 11 each"

@@ -35,13 +35,13 @@ def workshop(_workshop: tuple[Shell, Any, Any]) -> Shell:
 
 @pytest.fixture
 def first(_workshop: tuple[Any, dict[str, Any], Any]) -> dict[str, Any]:
-    """What `learn … --out runs/first --json` printed."""
+    """The output of `learn … --out runs/first --json`."""
     return _workshop[1]
 
 
 @pytest.fixture
 def bank(_workshop: tuple[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    """What `learn … --out runs/bank --json` printed."""
+    """The output of `learn … --out runs/bank --json`."""
     return _workshop[2]
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,9 +31,6 @@ ROOT = Path(__file__).parents[3]
 INSTALLED = str(Path(practicum.__file__).parents[1])
 """The folder with the practicum that is tested: also processes use it."""
 Body = dict[str, Any]
-
-
-# ---- files
 
 
 def workshop_files() -> dict[str, str]:
@@ -65,9 +63,6 @@ def write_lines(path: Path, records: Iterable[Any]) -> Path:
 def all_bytes(folder: Path) -> bytes:
     """The bytes of all files below a folder."""
     return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-# ---- commands
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class Shell:
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
-    def __call__(self, typed: str, *more: object, code: int = 0) -> Done:
+    def __call__(self, typed: str, *more: object, code: int | tuple[int, ...] = 0) -> Done:
         """Run `practicum TYPED MORE`, which must end with this exit code. `typed` is split as a shell does."""
         arguments = [*shlex.split(typed), *map(str, more)]
         out, err, ended = StringIO(), StringIO(), 0
@@ -113,7 +108,8 @@ class Shell:
             except SystemExit as end:
                 ended = end.code if isinstance(end.code, int) else 0
         done = Done(ended, out.getvalue(), err.getvalue())
-        assert done.code == code, f"{arguments} ended with {done.code}\n{done.out}{done.err}"
+        codes = (code,) if isinstance(code, int) else code
+        assert done.code in codes, f"{arguments} ended with {done.code}\n{done.out}{done.err}"
         assert "Traceback" not in done.err
         return done
 
@@ -123,12 +119,12 @@ class Shell:
 
     def fails(self, typed: str, *more: object, error: str = "", code: int = 2) -> str:
         """The one line of a command that fails with this exit code and this code of the error, or any if it is empty.
-        With --json the code stands in the one JSON object, and the line on standard error."""
+        With --json the code is in the one JSON object, and the line on standard error."""
         done = self(typed, *more, "--json", code=code)
-        found = done.json["error"]
-        assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", found["code"])
-        assert found["code"] == error or not error
-        assert found["message"] == done.line
+        report = done.json["error"]
+        assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", report["code"])
+        assert report["code"] == error or not error
+        assert report["message"] == done.line
         return done.line
 
     def texts(self, run: str, *more: object) -> list[str]:
@@ -144,13 +140,14 @@ class Shell:
 
     def copy(self, run: str, to: str) -> str:
         """A copy of a run under another name."""
-        subprocess.run(["cp", "-a", self.folder / run, self.folder / to], check=True)
+        copy = shutil.copytree if (self / run).is_dir() else shutil.copy2
+        copy(self / run, self / to)
         return to
 
 
 @dataclass
 class Process:
-    """A `practicum` in a process of its own."""
+    """A `practicum` in a separate process."""
 
     process: subprocess.Popen[str]
 
@@ -185,9 +182,6 @@ def started(folder: Path, *arguments: object, environment: Mapping[str, str] | N
                 process.kill()
 
 
-# ---- the model server
-
-
 class Model:
     """The simulated server of `practicum.testing`, in a thread. It counts requests, and answers with `answer`, or by
     what fits the schema of the request where that gives None. `before(n)` is called when the n-th request arrives."""
@@ -219,14 +213,14 @@ class Model:
 
 
 @contextmanager
-def serving() -> Iterator[Model]:
-    """A model server for as long as the block lasts."""
+def serving(behaviours: Sequence[tuple[str, int | str]] = ()) -> Iterator[Model]:
+    """A model server for as long as the block lasts, with these behaviours of `practicum.testing`."""
     model, ready = Model(), threading.Event()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
 
     async def work() -> None:
-        options = ServerOptions(responder=model.respond, keep=False)
+        options = ServerOptions(responder=model.respond, keep=False, behaviours=behaviours)
         async with serve(options) as server:
             model.url = server.url
             ready.set()
@@ -263,11 +257,11 @@ def by_script(script: str) -> Callable[[Body], str | None]:
                 continue
             if form is not None:
                 return json.dumps(_filled(rule["answer"], match))
-            said = _filled(rule["answer"], match)
+            values = _filled(rule["answer"], match)
             labels = re.findall(r"^(\w+): <", body["messages"][0]["content"], re.M)
-            parts = {label: said.get(label.lower()) or "none" for label in labels}
+            parts = {label: values.get(label.lower()) or "none" for label in labels}
             lines = (f"{k}: {', '.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
-            return "\n".join(lines) or str(said["answer"])
+            return "\n".join(lines) or str(values["answer"])
         return None
 
     return answer
@@ -289,8 +283,3 @@ def interrupts(pid: int, at: int, number: int = signal.SIGKILL) -> Callable[[int
             os.kill(pid, number)
 
     return before
-
-
-def typed(arguments: Sequence[object]) -> str:
-    """Arguments as a shell takes them."""
-    return shlex.join(map(str, arguments))

@@ -1,11 +1,12 @@
-"""The laws of the journal at the command line: kills, interruptions, budgets, resume, forgetting, rollback, copies."""
+"""The laws of the journal at the command line: kills, stops, budgets, resume, forgetting, copies."""
 
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,381 +17,346 @@ from .kit import Model, Shell, all_bytes, by_script, interrupts, started, worksh
 SCRIPT = workshop_files()["script.jsonl"]
 
 
-def learning(model: Model, out: str = "run", *more: object) -> list[str]:
-    """The quickstart's run, on the model server, one call at a time."""
+def learning(model: Model, *more: object) -> list[str]:
+    """The quickstart's run on the model server as `run`, one call at a time."""
     words = FIRST.replace("scripted:script.jsonl", model.name).partition("--instructions")[0].split()
-    return [*words, "--out", out, "--concurrency", "1", *map(str, more)]
+    return [*words, "--out", "run", "--concurrency", "1", *map(str, more)]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The undisturbed run: its export, the number of its calls, and their prompts."""
+
+    export: str
+    calls: int
+    prompts: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def whole(_workshop: tuple[Shell, Any, Any], _server: Model, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    shell = Shell(tmp_path_factory.mktemp("whole"))
+    shutil.copytree(_workshop[0].folder, shell.folder, dirs_exist_ok=True)
+    _server.reset()
+    _server.answer = by_script(SCRIPT)
+    value = shell.json("", *learning(_server))
+    assert value["scores"] == {"before": 0.25, "test": 1.0}
+    assert value["usage"]["calls"] == len(_server.bodies)
+    return Whole(shell("export run --format json").out, len(_server.bodies), Counter(_server.texts))
 
 
 @pytest.fixture
-def whole(shell: Shell, model: Model) -> tuple[str, int, Counter[str]]:
-    """The undisturbed run: its export, how many calls it made, and what each asked."""
+def scripted(whole: Whole, model: Model) -> Model:
+    """The model server, which answers by the script."""
     model.answer = by_script(SCRIPT)
-    value = shell.json("", *learning(model, "whole"))
-    assert value["scores"] == {"before": 0.25, "test": 1.0}
-    asked = Counter(model.texts)
-    calls = len(model.bodies)
-    assert value["usage"]["calls"] == calls
-    model.bodies.clear()
-    return shell("export whole --format json").out, calls, asked
+    return model
 
 
-def killed(shell: Shell, model: Model, at: int, number: int, *more: object) -> int:
-    """Start the run in a process, and send it a signal when its n-th request arrives. Returns its exit code."""
-    with started(shell.folder, *learning(model, "run", *more)) as process:
-        model.before = interrupts(process.process.pid, at, number)
-        code = process.end().code
-    model.before = lambda n: None
-    return code
-
-
-@pytest.mark.parametrize("at", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 6, 7, 33, 40, 43))])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 20, 43])
 def test_after_a_kill_resume_pays_nothing_twice_and_comes_to_the_same_bytes(
-    shell: Shell, model: Model, whole: tuple[str, int, Counter[str]], at: int
+    shell: Shell, scripted: Model, whole: Whole, at: int
 ) -> None:
-    export, calls, asked = whole
-    model.answer = by_script(SCRIPT)
-    assert killed(shell, model, at, signal.SIGKILL) == -signal.SIGKILL
-    assert len(model.bodies) == at
+    with started(shell.folder, *learning(scripted)) as process:
+        scripted.before = interrupts(process.process.pid, at, signal.SIGKILL)
+        assert process.end().code == -signal.SIGKILL
+    scripted.before = lambda n: None
+    assert len(scripted.bodies) == at
     value = shell.json("space resume run")
-    assert shell("export run --format json").out == export
+    assert shell("export run --format json").out == whole.export
     assert value["scores"] == {"before": 0.25, "test": 1.0}
-    assert len(model.bodies) == calls + 1  # the call in flight is made again
-    twice = Counter(model.texts) - asked
-    assert [*twice.values()] == [1]
-    assert value["usage"]["calls"] == len(model.bodies)  # what was in flight at the kill is counted as paid for
+    assert len(scripted.bodies) == whole.calls + 1  # the call in flight is made again
+    assert [*(Counter(scripted.texts) - whole.prompts).values()] == [1]
+    assert value["usage"]["calls"] == len(scripted.bodies)  # the call in flight counts as paid for
     assert value["journal"]["hits"] == at - 1
 
 
-def test_a_run_that_is_stopped_again_and_again_comes_to_the_same_bytes(shell: Shell, model: Model) -> None:
-    model.answer = by_script(SCRIPT)
-    learn = f"learn train.jsonl --epochs 2 --choices auto --concurrency 1 --model {model.name} --out"
-    shell(f"{learn} whole")
-    asked = Counter(model.texts)
-    model.bodies.clear()
-    shell(f"{learn} run --max-calls 7")
-    for limit in range(10, sum(asked.values()), 3):
-        shell(f"space resume run --max-calls {limit}")
-    shell("space resume run --max-calls 500")
-    assert shell("export run --format json").out == shell("export whole --format json").out
-    assert Counter(model.texts) == asked
-
-
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGINT, 130),
-        *(pytest.param(*c, marks=pytest.mark.slow) for c in ((signal.SIGTERM, 143), (signal.SIGHUP, 129))),
-    ],
-)
-def test_a_stop_keeps_what_was_paid_for_and_says_how_to_go_on(
-    shell: Shell, model: Model, whole: tuple[str, int, Counter[str]], number: int, code: int
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_a_process_and_the_answer_of_the_call_in_flight_is_stored(
+    shell: Shell, scripted: Model, whole: Whole, number: int, code: int
 ) -> None:
-    """Also the answer of the call in flight is kept."""
-    export, calls, _ = whole
-    model.answer = by_script(SCRIPT)
-    with started(shell.folder, *learning(model, "run"), "--json") as process:
-        model.before = interrupts(process.process.pid, 20, number)
+    with started(shell.folder, *learning(scripted), "--json") as process:
+        scripted.before = interrupts(process.process.pid, 20, number)
         done = process.end()
-    model.before = lambda n: None
+    scripted.before = lambda n: None
     assert done.code == code
     assert done.json["stopped"]
     assert "practicum space resume run" in done.err
     assert shell.json("show run")["state"] == "stopped"
     shell.json("space resume run")
-    assert len(model.bodies) == calls
-    assert shell("export run --format json").out == export
+    assert len(scripted.bodies) == whole.calls
+    assert shell("export run --format json").out == whole.export
 
 
-def test_any_number_of_calls_at_once_comes_to_the_same_bytes(
-    shell: Shell, model: Model, whole: tuple[str, int, Counter[str]]
-) -> None:
-    model.answer = by_script(SCRIPT)
-    shell("", *learning(model, "run")[:-1], 8)
-    assert shell("export run --format json").out == whole[0]
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_stopped_run_is_resumed_to_its_end(shell: Shell, number: str, code: int) -> None:
+    name = f"stopping_{number.lower()}"
+    shell.file(
+        f"{name}.py",
+        "import signal\ncalls = []\n\nasync def agent(text, context):\n    calls.append(text)\n"
+        f"    if len(calls) == 5:\n        signal.raise_signal(signal.{number})\n    return 'K2'\n",
+    )
+    learn = f"learn train.jsonl --method episodes --agent {name}:agent --concurrency 1 --batch-size 1 --out run"
+    value = shell.json(learn, code=code)
+    assert value["stopped"]
+    assert 0 < value["version"] < 8
+    assert shell.json("show run")["state"] == "stopped"
+    assert "stopped" not in shell.json("space resume run")
+    assert len(shell.json("show run --attempts")["attempts"]) == 8
 
 
-def test_equal_runs_of_another_seed_learn_in_another_order(shell: Shell) -> None:
-    """--seed is the seed of every random choice: equal seeds are equal runs."""
+def test_a_run_that_is_stopped_again_and_again_comes_to_the_same_bytes(shell: Shell) -> None:
+    learn = "learn train.jsonl --choices auto --concurrency 1 --model scripted:script.jsonl --out"
+    whole = shell.json(f"{learn} whole")
+    shell(f"{learn} run --max-calls 7")
+    for limit in (12, 13):
+        shell(f"space resume run --max-calls {limit}")
+    value = shell.json("space resume run --max-calls 500")
+    assert shell("export run --format json").out == shell("export whole --format json").out
+    assert value["usage"]["calls"] == whole["usage"]["calls"]
+
+
+def test_concurrent_calls_come_to_the_same_bytes(shell: Shell, scripted: Model, whole: Whole) -> None:
+    shell("", *learning(scripted)[:-1], 8)
+    assert shell("export run --format json").out == whole.export
+
+
+def test_equal_seeds_are_equal_runs(shell: Shell) -> None:
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        shell(FIRST.replace("runs/first", name), "--seed", seed)
-        orders.append([a["task"] for a in shell.json(f"show {name} --attempts --split train")["attempts"]])
+        how = "--method episodes --choices auto --model scripted:script.jsonl"
+        shell(f"learn train.jsonl {how} --out {name} --seed {seed}")
+        orders.append([a["task"] for a in shell.json(f"show {name} --attempts")["attempts"]])
     assert orders[0] == orders[1] != orders[2]
 
 
 def test_a_copied_run_resumes_as_the_original(shell: Shell) -> None:
     shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
     assert shell.json("store copy run copy")["rows"]
-    shell("space resume run --max-calls 500")
     shell("space resume copy --max-calls 500")
-    assert shell("export run --format json").out == shell("export copy --format json").out
-    assert shell("export run --format json").out == shell("export runs/first --format json").out
+    assert shell("export copy --format json").out == shell("export runs/first --format json").out
 
 
-# ---- budgets
-
-
-def test_a_spent_budget_stops_new_calls_and_what_was_learned_is_kept_and_scored(shell: Shell) -> None:
-    told = shell(FIRST.replace("runs/first", "run").replace("--before", ""), "--max-calls", 20, "--json")
-    value = told.json
+def test_a_spent_budget_stops_new_calls_and_the_entries_are_stored_and_scored(shell: Shell) -> None:
+    done = shell(FIRST.replace("runs/first", "run").replace("--before", ""), "--max-calls", 20, "--json")
+    value = done.json
     assert value["stopped"]
     assert (value["version"], value["usage"]["calls"], value["scores"]["test"]) == (5, 20, 1.0)
-    assert "practicum space resume run --max-calls N" in told.err
+    assert "practicum space resume run --max-calls" in done.err
     assert shell.json("show run")["state"] == "stopped"
     shell.fails("space resume run", error="budget.spent")
     shell.fails("space resume run --max-calls 20")
     shell.fails("space resume run --max-calls 8")
-    again = shell.json("space resume run --max-calls 100")
-    assert "stopped" not in again
-    assert (again["version"], again["scores"]["test"], again["usage"]["calls"]) == (11, 1.0, 39)
-    assert again["journal"]["hits"] == 20
+    resumed = shell.json("space resume run --max-calls 100")
+    assert "stopped" not in resumed
+    assert (resumed["version"], resumed["scores"]["test"], resumed["usage"]["calls"]) == (11, 1.0, 39)
+    assert resumed["journal"]["hits"] == 20
+    shell.fails("space resume run", error="run.finished")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("--max-tokens", 20_000), ("--max-calls", 25), ("--max-usd", 0.05)])
-def test_budgets_are_hard(shell: Shell, model: Model, limit: str, value: float) -> None:
+def test_a_budget_in_dollars_is_hard_and_counts_the_price(shell: Shell, model: Model) -> None:
     model.answer = by_script(SCRIPT)
-    price = ("--price", "in=1,out=2") if limit == "--max-usd" else ()
-    told = shell.json("", *learning(model, "run", limit, value, *price))
-    usage = told["usage"]
-    spent = {"--max-tokens": usage["input_tokens"] + usage["output_tokens"], "--max-calls": usage["calls"],
-             "--max-usd": usage["usd"]}[limit]  # fmt: skip
-    assert told["stopped"]
-    assert 0 < spent <= value
+    how = f"--choices auto --model {model.name} --max-output-tokens 200 --price in=1,cached=0.5,out=2 --max-usd 0.01"
+    result = shell.json(f"learn train.jsonl --test test.jsonl --epochs 2 {how} --out run")
+    usage = result["usage"]
+    fresh = usage["input_tokens"] - usage["cached_tokens"]
+    cost = (fresh * 1 + usage["cached_tokens"] * 0.5 + usage["output_tokens"] * 2) / 1e6
+    assert usage["usd"] == pytest.approx(cost)
+    assert result["stopped"]
+    assert 0 < usage["usd"] <= 0.01
     assert len(model.bodies) == usage["calls"]
-    assert "test" in told["scores"]  # the share of the final evaluation was reserved
+    assert "test" in result["scores"]  # the share of the final evaluation was reserved
 
 
-def test_time_is_a_budget_too(shell: Shell) -> None:
+def test_time_is_a_budget(shell: Shell) -> None:
     value = shell.json(FIRST.replace("runs/first", "run"), "--max-minutes", 0.000001)
     assert "stopped" in value
     assert value["scores"] == {}
     assert shell.json("space resume run --max-minutes 60")["scores"] == {"before": 0.25, "test": 1.0}
 
 
-def test_a_budget_that_ends_in_the_evaluation_before_learning_stops_the_run(shell: Shell) -> None:
-    value = shell.json(FIRST.replace("runs/first", "run"), "--max-calls", 7)
-    assert (value["scores"], value["usage"]["calls"]) == ({}, 3)
-    assert shell.json("space resume run --max-calls 500")["scores"] == {"before": 0.25, "test": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
+def test_an_insufficient_budget_is_refused_before_the_first_call(shell: Shell, model: Model) -> None:
+    for options, error in (
         ("--max-calls 3 --test test.jsonl", "budget.too_small"),
         ("--max-calls 1", "budget.too_small"),
         ("--max-tokens 10", "budget.too_small"),
         ("--max-usd 1", "price.unknown"),
         ("--max-calls 0", "command.invalid"),
         ("--max-usd -1", "settings.invalid"),
-    ],
-)
-def test_a_budget_that_cannot_do_is_refused_before_anything_is_paid_for(
-    shell: Shell, model: Model, options: str, error: str
-) -> None:
-    shell.fails(f"learn train.jsonl --model {model.name} {options} --out run", error=error)
+    ):
+        shell.fails(f"learn train.jsonl --model {model.name} {options} --out run", error=error)
     assert model.bodies == []
     assert not (shell / "run").exists()
 
 
-def test_a_price_is_stored_with_the_run_and_counts(shell: Shell, model: Model) -> None:
-    model.answer = by_script(SCRIPT)
-    value = shell.json("", *learning(model, "run", "--price", "in=1,cached=0.5,out=2"))
-    usage = value["usage"]
-    fresh = usage["input_tokens"] - usage["cached_tokens"]
-    cost = (fresh * 1 + usage["cached_tokens"] * 0.5 + usage["output_tokens"] * 2) / 1e6
-    assert usage["usd"] == pytest.approx(cost)
-
-
-def test_an_evaluation_whose_budget_is_spent_reports_what_was_done(shell: Shell, model: Model) -> None:
-    done = shell(f"eval train.jsonl --model {model.name} --max-calls 5 --json", code=2)
-    value = json.loads(done.out)
+def test_an_evaluation_with_a_spent_budget_reports_its_results(shell: Shell, model: Model) -> None:
+    value = shell(f"eval train.jsonl --model {model.name} --max-calls 5 --json", code=2).json
     assert (value["n"], value["usage"]["calls"], len(model.bodies)) == (5, 5, 5)
 
 
-# ---- corrections of a run that was stopped
-
-
-def test_a_wrong_command_that_paid_nothing_is_given_again_with_the_same_out(shell: Shell, model: Model) -> None:
-    write_lines(shell / "wrong.jsonl", [{"error": "401"}])
-    learn = "learn train.jsonl --choices auto --out run --model"
-    shell.fails(f"{learn} scripted:wrong.jsonl", code=1)
-    assert shell.json(f"{learn} scripted:script.jsonl")["version"] > 0
+def test_a_failed_command_without_a_paid_call_is_repeated_with_the_same_out(shell: Shell) -> None:
+    learn = "learn train.jsonl --choices auto --steps 1 --out run --model"
+    for error in ("401", "402", "404"):
+        write_lines(shell / "wrong.jsonl", [{"error": error}])
+        shell.fails(f"{learn} scripted:wrong.jsonl", code=1)
+    assert shell.json(f"{learn} scripted:script.jsonl")["run"] == "run"
     shell.fails(f"{learn} scripted:script.jsonl", error="run.exists", code=1)
 
 
-def test_resume_corrects_what_nothing_depends_on_that_is_kept(shell: Shell, model: Model) -> None:
+def test_resume_corrects_settings_without_effect_on_stored_results(shell: Shell) -> None:
     write_lines(shell / "wrong.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
     shell.fails("learn train.jsonl --choices auto --model scripted:wrong.jsonl --out run", code=1)
     for fixed in ("--model scripted:script.jsonl", "--agent os.path:join", "--temperature 1"):
         shell.fails(f"space resume run {fixed}", error="settings.fixed")
-    value = shell.json(
-        "space resume run --role reflector=scripted:script.jsonl --structure tool --retries 1 --timeout 9"
-    )
+    right = "--role reflector=scripted:script.jsonl --structure tool --retries 1 --timeout 9"
+    value = shell.json(f"space resume run {right}")
     assert value["journal"]["hits"] >= 1
     assert value["version"] > 0
 
 
-def test_a_finished_run_is_not_resumed(shell: Shell) -> None:
-    shell.fails("space resume runs/first", error="run.finished")
-
-
-# ---- forgetting
-
 SECRET = "the heron sleeps at noon"
 
 
-@pytest.fixture
-def taught(shell: Shell) -> Shell:
-    """A run that learned a secret from one task, and other things from others."""
-    tasks: list[dict[str, Any]] = [
-        {"id": "s1", "input": f"Remember that {SECRET}, about water.", "target": "K2", "meta": {"tags": ["birds"]}},
-        *(json.loads(line) for line in (shell / "train.jsonl").read_text(encoding="utf-8").splitlines()),
-    ]
-    write_lines(shell / "mixed.jsonl", tasks)
-    shell(
-        "learn mixed.jsonl --method episodes --choices auto --model scripted:script.jsonl --test test.jsonl --out run"
-    )
+@pytest.fixture(scope="module")
+def _taught(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = Shell(tmp_path_factory.mktemp("taught"))
+    for name in ("script.jsonl", "test.jsonl", "train.jsonl"):
+        shutil.copy(_workshop[0] / name, shell / name)
+    task = {"id": "s1", "input": f"Remember that {SECRET}, about water.", "target": "K2", "meta": {"tags": ["birds"]}}
+    write_lines(shell / "mixed.jsonl", [task, *map(json.loads, (shell / "train.jsonl").read_text().splitlines())])
+    how = "--method episodes --choices auto --model scripted:script.jsonl --test test.jsonl"
+    shell(f"learn mixed.jsonl {how} --out run")
     assert any(SECRET in text for text in shell.texts("run"))
     return shell
 
 
-def gone(shell: Shell, folder: str = "run") -> None:
+@pytest.fixture
+def taught(_taught: Shell, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A run that learned a secret from one task, and other things from others."""
+    folder = tmp_path_factory.mktemp("forgetting")
+    shutil.copytree(_taught.folder, folder, dirs_exist_ok=True)
+    return Shell(folder)
+
+
+def assert_forgotten(shell: Shell) -> None:
     """The secret is in no output, and in no byte of the folder."""
-    for typed in (f"show {folder}", f"show {folder} --attempts", f"show {folder} --calls", f"export {folder}",
-                  f"export {folder} --format json", f"space memory list {folder} --section all",
-                  f"show {folder} --lessons",
-                  f"space monitor {folder}"):  # fmt: skip
+    for typed in ("show run", "show run --attempts", "show run --calls", "export run --format json",
+                  "space memory list run --section all", "show run --lessons"):  # fmt: skip
         assert SECRET not in shell(typed).out
-    assert SECRET.encode() not in all_bytes(shell / folder)
-    shell(f"view {folder} --output site-{folder}")
-    assert not any(SECRET in p.read_text(encoding="utf-8") for p in (shell / f"site-{folder}").rglob("*.html"))
+    assert SECRET.encode() not in all_bytes(shell / "run")
 
 
-@pytest.mark.parametrize(
-    "named",
-    ["--task s1", *(pytest.param(other, marks=pytest.mark.slow) for other in ("--tag birds", "--source task:s1"))],
-)
-def test_what_is_forgotten_is_in_no_later_output_and_no_byte_on_the_disk(taught: Shell, named: str) -> None:
+def test_forgotten_text_is_in_no_later_output_and_no_byte_on_the_disk(taught: Shell) -> None:
     before = len(taught.texts("run"))
-    value = taught.json(f"space forget run {named} --yes --no-copy")
-    assert len(value["removed"]) == 1
-    assert value["left"] == 0
-    gone(taught)
+    value = taught.json("space forget run --task s1 --yes --no-copy")
+    assert (len(value["removed"]), value["left"]) == (1, 0)
+    assert_forgotten(taught)
     assert len(taught.texts("run")) == before - 1
     assert not (taught / "run-before-forget").exists()
-    taught.fails(f"space forget run {named} --yes", error="source.unknown")
+    taught.fails("space forget run --task s1 --yes", error="source.unknown")
 
 
-def test_an_entry_is_forgotten(taught: Shell) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["--tag birds", "--source task:s1", "--entry ID"])
+def test_forget_takes_a_tag_a_source_or_an_entry(taught: Shell, named: str) -> None:
     (id,) = (entry["id"] for entry in taught.json("show run")["entries"] if SECRET in entry["text"])
-    assert taught.json(f"space forget run --entry {id} --yes --no-copy")["left"] == 0
+    assert taught.json(f"space forget run {named.replace('ID', id)} --yes --no-copy")["left"] == 0
     assert not any(SECRET in text for text in taught.texts("run"))
+    if "--entry" not in named:
+        assert_forgotten(taught)
+        taught("view run --output site")
+        assert not any(SECRET in p.read_text(encoding="utf-8") for p in (taught / "site").rglob("*.html"))
 
 
-def test_forget_keeps_a_copy_unless_told_otherwise(taught: Shell) -> None:
+def test_forget_stores_a_copy_by_default_and_asks_first(taught: Shell) -> None:
+    taught.fails("space forget run --task s1")
     taught("space forget run --task s1 --yes")
-    gone(taught)
+    assert SECRET.encode() not in all_bytes(taught / "run")
     assert any(SECRET in text for text in taught.texts("run-before-forget"))
     taught("space forget run --task r1 --yes")
     assert (taught / "run-before-forget-2").is_dir()
 
 
-def test_all_that_strangers_taught_is_forgotten_by_their_trust(shell: Shell) -> None:
-    logs = (shell / "logs.jsonl").read_text(encoding="utf-8")
-    shell.file("theirs.jsonl", logs.replace("The battery of my laptop", f"{SECRET.capitalize()}. My battery"))
-    learn = "learn --from-traces theirs.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
+@pytest.mark.slow
+def test_entries_from_foreign_sources_are_forgotten_by_their_trust(shell: Shell) -> None:
+    learn = "learn --from-traces logs.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
     assert len(shell.json(f"{learn} --model scripted:script.jsonl --out run")["entries"]) == 3
     value = shell.json("space forget run --source trust:foreign --yes --no-copy")
-    assert (len(value["removed"]), value["left"]) == (3, 0)
-    assert shell.texts("run") == []
-    assert SECRET.capitalize().encode() not in all_bytes(shell / "run")
+    assert (len(value["removed"]), value["left"], shell.texts("run")) == (3, 0, [])
+    assert b"The battery of my laptop" not in all_bytes(shell / "run")
 
 
-def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: Shell, model: Model) -> None:
-    """A cheatsheet is one entry that rests on all tasks; a rule merged of two rules comes apart."""
-    shell(f"learn train.jsonl --method dynamic_cheatsheet --batch-size 4 --model {model.name} --out sheet")
-    shell("learn train.jsonl --method combee --batch-size 8 --choices auto --model scripted:script.jsonl --out merged")
-    for run, rest in (("sheet", "mixed_origin"), ("merged", "restored")):
-        entries = {e["id"]: e for e in shell.json(f"show {run}")["entries"]}
-        mixed = next(e for e in entries.values() if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
-        (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))
-        shell.copy(run, kept := f"{run}-kept")
-        value = shell.json(f"space forget {kept} --source {task} --keep-mixed --yes")
-        assert value[rest]
-        left = {e["id"]: e for e in shell.json(f"show {kept}")["entries"]}
-        assert not any(task in e["sources"] for e in left.values())
-        assert {e["id"] for e in value[rest]} <= left.keys()
-        assert mixed["text"] in [e["text"] for e in left.values()]
-        assert mixed["id"] in [e["id"] for e in shell.json(f"space forget {run} --source {task} --yes")["removed"]]
-        assert mixed["id"] not in [e["id"] for e in shell.json(f"show {run}")["entries"]]
+@pytest.mark.parametrize(
+    ("how", "rest"),
+    [
+        pytest.param("--method dynamic_cheatsheet --batch-size 4 --model MODEL", "kept_mixed", marks=pytest.mark.slow),
+        ("--method combee --batch-size 8 --choices auto --model scripted:script.jsonl", "restored"),
+    ],
+)
+def test_entries_with_several_sources_are_removed_unless_keep_mixed(
+    shell: Shell, model: Model, how: str, rest: str
+) -> None:
+    """A cheatsheet is one entry from all tasks; a merged rule is split into its parts."""
+    shell(f"learn train.jsonl {how.replace('MODEL', model.name)} --out run")
+    entries = {e["id"]: e for e in shell.json("show run")["entries"]}
+    mixed = next(e for e in entries.values() if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
+    (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))
+    shell.copy("run", "copy")
+    value = shell.json(f"space forget copy --source {task} --keep-mixed --yes --no-copy")
+    assert value[rest]
+    left = {e["id"]: e for e in shell.json("show copy")["entries"]}
+    assert not any(task in e["sources"] for e in left.values())
+    assert {e["id"] for e in value[rest]} <= left.keys()
+    assert mixed["text"] in [e["text"] for e in left.values()]
+    removed = shell.json(f"space forget run --source {task} --yes --no-copy")["removed"]
+    assert mixed["id"] in [e["id"] for e in removed]
+    assert mixed["id"] not in [e["id"] for e in shell.json("show run")["entries"]]
 
 
-def test_what_has_rare_words_of_it_is_reported_and_with_text_removed(shell: Shell) -> None:
-    """A model copied words of a task into what it said about others."""
+def test_text_with_distinctive_words_of_the_task_is_reported_and_with_alike_removed(shell: Shell) -> None:
+    """A model copied words of a task into its lessons about others."""
     shell.copy("runs/first", "runs/other")
     value = shell.json("space forget runs/first --task r7 --yes --no-copy")
+    assert [e["text"] for e in value["removed"]] == ["If it is about screen, answer K7."]
     assert sum(value["alike"]["rows"].values()) + len(value["alike"]["entries"]) > 0
     assert value["left"] == 0
+    assert b"Half of the screen stays black" not in all_bytes(shell / "runs/first")
     with_text = shell.json("space forget runs/other --task r7 --alike --yes --no-copy")
     assert with_text["alike"] == {"entries": [], "rows": {}}
     assert with_text["rows"] > value["rows"]
 
 
-@pytest.mark.parametrize("named", ["", "--task t99", "--entry e99", "--user ann", "--space x --task s1"])
-def test_what_cannot_be_forgotten_is_one_line(taught: Shell, named: str) -> None:
-    taught.fails(f"space forget run {named} --yes")
+def test_forget_refuses_unknown_and_conflicting_selections(taught: Shell) -> None:
+    for named in ("", "--task t99", "--entry e99", "--user ann", "--space x --task s1"):
+        taught.fails(f"space forget run {named} --yes")
     assert any(SECRET in text for text in taught.texts("run"))
 
 
-def test_a_forgotten_run_learns_on_without_what_was_forgotten(shell: Shell) -> None:
+def test_a_run_continues_without_the_forgotten_task(shell: Shell) -> None:
     shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
     shell("space forget run --task r7 --yes --no-copy")
     shell("space resume run --max-calls 500")
     assert b"Half of the screen stays black" not in all_bytes(shell / "run")
 
 
-# ---- folders
+READ = ["show FOLDER", "export FOLDER", "space resume FOLDER", "eval test.jsonl --context FOLDER --model gpt-9",
+        "space import FOLDER --out new"]  # fmt: skip
+MORE = ["space rollback FOLDER 0 --yes", "space forget FOLDER --task x --yes", "review FOLDER", "space name FOLDER",
+        "space memory list FOLDER", "space memory search FOLDER x", "space memory add FOLDER mine.jsonl",
+        "space memory remove FOLDER e0", "space memory reembed FOLDER", "space edit FOLDER --file own.md",
+        "space monitor FOLDER", "space pools FOLDER", "space dynamics FOLDER", "space diff FOLDER 0 1",
+        "view FOLDER --output site", "store copy FOLDER copy", "run x --context FOLDER",
+        "learn test.jsonl --seed-playbook FOLDER --model scripted:script.jsonl --out new"]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "typed",
-    ["show FOLDER", "export FOLDER", "space resume FOLDER", "space rollback FOLDER 0 --yes",
-     "space forget FOLDER --task x --yes",
-     "review FOLDER", "space name FOLDER", "space memory list FOLDER", "space memory search FOLDER x",
-     "space memory add FOLDER mine.jsonl",
-     "space memory remove FOLDER e0", "space memory reembed FOLDER", "space edit FOLDER --file own.md",
-     "space monitor FOLDER", "space pools FOLDER",
-     "space dynamics FOLDER", "space diff FOLDER 0 1", "view FOLDER --output site", "store copy FOLDER copy",
-     "eval test.jsonl --context FOLDER --model scripted:script.jsonl", "run x --context FOLDER",
-     "learn test.jsonl --seed-playbook FOLDER --model scripted:script.jsonl --out new",
-     "space import FOLDER --out new"],
-)  # fmt: skip
-@pytest.mark.parametrize("folder", ["empty", "nowhere"])
-def test_a_folder_that_is_no_run_is_one_line(shell: Shell, typed: str, folder: str) -> None:
+@pytest.mark.parametrize(("folder", "commands"), [("empty", [*READ, *MORE]), ("nowhere", READ)])
+def test_a_folder_without_a_run_is_refused_in_one_line(shell: Shell, folder: str, commands: list[str]) -> None:
     (shell / "empty").mkdir()
     shell.file("own.md", "## rules\n- Be brief.\n")
-    done = shell(typed.replace("FOLDER", folder), code=2)
-    assert len(done.err.splitlines()) == 1
-    assert done.line
-    assert done.out == ""
+    for typed in commands:
+        done = shell(typed.replace("FOLDER", folder), code=2)
+        assert (len(done.err.splitlines()), done.out) == (1, ""), typed
+        assert done.line
     assert [*(shell / "empty").iterdir()] == []
     assert not (shell / "nowhere").exists()
     assert not (shell / "new").exists()
-
-
-@pytest.mark.slow
-def test_a_run_that_another_process_writes_is_not_written_by_a_second_one(shell: Shell, model: Model) -> None:
-    ended = []
-
-    def look(n: int) -> None:
-        if n == 2:
-            with started(shell.folder, "space", "rollback", "run", 0, "--yes", "--json") as process:
-                ended.append(process.end())
-
-    model.before = look
-    shell(f"learn train.jsonl --concurrency 1 --model {model.name} --steps 2 --out run")
-    (done,) = ended
-    assert done.code == 1
-    assert f"process {os.getpid()} " in done.line
-    assert json.loads(done.out)["error"]["code"] == "store.busy"

@@ -1,13 +1,15 @@
-"""docs/monitor.md, `dynamics`, `pools`, and the benches that users run on their own data."""
+"""`space monitor`, `dynamics`, `pools`, and the benches for the data of users."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
+from needs import needs
 
-from .kit import Model, Shell, write_lines
+from .kit import Model, Shell
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -36,15 +38,7 @@ def test_metrics_that_a_method_does_not_have_are_left_out(workshop: Shell) -> No
     assert bank["contrast"]["agreement"] == 1.0
 
 
-@pytest.mark.slow
-def test_monitor_draws_one_picture_for_each_subject(workshop: Shell, tmp_path: Path) -> None:
-    workshop("space monitor runs/first --plot", tmp_path / "pictures")
-    names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
-    assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "pictures").iterdir())
-
-
-def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model: Model) -> None:
+def test_a_judge_is_asked_again_and_nothing_is_stored(shell: Shell, model: Model) -> None:
     shell(f"learn train.jsonl --method reasoning_bank --no-labels --judge --model {model.name} --out judged")
     before = shell.json("show judged")
     model.bodies.clear()
@@ -52,7 +46,49 @@ def test_a_judge_is_asked_again_and_nothing_of_it_is_stored(shell: Shell, model:
     assert len(model.bodies) == 3
     assert value["judge"]["again"]
     assert shell.json("show judged") == before
-    shell.fails("space monitor runs/first --judge-again 3")
+
+
+def test_wrong_use_of_monitor_is_refused(shell: Shell) -> None:
+    shell.file("own.md", "## rules\n- Be brief.\n")
+    shell("space import own.md --out seed")
+    for options, error in {
+        "nowhere": "run.not_found", "seed": "", "runs/first --plot own.md": "", "runs/first --judge-again 3": "",
+        "runs/bank --judge-again 0": "command.invalid", "runs/bank --judge-again some": "command.invalid",
+        "runs/first --seed 3": "settings.unused", "runs/first --max-calls 3": "settings.unused",
+    }.items():  # fmt: skip
+        shell.fails(f"space monitor {options}", error=error)
+
+
+class Collector(BaseHTTPRequestHandler):
+    """A collector of metrics that records the paths of requests."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.paths.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_metrics_are_sent_to_their_own_endpoint(workshop: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("opentelemetry.exporter.otlp.proto.http", "otel")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{server.server_port}/mine")
+        workshop.json("space monitor runs/first")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+        assert "grpc" in workshop("space monitor runs/first").out
+        server.shutdown()
+        thread.join()
+    assert Collector.paths == ["/mine"]
 
 
 def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -> None:
@@ -68,20 +104,23 @@ def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -
 
 def test_dynamics_takes_other_tasks(shell: Shell) -> None:
     value = shell.json("space dynamics runs/first --every 8 --tasks train.jsonl")
-    assert value["tasks"] == 8
-    assert value["checkpoints"][-1]["current"] == 1.0
+    assert (value["tasks"], value["checkpoints"][-1]["current"]) == (8, 1.0)
     shell.fails("space dynamics runs/first --tasks nowhere.jsonl", error="tasks.not_found")
 
 
 @pytest.mark.slow
-def test_pictures_of_dynamics_and_pools_are_drawn(shell: Shell, model: Model) -> None:
-    shell("space dynamics runs/first --every 8 --plot dynamics.png")
+def test_pictures_are_drawn(shell: Shell, model: Model) -> None:
+    shell("space monitor runs/first --plot pictures")
+    names = {path.name for path in (shell / "pictures").iterdir()}
+    assert {"success.png", "context.png", "drift.png", "latency.png", "tokens.png"} <= names
+    shell("space dynamics runs/first --every 8 --plot pictures/dynamics.png")
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
-    shell("space pools network --plot pools.png")
-    assert all((shell / name).read_bytes().startswith(PNG) for name in ("dynamics.png", "pools.png"))
+    shell("space pools network --plot pictures/pools.png")
+    assert len([*(shell / "pictures").iterdir()]) == len(names) + 2
+    assert all(path.read_bytes().startswith(PNG) for path in (shell / "pictures").iterdir())
 
 
-def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Model) -> None:
+def test_pools_show_the_experience_of_the_agents_of_a_network(shell: Shell, model: Model) -> None:
     shell(f"learn test.jsonl --method mael --model {model.name} --out network")
     value = shell.json("space pools network")
     assert sum(pool["size"] for pool in value["pools"]) == len(shell.texts("network"))
@@ -92,14 +131,6 @@ def test_pools_show_what_the_agents_of_a_network_learned(shell: Shell, model: Mo
     shell.fails("space pools runs/first")
 
 
-# ---- benches
-
-
-def test_bench_lists_the_measurements_that_users_run(workshop: Shell) -> None:
-    told = workshop("bench --help").out
-    assert all(name in told for name in ("paper", "retrieval", "overload", "robustness"))
-
-
 def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> None:
     tables = {table["name"]: table for table in workshop.json("bench paper")["tables"]}
     assert {"ace2", "ace17", "combee5", "rcl3", "mael1", "bank", "matts"} <= {*tables}
@@ -107,45 +138,3 @@ def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> N
     assert (one["table"], one["data"]) == ("ace17", ["finer", "formula"])
     workshop.fails("bench paper ace99")
     workshop.fails("bench paper --rows x")
-
-
-@pytest.mark.slow
-def test_a_table_of_a_paper_is_made_with_your_tasks_and_models(shell: Shell) -> None:
-    how = "--model scripted:script.jsonl --choices K2,K5,K7,K9 --seeds 1 --out table"
-    rows = "--rows '1 rounds,3 rounds' --epochs 1"
-    value = shell.json(f"bench paper ace19 --tasks train.jsonl --test test.jsonl {rows} {how}")
-    assert (value["table"], value["folder"]) == ("ace19", "table")
-    assert len(value["rows"]) >= 2
-    assert json.loads((shell / "table" / "paper.json").read_text(encoding="utf-8"))["rows"] == value["rows"]
-    assert (shell / "table" / "report.html").exists()
-
-
-def test_retrieval_is_measured_on_your_turns_and_questions(shell: Shell) -> None:
-    things = ["dog", "cat", "horse", "boat", "piano", "garden"]
-    turns = [{"id": f"t{n}", "input": f"I have a {w}.", "meta": {"conv": "c"}} for n, w in enumerate(things)]
-    asked = [{"id": f"q{n}", "input": f"Who has a {w}?", "meta": {"conv": "c", "evidence": [f"t{n}"], "category": 1}}
-             for n, w in enumerate(things)]  # fmt: skip
-    write_lines(shell / "turns.jsonl", turns)
-    write_lines(shell / "asked.jsonl", asked)
-    value = shell.json("bench retrieval turns.jsonl asked.jsonl")
-    assert (value["bench"], value["entries"]) == ("retrieval", 6)
-    found = {row["way"]: row["@5"]["mean"] for row in value["rows"] if row["category"] == "all"}
-    assert {"cosine", "words", "mixed"} <= {*found}
-    assert found["words"] == 1.0
-
-
-@pytest.mark.slow
-def test_overload_counts_the_facts_that_are_left(shell: Shell) -> None:
-    value = shell.json("bench overload --n 4 --methods naive,combee --out measured")
-    rows = {row["method"]: row for row in value["rows"]}
-    assert rows["combee"]["readable"] == 1.0 > rows["naive"]["readable"]
-    assert (shell / "measured" / "overload.json").exists()
-    shell.fails("bench overload --n 4 --methods magic --out x")
-
-
-@pytest.mark.slow
-def test_robustness_measures_a_harmful_reflector_with_the_gate_and_without(shell: Shell) -> None:
-    value = shell.json("bench robustness --harmful-every 1 --noise 0.5 --seeds 1 --out measured")
-    rows = {(row["name"], row["gate"]): row for row in value["rows"]}
-    assert rows["harmful every 1", False]["gain"] < 0 <= rows["harmful every 1", True]["gain"]
-    assert (shell / "measured" / "robustness.json").exists()

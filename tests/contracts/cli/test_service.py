@@ -1,4 +1,4 @@
-"""`practicum serve` from start to stop, with `key`, `space report`, `mcp` and `store` (README.md, docs/service.md)."""
+"""`practicum serve` from start to stop, with `key`, `space report`, `mcp` and `store`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RIGHT = "The Falcon team."
 
 
 class Service:
-    """A service at work."""
+    """A running service."""
 
     def __init__(self, shell: Shell, address: str) -> None:
         self.shell, self.address = shell, address
@@ -61,17 +61,18 @@ def service(shell: Shell, model: Model) -> Iterator[Service]:
         assert process.end(signal.SIGINT).code == 0
 
 
+@pytest.mark.slow
 def test_a_correction_holds_from_the_next_request_on(service: Service, model: Model) -> None:
     """A report takes the provider's own response id, a session, or last; keys are made while the service runs."""
     shell, at = service.shell, service.address
     first = service.ask(QUESTION, x_practicum_session="1")
     assert RIGHT not in model.texts[-1]
-    told = shell.json(f"space report {at} {first['id']} --score 0")
-    assert (told["status"], told["score"]) == ("kept", 0.0)
+    report = shell.json(f"space report {at} {first['id']} --score 0")
+    assert (report["status"], report["score"]) == ("kept", 0.0)
     (last,) = shell.json(f"space interactions {at}")["interactions"]
     assert (last["question"], last["session"]) == (QUESTION, "1")
-    told = shell.json(f"space report {at} --session 1 --target '{RIGHT}' --comment 'A bird.'")
-    assert told["interaction"] == last["id"]
+    report = shell.json(f"space report {at} --session 1 --target '{RIGHT}' --comment 'A bird.'")
+    assert report["interaction"] == last["id"]
     assert shell.json(f"space report {at} last --target '{RIGHT}'")["status"] == "repeated"
     service.ask(QUESTION, x_practicum_session="2")
     assert RIGHT in model.texts[-1]
@@ -86,16 +87,16 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
 
 
 @pytest.mark.slow
-def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model) -> None:
+def test_the_data_of_a_user_is_exported_and_forgotten(shell: Shell, model: Model) -> None:
     served = ("serve", "--upstream", model.name, "--port", 0, "store", "--json")
     with started(shell.folder, *served) as process:
         service = Service(shell, json.loads(process.line())["address"])
         service.ask("My secret is the heron.", x_practicum_user="ann")
-        service.ask("What is new?", x_practicum_user="bob")
+        service.ask("Any news?", x_practicum_user="bob")
         assert process.end(signal.SIGTERM).code == 0
     items = shell.json("export store --user ann")["items"]
     assert any("the heron" in json.dumps(item) for item in items)
-    assert not any("What is new" in json.dumps(item) for item in items)
+    assert not any("Any news" in json.dumps(item) for item in items)
     assert shell.json("space forget store --user ann --yes")["spaces"]
     assert b"the heron" not in all_bytes(shell / "store")
     assert shell.json("export store --user bob")["items"]
@@ -103,18 +104,20 @@ def test_what_a_service_keeps_of_a_user_is_exported_and_forgotten(shell: Shell, 
     shell.fails("space forget store --user ann --task x --yes")
 
 
-# ---- keys
-
-
-def test_keys_are_made_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
-    made = shell.json("key add ann --grant ask --grant report --space shop --days 7 --a-minute 60")
-    assert (made["name"], made["space"], made["roles"], made["a_minute"]) == ("ann", "shop", ["ask", "report"], 60)
-    assert made["expires"] is not None
-    assert made["key"].encode() not in all_bytes(shell / "practicum-store")
+def test_keys_are_created_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
+    created = shell.json("key add ann --grant ask --grant report --space shop --days 7 --a-minute 60")
+    assert (created["name"], created["space"], created["roles"], created["a_minute"]) == (
+        "ann",
+        "shop",
+        ["ask", "report"],
+        60,
+    )
+    assert created["expires"] is not None
+    assert created["key"].encode() not in all_bytes(shell / "practicum-store")
     shell.json("key add ann --grant admin")
     listed = shell.json("key list")["keys"]
     assert {(key["name"], key["space"]) for key in listed} == {("ann", "shop"), ("ann", "")}
-    assert not any(made["key"] in json.dumps(key) for key in listed)
+    assert not any(created["key"] in json.dumps(key) for key in listed)
     shell.fails("key add ann --grant admin", error="key.duplicate")
     shell.fails("key add bob --grant boss", error="key.invalid")
     shell.fails("key list --store nowhere", error="store.not_found")
@@ -122,9 +125,6 @@ def test_keys_are_made_listed_and_removed_and_stored_as_digests(shell: Shell) ->
     shell.json("key remove ann --space shop")
     shell.fails("key remove ann --space shop", error="key.unknown")
     assert [key["space"] for key in shell.json("key list")["keys"]] == [""]
-
-
-# ---- MCP
 
 
 def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
@@ -135,15 +135,13 @@ def test_the_configuration_of_a_client_of_mcp_is_printed(shell: Shell) -> None:
     assert not (shell / "memory").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [("", ""), ("--store a --service http://x", ""), ("--service http://x --learner local", ""),
-     ("--store a --key-env X", ""), ("--store postgresql://h/d", ""),
-     ("--store a --space '../b'", "space.invalid_name"),
-     ("--store a --learner gpt", "model.unknown"), ("--service http://x --key-env NOT_SET", "")],
-)  # fmt: skip
-def test_mcp_refuses_what_cannot_be_meant(shell: Shell, options: str, error: str) -> None:
-    shell.fails(f"mcp {options}", error=error)
+def test_mcp_refuses_missing_and_conflicting_options(shell: Shell) -> None:
+    for options, error in (
+        ("", ""), ("--store a --service http://x", ""), ("--service http://x --learner local", ""),
+        ("--store a --key-env X", ""), ("--store postgresql://h/d", ""), ("--service http://x --key-env NOT_SET", ""),
+        ("--store a --space '../b'", "space.invalid_name"), ("--store a --learner gpt", "model.unknown"),
+    ):  # fmt: skip
+        shell.fails(f"mcp {options}", error=error)
     assert not (shell / "a").exists()
 
 
@@ -175,9 +173,6 @@ def test_mcp_remembers_over_standard_input_and_ends_with_it(shell: Shell) -> Non
         assert done.out == ""
 
 
-# ---- stores
-
-
 def test_a_run_is_copied_into_another_folder(shell: Shell) -> None:
     value = shell.json("store copy runs/first copied")
     assert value["version"] == 11
@@ -188,7 +183,7 @@ def test_a_run_is_copied_into_another_folder(shell: Shell) -> None:
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_runs_are_kept_in_a_database_and_every_command_takes_their_folder(shell: Shell, postgresql: str) -> None:
+def test_runs_in_a_database_are_used_by_their_folder(shell: Shell, postgresql: str) -> None:
     value = shell.json(FIRST.replace("runs/first", "shared"), "--store", postgresql)
     assert value["scores"] == {"before": 0.25, "test": 1.0}
     (name,) = shell.json("store list", postgresql)["runs"]
@@ -203,11 +198,9 @@ def test_runs_are_kept_in_a_database_and_every_command_takes_their_folder(shell:
     shell.fails("show elsewhere", code=2)
 
 
-@pytest.mark.parametrize("typed", ["store list nowhere", "store list postgresql://127.0.0.1:1/x",
-                                   "store connect postgresql://127.0.0.1:1/x run new",
-                                   "store remove postgresql://127.0.0.1:1/x run --yes"])  # fmt: skip
-def test_a_database_that_cannot_be_reached_is_one_line(shell: Shell, typed: str) -> None:
+def test_a_database_that_cannot_be_reached_is_one_line(shell: Shell) -> None:
     needs("psycopg", "postgres")
-    done = shell(typed, code=2) if "nowhere" in typed else shell(typed, code=1)
-    assert done.line
+    shell.fails("store list nowhere")
+    for typed in ("store list URL", "store connect URL run new", "store remove URL run --yes"):
+        shell.fails(typed.replace("URL", "postgresql://127.0.0.1:1/x"), code=1)
     assert not (shell / "new").exists()

@@ -1,4 +1,4 @@
-"""docs/tasks.md: files of tasks, advice, public data sets, scorers, and the sandbox for code that a model wrote."""
+"""Files of tasks, advice, public data sets, scorers, and the sandbox for code from a model."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import gzip
 import io
 import json
 import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs
 
 from practicum import Count
 
@@ -26,12 +25,9 @@ AGENT = "def last(text, context):\n    return text.split()[-1]\n"
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     """A folder with an agent that answers with the last word of its task."""
-    made = Shell(tmp_path)
-    made.file("last_word.py", AGENT)
-    return made
-
-
-# ---- kinds of files
+    folder = Shell(tmp_path)
+    folder.file("last_word.py", AGENT)
+    return folder
 
 
 def table(separator: str, records: list[dict[str, str]]) -> bytes:
@@ -45,52 +41,49 @@ def table(separator: str, records: list[dict[str, str]]) -> bytes:
 LINES = b"".join(json.dumps(task).encode() + b"\n" for task in (ONE, TWO))
 FILES: dict[str, bytes] = {
     "JSON lines": LINES,
-    "JSON objects on several lines": (json.dumps(ONE, indent=1) + "\n" + json.dumps(TWO, indent=1)).encode(),
     "a JSON array": json.dumps([ONE, TWO], indent=1).encode(),
     "a JSON object with one list": json.dumps({"version": "1.1", "data": [ONE, TWO]}).encode(),
     "CSV": table(",", [ONE, TWO]),
     "TSV": table("\t", [ONE, TWO]),
-    "semicolons": table(";", [ONE, TWO]),
-    "gzip": gzip.compress(LINES),
     "a packed table": gzip.compress(table(",", [ONE, TWO])),
-    "a byte order mark": b"\xef\xbb\xbf" + LINES,
-    "Windows line ends": LINES.replace(b"\n", b"\r\n"),
-    "blank lines": b"\n" + LINES.replace(b"\n", b"\n\n"),
+    "a byte order mark and Windows line ends": b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n"),
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_tasks_are_read_from_any_kind_of_file_by_its_content(shell: Shell, kind: str) -> None:
-    (shell / "tasks.any").write_bytes(FILES[kind])
-    value = shell.json("eval tasks.any --agent last_word:last")
-    assert [(a["id"], a["correct"]) for a in value["attempts"]] == [("a", True), ("b", True)]
+def test_tasks_are_read_from_any_kind_of_file_by_its_content(shell: Shell) -> None:
+    for kind, content in FILES.items():
+        (shell / "tasks.any").write_bytes(content)
+        value = shell.json("eval tasks.any --agent last_word:last")
+        assert [(a["id"], a["correct"]) for a in value["attempts"]] == [("a", True), ("b", True)], kind
 
 
-def test_tasks_are_read_from_parquet(shell: Shell) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    arrow = pytest.importorskip("pyarrow")
+@pytest.mark.slow
+def test_tasks_and_traces_are_read_from_parquet_and_traces_from_urls(shell: Shell) -> None:
+    parquet, arrow = needs("pyarrow.parquet", "parquet"), needs("pyarrow", "parquet")
+    needs("fsspec", "cloud")
     parquet.write_table(arrow.Table.from_pylist([ONE, TWO]), shell / "tasks.parquet")
     assert shell.json("eval tasks.parquet --agent last_word:last")["score"] == 1.0
+    turns = [{"role": "user", "content": "Where is order 17?"}, {"role": "assistant", "content": "It was sent."}]
+    parquet.write_table(arrow.Table.from_pylist([{"id": "a", "messages": turns}]), shell / "log.parquet")
+    write_lines(shell / "log.jsonl", [{"messages": turns}])
+    shell.file("model.jsonl", '{"role": "agent", "answer": {"answer": "x"}}\n')
+    learn = "learn --trust own --method episodes --model scripted:model.jsonl --from-traces"
+    assert len(shell.json(f"{learn} log.parquet --out parquet")["entries"]) == 1
+    assert len(shell.json(f"{learn} file://{shell / 'log.jsonl'} --out url")["entries"]) == 1
 
 
-def test_a_task_without_an_id_is_named_by_its_line(shell: Shell) -> None:
-    write_lines(shell / "tasks.jsonl", [{"input": "say one", "target": "one"}, {"input": "say two", "target": "two"}])
-    found = shell.json("eval tasks.jsonl --agent last_word:last")["attempts"]
-    assert [a["id"] for a in found] == ["line-1", "line-2"]
+def test_ids_are_lines_and_fields_with_other_names_are_read(shell: Shell) -> None:
+    write_lines(shell / "tasks.jsonl", [{"question": "say one", "answer": "one"}, {"question": "x", "answer": "x"}])
+    value = shell.json("eval tasks.jsonl --fields input=question,target=answer --agent last_word:last")
+    assert [(a["id"], a["value"]) for a in value["attempts"]] == [("line-1", 1), ("line-2", 1)]
 
 
-def test_fields_with_other_names_are_read(shell: Shell) -> None:
-    write_lines(shell / "tasks.jsonl", [{"question": "say one", "answer": "one"}])
-    assert shell.json("eval tasks.jsonl --fields input=question,target=answer --agent last_word:last")["score"] == 1.0
-
-
-def test_other_fields_are_meta_which_scorers_read_and_no_model_sees(shell: Shell, model: Model) -> None:
+def test_scorers_read_meta_fields_and_models_do_not(shell: Shell, model: Model) -> None:
     write_lines(
         shell / "tasks.jsonl", [{"input": "say one", "hint": "zebra"}, {"input": "x", "meta": {"hint": "zebra"}}]
     )
     shell.file("hinted.py", "def score(task, answer):\n    return task.meta['hint'] == 'zebra'\n")
-    value = shell.json(f"eval tasks.jsonl --model {model.name} --scorer hinted:score")
-    assert value["score"] == 1.0
+    assert shell.json(f"eval tasks.jsonl --model {model.name} --scorer hinted:score")["score"] == 1.0
     assert len(model.texts) == 2
     assert not any("zebra" in text for text in model.texts)
 
@@ -114,38 +107,24 @@ BAD: dict[str, tuple[bytes | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
-def test_a_file_that_cannot_be_used_is_one_line_before_anything_is_paid_for(
-    shell: Shell, model: Model, kind: str
-) -> None:
-    content, error = BAD[kind]
-    if content is not None:
-        (shell / "bad.jsonl").write_bytes(content)
+def test_an_unusable_file_is_refused_before_the_first_call(shell: Shell, model: Model) -> None:
     write_lines(shell / "good.jsonl", [ONE])
-    for typed in ("eval bad.jsonl", "learn bad.jsonl --out run", "learn good.jsonl --test bad.jsonl --out run",
-                  "learn good.jsonl --val bad.jsonl --out run"):  # fmt: skip
-        shell.fails(f"{typed} --model {model.name}", error=error)
+    commands = ["eval bad.jsonl", "learn bad.jsonl --out run", "learn good.jsonl --test bad.jsonl --out run",
+                "learn good.jsonl --val bad.jsonl --out run"]  # fmt: skip
+    for number, (kind, (content, error)) in enumerate(BAD.items()):
+        if content is not None:
+            (shell / "bad.jsonl").write_bytes(content)
+        for typed in commands if not number else commands[number % 4 :][:1]:
+            shell.fails(f"{typed} --model {model.name}", error=error)
+        (shell / "bad.jsonl").unlink(missing_ok=True)
+        assert not (shell / "run").exists(), kind
     assert model.bodies == []
-    assert not (shell / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "place"),
-    [
-        (LINES + b'{"question": "a"}\n', "line 3"),
-        (json.dumps([ONE, {"question": "a"}]).encode(), "record 2"),
-        (table(",", [ONE, {"id": "c", "input": "", "target": "x"}]), "line 3"),
-    ],
-)
-def test_an_error_names_the_file_the_line_and_the_field(shell: Shell, content: bytes, place: str) -> None:
-    (shell / "bad.jsonl").write_bytes(content)
-    line = shell.fails("eval bad.jsonl --agent last_word:last")
-    assert line.startswith("bad.jsonl")
-    assert place in line
-    assert "'input'" in line
-
-
-# ---- advice
+def test_an_error_names_the_file_the_line_and_the_field(shell: Shell) -> None:
+    (shell / "bad.jsonl").write_bytes(LINES + b'{"question": "a"}\n')
+    line = shell.fails("eval bad.jsonl --agent last_word:last", error="tasks.missing_field")
+    assert all(part in line for part in ("bad.jsonl", "line 3", "'input'"))
 
 
 def test_advise_names_a_method_its_reason_its_price_and_a_command_that_learn_takes(shell: Shell) -> None:
@@ -153,7 +132,7 @@ def test_advise_names_a_method_its_reason_its_price_and_a_command_that_learn_tak
     tasks = [{"input": f"where is my card {n}", "target": "cards"} for n in range(20)]
     tasks += [{"input": f"money back please {n}", "target": "refunds"} for n in range(20)]
     write_lines(shell / "train.jsonl", tasks)
-    write_lines(shell / "test.jsonl", [{"input": "my card is gone", "target": "cards"}])
+    write_lines(shell / "test.jsonl", [{"input": "my card is lost", "target": "cards"}])
     before = {*shell.folder.iterdir()}
     value = shell.json("bench advise train.jsonl --test test.jsonl --model openai:gpt-4.1-mini")
     assert {*shell.folder.iterdir()} == before
@@ -168,32 +147,22 @@ def test_advise_names_a_method_its_reason_its_price_and_a_command_that_learn_tak
     assert shell.json("", *words[1:], "--out", "run")["scores"] == {"test": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("records", "options", "tasks", "model"),
-    [
-        ([{"input": f"q{n}", "target": "ab"[n % 2]} for n in range(20)], "", "choices", "capable"),
-        ([{"input": f"q{n}", "target": f"answer {n}"} for n in range(20)], "--profile small", "answers", "small"),
-        ([{"input": f"q{n}"} for n in range(20)], "--scorer judge --model local", "text", "tiny"),
-        ([{"input": f"q{n}", "target": "x" * 90} for n in range(20)], "", "text", "capable"),
-        ([{"input": f"q{n}", "target": f"a {n}"} for n in range(20)], "--no-labels --judge", "text", "capable"),
-    ],
-)
-def test_advise_tells_kinds_of_tasks_and_models(
-    shell: Shell, records: list[dict[str, str]], options: str, tasks: str, model: str
-) -> None:
-    write_lines(shell / "train.jsonl", records)
-    value = shell.json(f"bench advise train.jsonl {options}")
-    assert (value["tasks"], value["model"]) == (tasks, model)
-
-
-def test_advise_heeds_the_budget(shell: Shell) -> None:
+def test_advise_distinguishes_kinds_of_tasks_and_models_and_heeds_the_budget(shell: Shell) -> None:
+    for target, options, tasks, model in (
+        (lambda n: "ab"[n % 2], "", "choices", "capable"),
+        (lambda n: f"answer {n}", "--profile small", "answers", "small"),
+        (lambda n: None, "--scorer judge --model local", "text", "tiny"),
+        (lambda n: "x" * 90, "", "text", "capable"),
+        (lambda n: f"a {n}", "--no-labels --judge", "text", "capable"),
+    ):
+        write_lines(shell / "train.jsonl", [{"input": f"q{n}", "target": target(n)} for n in range(20)])
+        value = shell.json(f"bench advise train.jsonl {options}")
+        assert (value["tasks"], value["model"]) == (tasks, model)
     write_lines(shell / "train.jsonl", [{"input": f"q{n}", "target": f"answer {n}"} for n in range(40)])
     free, bound = shell.json("bench advise train.jsonl"), shell.json("bench advise train.jsonl --max-calls 20")
     assert free["learning"]["calls"] > 20
     assert bound["method"] != free["method"] or bound["notes"]
 
-
-# ---- public data sets
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
 ASK = " Answer the following 1 independent questions by 1 answers. Provide nothing else. \n"
@@ -206,11 +175,11 @@ SETS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "commongen": ({"concepts": ["dog", "run"]}, {"input": "dog, run"}, "commongen"),
     "mmlu": ({"question": "Which?", "choices": ["x", "y"], "answer": 1, "subject": "law"},
              {"input": "Which?\nA. x\nB. y", "target": "B"}, "choice"),
-    "finer": ({"context": f"{HEAD}{ASK}1. What is 7?\nOutput US GAAP tags:", "target": "A"},
-              {"input": "1. What is 7?", "target": "A"}, "list"),
+    "finer": ({"context": f"{HEAD}{ASK}1. Which tag has 7?\nOutput US GAAP tags:", "target": "A"},
+              {"input": "1. Which tag has 7?", "target": "A"}, "list"),
     "formula": ({"context": "Use formula Ratio (R) to answer the question. Formula: R = a / b, Explanation: a: one."
-                            ' Question:  "What is R for 1 and 2?". Answer:', "target": "0.5"},
-                {"input": "What is R for 1 and 2?", "target": "0.5"}, "numeric"),
+                            ' Question:  "How large is R for 1 and 2?". Answer:', "target": "0.5"},
+                {"input": "How large is R for 1 and 2?", "target": "0.5"}, "numeric"),
     "rewardbench2": ({"id": "7", "prompt": "Say hi.", "chosen": ["Hi!"], "rejected": ["No.", "Why?", "Bye."],
                       "subset": "Focus"}, {"id": "7"}, "choice"),
     "ddxplus": ({"PATIENT_PROFILE": "Coughs. ", "PATHOLOGY": "URTI", "AGE": 5},
@@ -224,52 +193,43 @@ SETS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_a_data_sets_own_file_becomes_tasks_with_the_options_that_suit_them(shell: Shell, name: str) -> None:
-    record, expected, scorer = SETS[name]
-    second = {**record, **({"category": "hello"} if name == "classification" else {})}
-    second = {**second, **({"PATHOLOGY": "Flu"} if name == "ddxplus" else {})}
-    second = {key: f"{value}x" if key in ("task_id", "id") else value for key, value in second.items()}
-    write_lines(shell / "data.jsonl", [record, second])
-    before = {*shell.folder.iterdir()}
-    value = shell.json("bench tasks data.jsonl")
-    assert (value["format"], value["tasks"], value["scorer"], value["out"]) == (name, 2, scorer, None)
-    assert {*shell.folder.iterdir()} == before  # without --out nothing is written
-    assert shell.json(f"bench tasks data.jsonl --format {name} --out tasks.jsonl")["out"] == "tasks.jsonl"
-    (task, *_) = (json.loads(line) for line in (shell / "tasks.jsonl").read_text(encoding="utf-8").splitlines())
-    assert {key: task[key] for key in expected} == expected
-    assert (shell / "tasks.instructions.txt").read_text(encoding="utf-8").strip() == value["instructions"]
-    assert (shell / "tasks.choices.txt").exists() == bool(value["choices"])
+def test_the_file_of_a_data_set_becomes_tasks_with_fitting_options(shell: Shell) -> None:
+    for name, (record, expected, scorer) in SETS.items():
+        second = {**record, **({"category": "hello"} if name == "classification" else {})}
+        second = {**second, **({"PATHOLOGY": "Flu"} if name == "ddxplus" else {})}
+        second = {key: f"{value}x" if key in ("task_id", "id") else value for key, value in second.items()}
+        write_lines(shell / "data.jsonl", [record, second])
+        before = {*shell.folder.iterdir()}
+        value = shell.json("bench tasks data.jsonl")
+        assert (value["format"], value["tasks"], value["scorer"], value["out"]) == (name, 2, scorer, None)
+        assert {*shell.folder.iterdir()} == before  # without --out nothing is written
+        assert shell.json(f"bench tasks data.jsonl --format {name} --out {name}.jsonl")["out"] == f"{name}.jsonl"
+        (task, *_) = (json.loads(line) for line in (shell / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+        assert {key: task[key] for key in expected} == expected
+        assert (shell / f"{name}.instructions.txt").read_text(encoding="utf-8").strip() == value["instructions"]
+        assert (shell / f"{name}.choices.txt").exists() == bool(value["choices"])
 
 
 def test_the_printed_command_learns(shell: Shell, model: Model) -> None:
     write_lines(shell / "data.jsonl", [SETS["gsm8k"][0], {**SETS["gsm8k"][0], "question": "And 7?"}])
-    told = shell("bench tasks data.jsonl --out tasks.jsonl").out
-    (line,) = (line for line in told.splitlines() if line.startswith("learn with: practicum "))
-    words = shlex.split(line.removeprefix("learn with: practicum ").replace("--model NAME", f"--model {model.name}"))
-    shell("", *words, "--method", "episodes", "--out", "run")
+    lines = shell("bench tasks data.jsonl --out tasks.jsonl").out.splitlines()
+    (command,) = (line.partition("practicum ")[2] for line in lines if "practicum learn" in line)
+    shell(command.replace("--model NAME", f"--model {model.name}"), "--method", "episodes", "--out", "run")
     assert len(shell.texts("run")) == 2
 
 
-def test_ties_are_left_out_and_counted(shell: Shell) -> None:
+def test_ties_are_left_out_and_unknown_formats_refused(shell: Shell) -> None:
     tie = {**SETS["rewardbench2"][0], "id": "8", "subset": "Ties", "chosen": ["Red", "Blue"], "rejected": ["Dog"]}
     write_lines(shell / "data.jsonl", [SETS["rewardbench2"][0], tie])
     value = shell.json("bench tasks data.jsonl")
     assert (value["tasks"], value["left_out"], value["choices"]) == (1, 1, ["A", "B", "C", "D"])
-
-
-def test_a_file_of_no_known_format_is_one_line(shell: Shell) -> None:
     write_lines(shell / "data.jsonl", [{"a": 1}])
-    shell.fails("bench tasks data.jsonl")
-    shell.fails("bench tasks data.jsonl --format gsm8k")
-    shell.fails("bench tasks data.jsonl --out .")
-
-
-# ---- scorers
+    for options in ("", "--format gsm8k", "--out ."):
+        shell.fails(f"bench tasks data.jsonl {options}")
 
 
 def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: str) -> dict[str, Any]:
-    """The attempt of an agent that answers so."""
+    """The attempt of an agent that gives this answer."""
     write_lines(shell / "tasks.jsonl", [{"input": "q", **task}])
     write_lines(shell / "model.jsonl", [{"role": "agent", "match": "^", "answer": answer.replace("\\", "\\\\")}])
     value = shell.json(f"eval tasks.jsonl --model scripted:model.jsonl --scorer {scorer}", *more)
@@ -277,54 +237,13 @@ def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: 
     return {**attempt, "counts": value["counts"]}
 
 
-@pytest.mark.parametrize(
-    ("scorer", "answer", "target", "value"),
-    [
-        ("exact", ' "k5." ', "K5", 1), ("exact", "K55", "K5", 0), ("exact", "the K5", "K5", 0),
-        ("numeric", "It is 1,001.00 in all", "#### 1001", 1), ("numeric", "1002", "1001", 0),
-        ("numeric", "0.333", "1/3 or 0.3333", 1), ("numeric", "nothing", "3", 0),
-        ("contains", "I say K5 then", "K5", 1), ("contains", "K", "K5", 0),
-        ("regex", "order 117", r"\b\d{3}\b", 1), ("regex", "order 11", r"\b\d{3}\b", 0),
-        ("list", "A, B, D", "A,B,C", 2 / 3), ("list", "A", "A,B", 0.5),
-    ],
-)  # fmt: skip
-def test_a_scorer_gives_the_value_that_its_line_says(
-    shell: Shell, scorer: str, answer: str, target: str, value: float
-) -> None:
-    assert scored(shell, scorer, answer, {"target": target})["value"] == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("answer", "value"), [("K5", 1), ("I take K5.", 1), ("K5 or K7", 0), ("K55", 0), ("nothing", 0)]
-)
-def test_choice_is_right_if_the_answer_names_the_target_and_no_other_choice(
-    shell: Shell, answer: str, value: int
-) -> None:
-    assert scored(shell, "choice", answer, {"target": "K5"}, "--choices", "K5,K7")["value"] == value
-
-
-def test_case_counts_for_a_choice_of_one_letter_only(shell: Shell) -> None:
-    assert scored(shell, "choice", "It is a good one: B", {"target": "B"}, "--choices", "A,B")["value"] == 1
-    assert scored(shell, "choice", "ALDER", {"target": "Alder"}, "--choices", "Alder,Birch")["value"] == 1
-
-
-@pytest.mark.slow
-def test_a_pattern_that_takes_too_long_scores_nothing_and_is_counted(shell: Shell) -> None:
-    found = scored(shell, "regex", "a" * 5000 + "!", {"target": "(a|aa)+$"})
-    assert found["value"] == 0
-    assert found["counts"][Count.UNTESTABLE_ANSWERS.value] == 1
-
-
 def test_coverage_is_the_share_of_concepts_in_any_form(shell: Shell) -> None:
-    text = "Two dogs ran."
-    assert scored(shell, "coverage", text, {"meta": {"concepts": ["dog", "run", "cat"]}})["value"] == pytest.approx(
-        2 / 3
-    )
+    attempt = scored(shell, "coverage", "Two dogs ran.", {"meta": {"concepts": ["dog", "run", "cat"]}})
+    assert attempt["value"] == pytest.approx(2 / 3)
 
 
-def test_a_judge_finds_an_answer_right_or_wrong(shell: Shell, model: Model) -> None:
+def test_a_judge_scores_an_answer(shell: Shell, model: Model) -> None:
     write_lines(shell / "tasks.jsonl", [{"input": "q"}])
-    shell.file("last_word.py", AGENT)
     value = shell.json(
         f"eval tasks.jsonl --agent last_word:last --scorer judge --role judge={model.name} --model {model.name}"
     )
@@ -332,92 +251,59 @@ def test_a_judge_finds_an_answer_right_or_wrong(shell: Shell, model: Model) -> N
     assert value["score"] in (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("body", "value"),
-    [("return 0.25", 0.25), ("return True", 1.0), ("return 1.0000000001", 1.0)],
-)
-def test_a_function_of_your_own_scores(shell: Shell, body: str, value: float) -> None:
-    shell.file("own_scorer_a.py", f"def score(task, answer):\n    {body}\n")
-    sys.modules.pop("own_scorer_a", None)
-    assert scored(shell, "own_scorer_a:score", "x", {})["value"] == value
-    sys.modules.pop("own_scorer_a", None)
-
-
-def test_a_scorer_that_fails_ends_with_one_line_that_names_the_task(shell: Shell) -> None:
+def test_a_function_of_the_user_scores_and_its_failure_names_the_task(shell: Shell) -> None:
     shell.file(
-        "own_scorer_b.py", "def high(task, answer):\n    return 7\n\ndef bad(task, answer):\n    raise KeyError(1)\n"
+        "own_scorer_b.py",
+        "def quarter(task, answer):\n    return 0.25\n\ndef yes(task, answer):\n    return True\n\n"
+        "def high(task, answer):\n    return 7\n\ndef bad(task, answer):\n    raise KeyError(1)\n",
     )
     write_lines(shell / "tasks.jsonl", [ONE])
+    evaluate = "eval tasks.jsonl --agent last_word:last --scorer own_scorer_b"
+    for scorer, value in (("quarter", 0.25), ("yes", 1.0)):
+        assert shell.json(f"{evaluate}:{scorer}")["score"] == value
     for scorer in ("high", "bad"):
-        line = shell.fails(
-            f"eval tasks.jsonl --agent last_word:last --scorer own_scorer_b:{scorer}", error="scorer.failed", code=1
-        )
+        line = shell.fails(f"{evaluate}:{scorer}", error="scorer.failed", code=1)
         assert f"own_scorer_b:{scorer}" in line
         assert "'a'" in line
 
 
-def test_a_task_that_lacks_what_its_scorer_needs_is_refused(shell: Shell, model: Model) -> None:
+def test_a_task_without_the_data_of_its_scorer_is_refused(shell: Shell, model: Model) -> None:
     write_lines(shell / "tasks.jsonl", [{"input": "q"}])
     for scorer in ("exact", "numeric", "contains", "regex", "list", "tests", "coverage"):
         shell.fails(f"eval tasks.jsonl --model {model.name} --scorer {scorer}")
-    shell.fails(f"eval tasks.jsonl --model {model.name} --scorer vibes", error="scorer.unknown")
+    for tests in (["x = 1"], ["def test_it():\n    assert add(1, 1) == 2"], ["assert 1 == 1"]):
+        write_lines(shell / "tasks.jsonl", [{"input": "q", "meta": {"tests": tests}}])
+        shell.fails(f"eval tasks.jsonl --model {model.name} --scorer tests")
     assert model.bodies == []
 
-
-# ---- the sandbox
 
 TESTS = {"meta": {"tests": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"], "entry_point": "add"}}
 ANSWERS: dict[str, tuple[str, float, str]] = {
     "a function": ("def add(a, b):\n    return a + b\n", 1, ""),
-    "a fence between words": ("Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nThat adds.", 1, ""),
     "a wrong one": ("def add(a, b):\n    return a - b\n", 0, ""),
     "no code": ("I cannot.", 0, ""),
     "no network": ("import socket\nsocket.socket()\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no new process": ("import os\nos.fork()\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no file outside": ("open('OUTSIDE', 'w').write('x')\ndef add(a, b):\n    return a + b\n", 0, "s"),
     "no reading of your files": ("open('SECRET').read()\ndef add(a, b):\n    return a + b\n", 0, "s"),
-    "no way to its tests": ("import sys\nsys.exit(0)\n", 0, ""),
-    "no value that is equal to all": (
-        "class Yes:\n    def __eq__(self, other):\n        return True\ndef add(a, b):\n    return Yes()\n", 0, "",
-    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_code_is_scored_by_its_tests_in_a_sandbox(shell: Shell, tmp_path: Path, kind: str) -> None:
+FAST = ("a function", "a wrong one", "no file outside")
+
+
+@pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in ANSWERS])
+def test_code_is_scored_by_its_tests_in_a_sandbox(shell: Shell, kind: str) -> None:
     answer, value, stopped = ANSWERS[kind]
     secret = shell.file("secret.txt", "zebra")
     answer = answer.replace("OUTSIDE", str(shell / "written")).replace("SECRET", str(secret))
     try:
-        found = scored(shell, "tests", answer, TESTS)
+        attempt = scored(shell, "tests", answer, TESTS)
     except AssertionError as error:
         if "sandbox" in str(error):
             pytest.skip("this machine has no sandbox")
         raise
-    assert found["value"] == value
-    assert bool(found["counts"].get(Count.STOPPED_PROGRAMS.value)) == bool(stopped)
+    assert attempt["value"] == value
+    assert bool(attempt["counts"].get(Count.STOPPED_PROGRAMS.value)) == bool(stopped)
     assert not (shell / "written").exists()
-    assert value == 1 or found["note"]
-
-
-@pytest.mark.parametrize("tests", [["x = 1"], ["def test_it():\n    assert add(1, 1) == 2"], ["assert 1 == 1"]])
-def test_tests_that_test_nothing_of_the_answer_are_refused(shell: Shell, model: Model, tests: list[str]) -> None:
-    write_lines(shell / "tasks.jsonl", [{"input": "q", "meta": {"tests": tests}}])
-    shell.fails(f"eval tasks.jsonl --model {model.name} --scorer tests")
-    assert model.bodies == []
-
-
-def test_a_small_project_is_run_and_measured(shell: Shell) -> None:
-    task = {"id": "till", "input": "A till that adds up prices, one a line.", "entry": "main.py", "stdin": "3\n4\n"}
-    good = "main.py\n```python\nimport sys\nprint(sum(int(line) for line in sys.stdin))\n```"
-    make: Callable[[str], dict[str, Any]] = lambda answer: (  # noqa: E731
-        write_lines(shell / "tasks.jsonl", [task]),
-        write_lines(shell / "model.jsonl", [{"role": "agent", "answer": answer.replace("\\", "\\\\")}]),
-        shell.json("eval tasks.jsonl --model scripted:model.jsonl --scorer software"),
-    )[-1]
-    value = make(good)
-    measures = value["measures"]
-    assert (measures["completeness"], measures["executability"]) == (1.0, 1.0)
-    assert (measures["files"], measures["lines"]) == (1, 2)
-    assert value["score"] == pytest.approx(measures["consistency"])
-    assert make("main.py\n```python\ndef total():\n    pass\n```")["score"] == 0
+    assert value == 1 or attempt["note"]
