@@ -152,9 +152,7 @@ def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -
     ("attribution", "counter"),
     [("execution_variance", "execution_variance"), ("intractable", "intractable_failures")],
 )
-def test_chance_and_intractable_failures_vote_against_no_entry(
-    tmp_path: Path, attribution: str, counter: str
-) -> None:
+def test_chance_and_intractable_failures_vote_against_no_entry(tmp_path: Path, attribution: str, counter: str) -> None:
     def reflector(call: Any) -> Any:
         return reflecting(lesson(number(call)), tags={"e0": "harmful"}, attribution=attribution)
 

@@ -46,7 +46,10 @@ def distilling(call: Any) -> Any:
 def differing() -> Any:
     """An agent whose answers all differ and are wrong: guess a, guess b, …"""
     answers = iter("abcdefghijklmnopqrstuvwxyz")
-    return lambda call: {"answer": f"guess {next(answers)}", "note": f"Looked {call.prompt.user.count('Looked')} times."}
+    return lambda call: {
+        "answer": f"guess {next(answers)}",
+        "note": f"Looked {call.prompt.user.count('Looked')} times.",
+    }
 
 
 def second_is_right() -> Any:

@@ -315,7 +315,9 @@ def test_an_evaluation_with_a_folder_resumes_after_its_budget(tmp_path: Path, ru
     played = model()
 
     def evaluated(**how: Any) -> Any:
-        work = practicum.evaluate(again(0, 1, 2, 9), run.result.context, out=tmp_path / "eval", parts=parts(played), **how)
+        work = practicum.evaluate(
+            again(0, 1, 2, 9), run.result.context, out=tmp_path / "eval", parts=parts(played), **how
+        )
         return practicum.run_sync(work)
 
     cut = evaluated(max_calls=2, concurrency=1)
