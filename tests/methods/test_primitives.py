@@ -20,8 +20,8 @@ def each_case(call: Call) -> dict[str, Any]:
     """One insight for each attempt, in the requested form."""
     if shape(call) != "Reflections":
         return insight(call)
-    found = re.findall(r"^# Case (\d+)$", call.prompt.user, re.MULTILINE)
-    return {"reflections": [{**ONE, "attempt": int(n), "insight": f"If it is case {n}, look."} for n in found]}
+    cases = re.findall(r"^# Case (\d+)$", call.prompt.user, re.MULTILINE)
+    return {"reflections": [{**ONE, "attempt": int(n), "insight": f"If it is case {n}, look."} for n in cases]}
 
 
 ONE = {"kind": "", "correction": "", "diagnosis": "", "tags": []}

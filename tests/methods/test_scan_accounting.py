@@ -24,7 +24,7 @@ CURATOR = Curator(Instructions("Curate."), guards=True)
 
 
 def rules(n: int) -> Context:
-    """Rules that a deletion may take: each harmed more often than it helped, but for every third."""
+    """Rules that a deletion may take: each harmed more often than it helped, except every third."""
     return initial_context(
         Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n)
     )
@@ -89,7 +89,7 @@ def test_no_curator_loses_a_lesson_silently(
     assert {x.id for x in lessons} == named | {resolution.lesson for resolution in delta.resolutions}
     assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
 
-    # Votes count once a lesson, and every edit names the sources of the lessons it rests on.
+    # Votes count once a lesson, and every edit names the sources of the lessons it comes from.
     cast = [e for e in applied if isinstance(e, Vote)]
     assert Counter((e.lessons, e.id) for e in cast) == Counter(((x.id,), id) for x in lessons for id in x.votes)
     sources = {x.id: set(x.sources) for x in lessons}

@@ -46,10 +46,8 @@ def distilling(call: Any) -> Any:
 def differing() -> Any:
     """An agent whose answers all differ and are wrong: guess a, guess b, …"""
     answers = iter("abcdefghijklmnopqrstuvwxyz")
-    return lambda call: {
-        "answer": f"guess {next(answers)}",
-        "note": f"Looked {call.prompt.user.count('Looked')} times.",
-    }
+    times = "Looked {} times.".format
+    return lambda call: {"answer": f"guess {next(answers)}", "note": times(call.prompt.user.count("Looked"))}
 
 
 def second_is_right() -> Any:

@@ -315,10 +315,8 @@ def test_an_evaluation_with_a_folder_resumes_after_its_budget(tmp_path: Path, ru
     played = model()
 
     def evaluated(**how: Any) -> Any:
-        work = practicum.evaluate(
-            again(0, 1, 2, 9), run.result.context, out=tmp_path / "eval", parts=parts(played), **how
-        )
-        return practicum.run_sync(work)
+        how |= {"out": tmp_path / "eval", "parts": parts(played)}
+        return practicum.run_sync(practicum.evaluate(again(0, 1, 2, 9), run.result.context, **how))
 
     cut = evaluated(max_calls=2, concurrency=1)
     assert (cut.n, len(played.calls)) == (2, 2)

@@ -1,9 +1,10 @@
-"""Failure replay: the laws of its buffer, of its batches and of their sizes."""
+"""Sampling: laws of the replay buffer, of batches and their sizes, and of the batch size chosen from delays."""
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import comb
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +19,18 @@ from practicum.core.context import Context
 from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
 from practicum.engine.loop import Batch, SampleSeam, StepReport
 from practicum.engine.run import Run
-from practicum.methods.blocks.sample import LIKELY, MOST, TaskResult, attempts_needed, replay_buffer, replayed, share
+from practicum.methods.blocks.sample import (
+    LIKELY,
+    MOST,
+    DelayFit,
+    Point,
+    TaskResult,
+    attempts_needed,
+    fit_delay,
+    replay_buffer,
+    replayed,
+    share,
+)
 
 MARKS: dict[str, tuple[bool | None, bool]] = {
     "P": (True, False), "F": (False, True), "f": (False, False), "-": (None, False),
@@ -135,3 +147,55 @@ def test_laws_of_the_size(batch: int, rate: float) -> None:
 def _chance(batch: int, rate: float, size: int) -> float:
     """The same from the definition."""
     return 1 - sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in range(batch))
+
+
+# ---- the delay curve
+
+CANDIDATES = (10, 20, 40, 80)
+
+
+def measurements(seed: int, sizes: Sequence[int], alpha: float, A: float = 3_000.0, noise: float = 0.1) -> list[Point]:
+    """Iterations on 1,000 tasks whose epochs follow A · b^-alpha except for the noise."""
+    rng = random.Random(seed)
+    return [Point(b, A * b**-alpha * b / 1_000 * rng.lognormvariate(0, noise)) for b in sizes]
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen"),
+    [
+        ([], 10),
+        ([Point(40, 3.0), Point(40, 3.1)], 40),
+        ([Point(400, 3.0)], 100),
+        ([Point(99, 1e-3), Point(100, 1e3)], 10),
+    ],
+)
+def test_too_few_measurements_for_a_curve(points: list[Point], chosen: int) -> None:
+    fit = fit_delay(points, 1_000)
+    assert (fit.chosen, bool(fit.why), fit.alpha) == (chosen, True, None)
+    with pytest.raises(ValueError, match="at least two batch sizes"):
+        fit.curve(10)
+
+
+measured = st.lists(
+    st.builds(Point, st.integers(1, 200), st.floats(1e-6, 1e6) | st.sampled_from([0.0, -1.0, float("nan")])),
+    max_size=30,
+)
+
+
+@given(measured, st.integers(1, 20), st.integers(0, 200), st.floats(0.01, 0.9))
+def test_the_choice_is_allowed_explained_and_survives_json(
+    points: list[Point], b_min: int, room: int, tau: float
+) -> None:
+    fit = fit_delay(points, 1_000, b_min, b_min + room, tau)
+    assert b_min <= fit.chosen <= b_min + room
+    assert fit.why
+    assert len(fit.points) + len(fit.outliers) + fit.left_out == len(points)
+    assert DelayFit.from_json(json.loads(json.dumps(fit.as_json(), allow_nan=False))) == fit
+
+
+@settings(max_examples=examples(50))
+@given(st.integers(0, 1_000), st.floats(1e-3, 1e3))
+def test_the_unit_of_time_does_not_change_the_choice(seed: int, unit: float) -> None:
+    points = measurements(seed, (*CANDIDATES, 50, 50), 0.7, noise=0.3)
+    other = [Point(p.batch, p.seconds * unit) for p in points]
+    assert fit_delay(other, 1_000).chosen == fit_delay(points, 1_000).chosen
