@@ -8,31 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    LEARNED,
-    TEST,
-    Seen,
-    add,
-    agent,
-    change,
-    citing,
-    deciding,
-    down,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    message,
-    messages,
-    model,
-    number,
-    playbook,
-    reflecting,
-    word,
-)
+from python_kit import LEARNED, TEST, Seen, learned, playbook
+from python_roles import add, agent, change, citing, deciding, down, ignorant, knowing, model, reflecting
+from python_tasks import lesson, messages, number, word
 
 import practicum
-from practicum import Task
 
 ONE = messages(0)
 ONCE: dict[str, Any] = {"rounds": 0}
@@ -330,16 +310,6 @@ def test_near_duplicates_go_into_the_oldest(tmp_path: Path, settings: Mapping[st
         assert seen.result.errors["duplicate_entries"] == 2
 
 
-def test_duplicates_join_their_counters(tmp_path: Path) -> None:
-    seed = playbook(tmp_path, {"text": "Read it twice, slowly.", "helpful": 2, "harmful": 1, "uses": 3})
-    seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting("Read it twice, slowly!")),
-        settings=ONCE, seed_context=seed,
-    )  # fmt: skip
-    (entry,) = seen.result.context
-    assert (entry.id, entry.text, entry.helpful, entry.harmful) == ("e0", "Read it twice, slowly.", 2, 1)
-
-
 DETAILS = {
     "Returns are free within 30 days of delivery.": "Returns are free within 60 days of delivery.",
     "Before you answer, call get_user with the id.": "Before you answer, call get_order with the id.",
@@ -421,14 +391,6 @@ def test_validation_keeps_the_earliest_best_context_and_its_calls_count(tmp_path
     assert len(seen.texts) == 2
     assert sum(number(call) >= 80 for call in seen.calls("agent")) == 2 * 6
     assert seen.result.usage.calls == len(played.calls)
-
-
-def test_online_may_start_from_a_playbook_learned_offline(tmp_path: Path) -> None:
-    offline = learned(tmp_path / "offline", [Task("ä", "Message 0: wie heißt es?", "word0"), message(1)], settings=ONCE)
-    how: dict[str, Any] = {"settings": {**ONCE, "online": True}, "seed_context": offline.result.context}
-    online = learned(tmp_path / "online", messages(0, 1, 2), **how)
-    assert [report.attempts[0].score.value for report in online.steps] == [1.0, 1.0, 0.0]
-    assert online.result.scores["online"] == pytest.approx(2 / 3)
 
 
 def test_a_gate_drops_a_delta_that_is_worse_on_the_validation_tasks(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, agent, learned, lesson, messages, model, playbook, refused, resumed
+from python_kit import Seen, learned, refused, resumed
+from python_roles import agent, model
+from python_tasks import messages
 
-import practicum
 from practicum import ScriptedClient
 
 SIX = messages(*range(6))
@@ -94,11 +95,20 @@ def test_minutes_are_never_above(tmp_path: Path, whole: Seen, monkeypatch: pytes
     assert again.exported == whole.exported
 
 
-@pytest.mark.parametrize("limits", [{"max_calls": 1}, {"max_tokens": 50}, {"max_usd": 0.001}], ids=str)
-def test_a_budget_that_is_too_small_is_refused_before_a_call(tmp_path: Path, limits: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("code", "limits"),
+    [
+        ("budget.too_small", [{"max_calls": 1}, {"max_tokens": 50}, {"max_usd": 0.001}]),
+        ("settings.invalid", [{"max_calls": 0}, {"max_tokens": -1}, {"max_usd": -1.0}, {"max_minutes": 0.0}]),
+    ],
+)
+def test_a_budget_that_is_too_small_is_refused_before_a_call(
+    tmp_path: Path, code: str, limits: list[dict[str, Any]]
+) -> None:
     played = Priced(model().respond)
-    with refused("budget.too_small"):
-        learned(tmp_path, SIX, played, **limits)
+    for limit in limits:
+        with refused(code):
+            learned(tmp_path, SIX, played, **limit)
     assert played.calls == []
     assert not (tmp_path / "run").exists()
 
@@ -123,19 +133,3 @@ def test_a_budget_in_dollars_needs_prices(tmp_path: Path) -> None:
     with refused("price.unknown"):
         learned(tmp_path, SIX, played, max_usd=5.0)
     assert played.calls == []
-
-
-def test_an_evaluation_has_a_budget_too(tmp_path: Path) -> None:
-    played = model()
-    parts = practicum.Parts(clients={"agent": played})
-    done = practicum.run_sync(
-        practicum.evaluate(SIX, playbook(tmp_path, lesson(0)), parts=parts, max_calls=4, concurrency=1)
-    )
-    assert done.stopped is not None
-    assert (done.n, len(played.calls), done.usage.calls) == (4, 4, 4)
-
-
-def test_a_negative_limit_is_refused(tmp_path: Path) -> None:
-    for limits in ({"max_calls": 0}, {"max_tokens": -1}, {"max_usd": -1.0}, {"max_minutes": 0.0}):
-        with refused("settings.invalid"):
-            learned(tmp_path, SIX, **limits)

@@ -8,23 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    Seen,
-    add,
-    asks,
-    change,
-    citing,
-    down,
-    ignorant,
-    insights_offered,
-    learned,
-    messages,
-    model,
-    number,
-    playbook,
-    reflecting,
-    word_alone,
-)
+from python_kit import Seen, learned, playbook
+from python_roles import add, asks, change, citing, down, ignorant, insights_offered, model, reflecting
+from python_tasks import messages, number, word_alone
 
 ONCE: dict[str, Any] = {"rounds": 0, "dedupe": "never"}
 
@@ -66,13 +52,6 @@ def test_reflections_are_copied_twice_and_dealt_into_the_square_root_of_groups(t
 @pytest.mark.parametrize("n", [1, 3])
 def test_fewer_than_four_reflections_are_one_plain_update(tmp_path: Path, n: int) -> None:
     assert [sorted(group) for group in read(combee(tmp_path, n))] == [sorted(insight(i) for i in range(n))]
-
-
-def test_a_call_never_reads_more_than_the_fan_in(tmp_path: Path) -> None:
-    seen = combee(tmp_path, 12, {"fan_in": 6, "groups": 2})
-    assert [len(group) for group in read(seen)] == [6] * 4
-    assert len(seen.texts) == 12
-    assert seen.result.errors == {"groups_raised": 1}
 
 
 @pytest.mark.parametrize(

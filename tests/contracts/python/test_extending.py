@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -11,22 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    LEARNED,
-    TEST,
-    again,
-    down,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    messages,
-    model,
-    number,
-    playbook,
-    refused,
-    resumed,
-)
+from python_kit import LEARNED, TEST, learned, playbook, refused, resumed
+from python_roles import down, model
+from python_tasks import again, lesson, messages, number
 
 import practicum
 from practicum import Add, Attempt, Batch, Context, Delta, Feedback, Lesson, Method, Run, Task, View
@@ -158,17 +144,6 @@ def test_a_view_that_fails_or_is_none_is_named_in_learning_and_for_a_query(tmp_p
         Method(name="blind", **seams)
 
 
-def test_learning_waits_for_a_slow_view(tmp_path: Path) -> None:
-    """A slow view loses no attempt and gives the same lessons."""
-
-    async def slow(context: Context, task: Task, run: Run) -> View:
-        await asyncio.sleep(0.05)
-        return await show(context, task, run)
-
-    seen = learned(tmp_path, LEARNED, method=showing(slow))
-    assert seen.texts == [f"It is word{n}: Message {n}: which word?" for n in (0, 1, 2)]
-
-
 def test_an_effect_needs_a_unique_place(tmp_path: Path) -> None:
     async def twice(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         return [await act(task, context, run.at("the same")) for task in (*batch.tasks, *batch.tasks)]
@@ -197,16 +172,6 @@ def test_a_run_offers_models_chance_notes_and_counters(tmp_path: Path) -> None:
     drawn.clear()
     learned(tmp_path / "again", LEARNED, played, thinking)
     assert drawn == first
-
-
-def test_a_method_of_the_user_takes_a_gate(tmp_path: Path) -> None:
-    def misled(call: Any) -> Any:
-        return (ignorant if "[e0]" in call.prompt.head else knowing)(call)
-
-    seen = learned(tmp_path, messages(0), model(agent=misled), NOTES, {"gate": True}, val=messages(*range(80, 100)))
-    assert seen.texts == []
-    with refused("settings.invalid", "settings.unknown"):
-        learned(tmp_path / "other", LEARNED, method=NOTES, settings={"epochs": 2})
 
 
 # ---- an agent

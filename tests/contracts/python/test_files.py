@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from python_kit import chats, learned, lesson, messages, refused
+from python_kit import chats, learned, refused
+from python_tasks import lesson, messages
 
 import practicum
 from practicum import Add, Context, Delete, Delta, Vote

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, asks, down, ignorant, knowing, learned, messages, model, number, refused, word
+from python_kit import Seen, learned, refused
+from python_roles import asks, down, ignorant, knowing, model
+from python_tasks import messages, number, word
 
 ONE = messages(1)
 HALVES = ("first half", "second half")

@@ -14,22 +14,9 @@ from typing import Any
 
 import pytest
 from profiles import cases
-from python_kit import (
-    LEARNED,
-    OTHER,
-    TEST,
-    Rule,
-    Seen,
-    knowing,
-    learned,
-    lesson,
-    model,
-    reflecting,
-    refused,
-    remembering,
-    resumed,
-    varying,
-)
+from python_kit import LEARNED, TEST, Seen, learned, refused, resumed
+from python_roles import OTHER, Rule, knowing, model, reflecting, remembering, varying
+from python_tasks import lesson
 
 import practicum
 from practicum import methods
@@ -275,6 +262,7 @@ SEARCHES = [name for name, table in METHODS.items() if table.rival and "instruct
         ("icl", {"labels": False}, "method.unsuitable"),
         ("nothing_of_that_name", {}, "method.unknown"),
         ("ace", {"settings": {"nothing_of_that_name": 1}}, "settings.unknown"),
+        ("ace", {"settings": {"gate": True, "gate_alpha": 1.0}, "val": TEST}, "settings.invalid"),
     ],
     ids=str,
 )

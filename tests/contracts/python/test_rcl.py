@@ -7,25 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    OTHER,
-    Seen,
-    asks,
-    change,
-    citing,
-    deciding,
-    down,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    messages,
-    model,
-    number,
-    playbook,
-    reflecting,
-    word,
-)
+from python_kit import Seen, learned, playbook
+from python_roles import OTHER, asks, change, citing, deciding, down, ignorant, knowing, model, reflecting
+from python_tasks import lesson, messages, number, word
 
 BASE: dict[str, Any] = {
     "rounds": 0, "dedupe": "never", "learn_from": "failures", "merge": False, "batch": 1,
@@ -70,16 +54,6 @@ def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, ref
     # Without a failure there is no reflection and no edit.
     solved = primitive(tmp_path / "solved", 4, settings, rules={"agent": knowing})
     assert (solved.roles, len(solved.result.context)) == ({"agent": 4}, 0)
-
-
-def test_attempts_are_sized_by_the_failure_rate(tmp_path: Path) -> None:
-    def mostly(call: Any) -> Any:
-        return (knowing if number(call) % 5 else ignorant)(call)
-
-    seen = primitive(tmp_path, 40, {"attempted": "auto", "batch": 2}, rules={"agent": mostly})
-    sizes = [len(report.attempts) for report in seen.steps]
-    assert sizes[0] < 8 < max(sizes) <= 20
-    assert all(report.batch.data["why"] for report in seen.steps)
 
 
 def test_only_attempts_that_were_reflected_on_may_vote_against_an_entry(tmp_path: Path) -> None:
@@ -179,22 +153,11 @@ def test_half_of_a_step_is_drawn_from_earlier_failures(tmp_path: Path) -> None:
     assert failed == {f"t{n}" for n in range(12)}
 
 
-def test_a_task_leaves_the_buffer_after_three_failures_that_were_reflected_on(tmp_path: Path) -> None:
-    """Each time in vain: no insight helps this agent."""
-    seen = primitive(tmp_path, 3, {"attempted": 2, "batch": 2, "replay": 0.5, "steps": 24, "evict": 2})
-    attempts = [attempt.task.id for report in seen.steps for attempt in report.attempts]
-    replayed = [id for report in seen.steps for id in report.batch.data["replayed"]]
-    assert set(attempts) == {"t0", "t1", "t2"}
-    # A task enters at its failure and is evicted at the second one in a row: one replay for each entry.
-    for n in range(3):
-        assert 0 < replayed.count(f"t{n}") <= attempts.count(f"t{n}") / 2
-
-
 # ---- optimizer state
 
 
-def test_the_state_is_seen_only_by_the_mutator(tmp_path: Path) -> None:
-    rules = {"state": lambda call: {"ledger": ["Added a rule for a word."], OTHER: ""}}
+def test_the_state_is_seen_only_by_the_mutator_and_survives_a_rewrite(tmp_path: Path) -> None:
+    rules: dict[str, Any] = {"state": lambda call: {"ledger": ["Added a rule for a word."], OTHER: ""}}
     seen = primitive(tmp_path, 3, {"state": True}, rules=rules)
     assert seen.roles == {"agent": 3, "reflector": 3, "curator": 3, "state": 3}
     noted = {role: ["Added a rule for a word." in call.text for call in seen.calls(role)] for role in seen.roles}
@@ -203,6 +166,9 @@ def test_the_state_is_seen_only_by_the_mutator(tmp_path: Path) -> None:
     }  # fmt: skip
     (state,) = [entry for entry in seen.result.context if entry.hidden]
     assert "Added a rule for a word." in state.text
+    rules["curator"] = lambda call: {"entries": [{"section": "rules", "text": "All in one."}]}
+    rewritten = primitive(tmp_path / "rewritten", 2, {"state": True, "curator": "rewrite"}, rules=rules)
+    assert (rewritten.texts, rewritten.sections[".state"]) == (["All in one."], 1)
 
 
 def test_a_state_that_fails_stays_unchanged(tmp_path: Path) -> None:

@@ -9,23 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    Seen,
-    agent,
-    asks,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    message,
-    messages,
-    model,
-    number,
-    opened,
-    playbook,
-    reflecting,
-    word,
-)
+from python_kit import Seen, learned, opened, playbook
+from python_roles import agent, asks, ignorant, knowing, model, reflecting
+from python_tasks import lesson, message, messages, number, word
 
 import practicum
 

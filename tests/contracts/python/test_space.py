@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, Seen, again, down, learned, lesson, messages, model, refused, reported, word
+from python_kit import LEARNED, Seen, learned, refused, reported
+from python_roles import down, model
+from python_tasks import again, lesson, messages, word
 
 import practicum
 

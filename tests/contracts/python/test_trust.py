@@ -11,27 +11,9 @@ from typing import Any
 
 import pytest
 from profiles import cases
-from python_kit import (
-    Seen,
-    add,
-    agent,
-    asks,
-    change,
-    chats,
-    curator,
-    ignorant,
-    learned,
-    lesson,
-    message,
-    messages,
-    model,
-    number,
-    opened,
-    reflecting,
-    refused,
-    reported,
-    word,
-)
+from python_kit import Seen, chats, learned, opened, refused, reported
+from python_roles import add, agent, asks, change, curator, ignorant, model, reflecting
+from python_tasks import lesson, message, messages, number, word
 
 import practicum
 from practicum import Task
