@@ -23,6 +23,11 @@ TEST = messages(0, 1, 9)
 """Two messages that can be learned, and a message that cannot."""
 
 
+def slow(*values: Any) -> Any:
+    """Values of a slow case."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @contextmanager
 def refused(*codes: str) -> Iterator[Any]:
     """A block that ends with an error of this code, or of one of these, in one line."""

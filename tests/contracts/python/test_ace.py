@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, TEST, Seen, learned, playbook
+from python_kit import LEARNED, TEST, Seen, learned, playbook, slow
 from python_roles import add, agent, change, citing, deciding, down, ignorant, knowing, model, reflecting
 from python_tasks import lesson, messages, number, word
 
@@ -108,7 +108,7 @@ def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from:
 # ---- refinement
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 3])
+@pytest.mark.parametrize("rounds", [0, slow(1), 3])
 def test_a_failure_is_retried_with_the_insights_up_to_rounds(tmp_path: Path, rounds: int) -> None:
     """The insights of all rounds reach the curator, not only the last ones; the target reaches no agent."""
     seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=nth_insight), settings={"rounds": rounds})
@@ -172,10 +172,10 @@ def curated(folder: Path, *decisions: Mapping[str, Any], **settings: Any) -> See
     ("decisions", "entries", "dropped"),
     [
         ([add(1, 2)], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": NEW, "e4": OTHER_NEW}, 0),
-        ([add(1, 2, text="In one.")], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": "In one."}, 0),
+        slow([add(1, 2, text="In one.")], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": "In one."}, 0),
         ([change("UPDATE", "e1", text=NEW)], {"e0": RED, "e1": NEW, "e2": BLUE}, 1),
         ([change("MERGE", "e1", "e0", text="All reds stop.")], {"e0": "All reds stop.", "e2": BLUE}, 1),
-        ([change("MERGE", "e0", "e1")], {"e0": RED, "e2": BLUE}, 1),
+        slow([change("MERGE", "e0", "e1")], {"e0": RED, "e2": BLUE}, 1),
         # The id of a deleted entry is not used again.
         ([change("DELETE", "e2"), add(2)], {"e0": RED, "e1": CRIMSON, "e3": OTHER_NEW}, 0),
         ([change("COVERED", "e0")], {"e0": RED, "e1": CRIMSON, "e2": BLUE}, 1),
@@ -236,7 +236,7 @@ def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tupl
     assert seen.result.errors.get("mass_deletions", 0) == (1 if refused else 0)
 
 
-@pytest.mark.parametrize("fails", ["no JSON at all", down()], ids=["output", "provider"])
+@pytest.mark.parametrize("fails", [slow("no JSON at all"), down()], ids=["output", "provider"])
 def test_a_curator_that_fails_costs_no_vote_and_no_insight_to_keep(tmp_path: Path, fails: Any) -> None:
     played = model(
         agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
@@ -293,7 +293,7 @@ SAME = "If it is any message at all, answer by its last word."
     ("settings", "entries"),
     [
         ({"dedupe": "proactive"}, 1),
-        ({"dedupe": "lazy"}, 3),
+        slow({"dedupe": "lazy"}, 3),
         ({"dedupe": "lazy", "budget": 25}, 1),
         ({"dedupe": "never"}, 3),
     ],
@@ -326,7 +326,7 @@ def test_entries_that_differ_in_a_detail_are_never_merged(tmp_path: Path) -> Non
     assert seen.texts == [*DETAILS, *DETAILS.values()]
 
 
-@pytest.mark.parametrize(("margin", "stays"), [(3, False), (4, True), (0, True)])
+@pytest.mark.parametrize(("margin", "stays"), [(3, False), slow(4, True), (0, True)])
 def test_an_entry_that_harms_by_a_margin_is_deleted_at_once(tmp_path: Path, margin: int, stays: bool) -> None:
     played = model(agent=citing("e0"), reflector=lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"}))
     settings = {**ONCE, "batch": 3, "harmful": margin}
@@ -339,7 +339,7 @@ LEAVING = ["e1", "e4", "e2", "e3", "e0", "e5"]
 """The most harmful, the harmful, the never used by age, the used by how much they helped."""
 
 
-@pytest.mark.parametrize("pruned", range(1, 6))
+@pytest.mark.parametrize("pruned", [3, *map(slow, (1, 2, 4, 5))])
 def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, pruned: int) -> None:
     counts = [(2, 1, 1), (0, 2, 1), (0, 0, 0), (0, 0, 0), (1, 2, 1), (3, 1, 1)]
     seed = playbook(tmp_path, *(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, learned, playbook
+from python_kit import Seen, learned, playbook, slow
 from python_roles import add, asks, change, citing, down, ignorant, insights_offered, model, reflecting
 from python_tasks import messages, number, word_alone
 
@@ -55,7 +55,7 @@ def test_fewer_than_four_reflections_are_one_plain_update(tmp_path: Path, n: int
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"copies": 4}, {"join": "model"}, {"exact": True}, {"asynchronous": True}], ids=str
+    "settings", [{"copies": 4}, *map(slow, ({}, {"join": "model"}, {"exact": True}, {"asynchronous": True}))], ids=str
 )
 def test_votes_count_once_a_reflection_for_any_number_of_copies(tmp_path: Path, settings: dict[str, Any]) -> None:
     rules = {
@@ -110,7 +110,7 @@ def test_no_insight_is_lost_silently(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"accounting": False}, {"uncovered": "drop", "again": 0}, {"exact": True}], ids=str
+    "settings", [{"uncovered": "drop", "again": 0}, *map(slow, ({"accounting": False}, {"exact": True}))], ids=str
 )
 def test_dropped_insights_are_counted_and_named(tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = combee(tmp_path, 16, settings, rules={"curator": first_only})
@@ -164,7 +164,7 @@ def test_naive_asks_one_curator_for_all_and_loses_omitted_insights(tmp_path: Pat
     assert seen.result.errors["dropped_lessons"] == 19
 
 
-@pytest.mark.parametrize(("settings", "shown"), [({}, 4), ({"k": 7}, 7)])
+@pytest.mark.parametrize(("settings", "shown"), [({}, 4), slow({"k": 7}, 7)])
 def test_top_k_shows_the_curator_one_reflection_of_each_cluster(
     tmp_path: Path, settings: dict[str, Any], shown: int
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, TEST, learned, playbook, refused, resumed
+from python_kit import LEARNED, TEST, learned, playbook, refused, resumed, slow
 from python_roles import down, model
 from python_tasks import again, lesson, messages, number
 
@@ -26,38 +26,39 @@ async def show(context: Context, task: Task, run: Run) -> View:
     return View(pages=(notes,) if notes else (), ids=context, citable=bool(notes))
 
 
-async def act(task: Task, context: Context, run: Run) -> Attempt:
-    """One attempt with all notes shown."""
-    trace = await run.agent(task, await show(context, task, run))
-    score = await run.score(task, trace)
-    right = score is not None and score.correct
-    return Attempt(task, trace, score, Feedback(right, f"The right answer is {task.target}.", task.target), run.place)
+def notes(show: Any = show, **changed: Any) -> Method:
+    """A method that notes every right answer, with this view or with other seams."""
+
+    def sample(tasks: Sequence[Task], history: Any, run: Run) -> Any:
+        for task in tasks:
+            yield Batch((task,))
+
+    async def act(task: Task, context: Context, run: Run) -> Attempt:
+        trace = await run.agent(task, await show(context, task, run))
+        score = await run.score(task, trace)
+        right = score is not None and score.correct
+        feedback = Feedback(right, f"The right answer is {task.target}.", task.target)
+        return Attempt(task, trace, score, feedback, run.place)
+
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
+        return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
+
+    async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
+        return [
+            Lesson(f"{r.place}/note", f"It is {r.task.target}: {r.task.input}", sources=r.sources) for r in attempts
+        ]
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return Delta(tuple(Add("notes", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
+
+    async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
+        return delta
+
+    seams = {"sample": sample, "act": act, "attempt": attempt, "reflect": reflect, "update": update, "accept": accept}
+    return Method(**{"name": "notes", "show": show, **seams, **changed})
 
 
-def sample(tasks: Sequence[Task], history: Any, run: Run) -> Any:
-    for task in tasks:
-        yield Batch((task,))
-
-
-async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
-    return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
-
-
-async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    return [Lesson(f"{r.place}/note", f"It is {r.task.target}: {r.task.input}", sources=r.sources) for r in attempts]
-
-
-async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    return Delta(tuple(Add("notes", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
-
-
-async def accept(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-    return delta
-
-
-NOTES = Method(
-    name="notes", show=show, sample=sample, act=act, attempt=attempt, reflect=reflect, update=update, accept=accept
-)
+NOTES = notes()
 
 
 def test_a_method_of_the_user_learns_and_is_evaluated_and_asked(tmp_path: Path) -> None:
@@ -75,16 +76,13 @@ def test_a_method_of_the_user_learns_and_is_evaluated_and_asked(tmp_path: Path) 
 def test_a_resume_needs_the_unchanged_method_and_pays_nothing_twice(tmp_path: Path) -> None:
     cut = learned(tmp_path, messages(*range(4)), method=NOTES, max_calls=2)
 
-    async def other(task: Task, context: Context, run: Run) -> Attempt:
-        return await act(replace(task, input=f"{task.input} Be brief."), context, run)
-
-    async def other_attempts(batch: Batch, context: Context, run: Run) -> list[Attempt]:
-        return [await other(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
+    async def brief(context: Context, task: Task, run: Run) -> View:
+        return replace(await show(context, task, run), pages=("Be brief.",))
 
     with refused("run.needs_objects"):
         resumed(cut.folder)
     with refused("journal.mismatch"):
-        resumed(cut.folder, parts={"method": replace(NOTES, act=other, attempt=other_attempts)}, max_calls=100)
+        resumed(cut.folder, parts={"method": notes(brief)}, max_calls=100)
     whole = resumed(cut.folder, parts={"method": NOTES}, max_calls=100)
     assert len(whole.texts) == 4
     assert len(cut.model.calls) + len(whole.model.calls) == 4
@@ -94,10 +92,10 @@ async def nothing(*arguments: Any) -> Any:
     return None
 
 
-@pytest.mark.parametrize("seam", ["attempt", "reflect", "update", "accept"])
+@pytest.mark.parametrize("seam", ["attempt", "accept", *map(slow, ("reflect", "update"))])
 def test_a_seam_with_a_wrong_result_is_named_and_paid_answers_are_stored(tmp_path: Path, seam: str) -> None:
     with refused("method.wrong_result") as raised:
-        learned(tmp_path, LEARNED, method=replace(NOTES, **{seam: nothing}))
+        learned(tmp_path, LEARNED, method=notes(**{seam: nothing}))
     assert f"`{seam}`" in str(raised.value)
     fixed = resumed(tmp_path / "run", parts={"method": NOTES})
     assert len(fixed.texts) == 3
@@ -109,47 +107,34 @@ async def failing(context: Context, task: Task, run: Run) -> View:
     raise ZeroDivisionError
 
 
-def showing(show: Any) -> Method:
-    """Notes whose agent sees another view."""
-
-    async def act(task: Task, context: Context, run: Run) -> Attempt:
-        trace = await run.agent(task, await show(context, task, run))
-        return Attempt(task, trace, await run.score(task, trace), Feedback(False, ""), run.place)
-
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
-        return [await act(task, context, run.at(task.id, about=task.sources)) for task in batch.tasks]
-
-    return replace(NOTES, show=show, act=act, attempt=attempt)
-
-
 @pytest.mark.parametrize("bad", [failing, nothing])
 def test_a_view_that_fails_or_is_none_is_named_in_learning_and_for_a_query(tmp_path: Path, bad: Any) -> None:
     """No attempt is made with it, and the run continues once the method is corrected."""
     played = model()
     with refused("method.wrong_result") as raised:
-        learned(tmp_path, LEARNED, played, showing(bad))
+        learned(tmp_path, LEARNED, played, notes(bad))
     assert "'notes'" in str(raised.value)
     assert played.calls == []
     assert len(resumed(tmp_path / "run", parts={"method": NOTES}).texts) == 3
 
     async def query() -> None:
-        async with practicum.open(tmp_path / "run", method=showing(bad)) as space:
+        async with practicum.open(tmp_path / "run", method=notes(bad)) as space:
             await space.show("Message 1: which word?")
 
     with refused("method.wrong_result") as raised:
         practicum.run_sync(query())
     assert "`show`" in str(raised.value)
-    seams = {"sample": sample, "act": act, "attempt": attempt, "reflect": reflect, "update": update, "accept": accept}
+    seams = ("name", "sample", "act", "attempt", "reflect", "update", "accept")
     with refused("method.no_show"):
-        Method(name="blind", **seams)
+        Method(**{seam: getattr(NOTES, seam) for seam in seams})
 
 
 def test_an_effect_needs_a_unique_place(tmp_path: Path) -> None:
     async def twice(batch: Batch, context: Context, run: Run) -> list[Attempt]:
-        return [await act(task, context, run.at("the same")) for task in (*batch.tasks, *batch.tasks)]
+        return [await NOTES.act(task, context, run.at("the same")) for task in (*batch.tasks, *batch.tasks)]
 
     with refused("journal.place_taken"):
-        learned(tmp_path, LEARNED, method=replace(NOTES, attempt=twice))
+        learned(tmp_path, LEARNED, method=notes(attempt=twice))
 
 
 def test_a_run_offers_models_chance_notes_and_counters(tmp_path: Path) -> None:
@@ -163,7 +148,7 @@ def test_a_run_offers_models_chance_notes_and_counters(tmp_path: Path) -> None:
         assert vectors.shape[0] == 2
         return [Lesson(f"{attempts[0].place}/l", thought, sources=attempts[0].sources)]
 
-    thinking = replace(NOTES, reflect=reflecting_, roles=("reflector",))
+    thinking = notes(reflect=reflecting_, roles=("reflector",))
     played = model(reflector=lambda call: {"answer": f"Thought about {lesson(number(call))}"})
     seen = learned(tmp_path, LEARNED, played, thinking)
     assert seen.texts == [f"Thought about {lesson(n)}" for n in (0, 1, 2)]

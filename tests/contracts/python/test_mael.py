@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, learned, refused
+from python_kit import Seen, learned, refused, slow
 from python_roles import asks, down, ignorant, knowing, model
 from python_tasks import messages, number, word
 
@@ -91,7 +91,7 @@ def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("settings", "critiques", "solutions"),
-    [({"rounds": 0}, [], 2), ({"rounds": 1}, [0.4, 0.5], 3), ({"rounds": 2, "accepted": False}, [0.4], 3)],
+    [slow({"rounds": 0}, [], 2), slow({"rounds": 1}, [0.4, 0.5], 3), ({"rounds": 2, "accepted": False}, [0.4], 3)],
     ids=str,
 )
 def test_a_part_is_criticised_up_to_the_limit_of_rounds(
@@ -103,7 +103,7 @@ def test_a_part_is_criticised_up_to_the_limit_of_rounds(
     assert [kind for kind, _ in pairs].count("solve") == solutions
 
 
-@pytest.mark.parametrize("settings", [{"depth": 0}, {"agents": 1}], ids=str)
+@pytest.mark.parametrize("settings", [{"depth": 0}, slow({"agents": 1})], ids=str)
 def test_without_depth_or_colleagues_one_agent_answers_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = mael(tmp_path, settings=settings)
     assert seen.roles == {"agent": 1}
@@ -148,7 +148,7 @@ def test_evaluation_shows_each_step_experience_of_its_agent_and_kind_and_never_a
 
 
 @pytest.mark.parametrize(
-    ("settings", "shown"), [({}, False), ({"while_learning": True}, True), ({"online": True}, True)], ids=str
+    ("settings", "shown"), [({}, False), slow({"while_learning": True}, True), ({"online": True}, True)], ids=str
 )
 def test_no_experience_is_shown_while_learning_but_in_a_stream(
     tmp_path: Path, settings: dict[str, Any], shown: bool
@@ -171,7 +171,7 @@ def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
     assert not any(move[SHOWN] for move in moves(tested))
 
 
-@pytest.mark.parametrize(("reward", "shown"), [("high", 0.9), ("low", 0.5)])
+@pytest.mark.parametrize(("reward", "shown"), [("high", 0.9), slow("low", 0.5)])
 def test_retrieval_weighs_similarity_against_reward(tmp_path: Path, reward: str, shown: float) -> None:
     """With α = 0 only the reward decides: agent2 solved its half as 0.5 first, and then as 0.9."""
     seen = mael(tmp_path, ONE, {"alpha": 0.0, "reward": reward}, test=messages(80))

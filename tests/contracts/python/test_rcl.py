@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, learned, playbook
+from python_kit import Seen, learned, playbook, slow
 from python_roles import OTHER, asks, change, citing, deciding, down, ignorant, knowing, model, reflecting
 from python_tasks import lesson, messages, number, word
 
@@ -36,7 +36,7 @@ def annotated(call: Any) -> bool:
 # ---- batching
 
 
-@pytest.mark.parametrize(("reflection", "calls"), [("per_trace", 4), ("batched", 2)])
+@pytest.mark.parametrize(("reflection", "calls"), [slow("per_trace", 4), ("batched", 2)])
 def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, reflection: str, calls: int) -> None:
     """R tasks are attempted, up to B failures reflected on, each in one call or all in one call."""
 
@@ -112,7 +112,7 @@ def test_the_annotated_twin_reaches_the_reflector_and_no_score(tmp_path: Path) -
 # ---- heads
 
 
-@pytest.mark.parametrize(("calls", "each"), [("three", 3), ("one", 1)])
+@pytest.mark.parametrize(("calls", "each"), [("three", 3), slow("one", 1)])
 def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -> None:
     seen = primitive(tmp_path, 2, {"heads": True, "head_calls": calls})
     assert len(seen.calls("reflector")) == 2 * each
@@ -124,7 +124,7 @@ def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -
 
 @pytest.mark.parametrize(
     ("attribution", "counter"),
-    [("execution_variance", "execution_variance"), ("intractable", "intractable_failures")],
+    [("execution_variance", "execution_variance"), slow("intractable", "intractable_failures")],
 )
 def test_chance_and_intractable_failures_vote_against_no_entry(tmp_path: Path, attribution: str, counter: str) -> None:
     def reflector(call: Any) -> Any:
@@ -167,7 +167,8 @@ def test_the_state_is_seen_only_by_the_mutator_and_survives_a_rewrite(tmp_path: 
     (state,) = [entry for entry in seen.result.context if entry.hidden]
     assert "Added a rule for a word." in state.text
     rules["curator"] = lambda call: {"entries": [{"section": "rules", "text": "All in one."}]}
-    rewritten = primitive(tmp_path / "rewritten", 2, {"state": True, "curator": "rewrite"}, rules=rules)
+    settings = {"rounds": 0, "state": True, "curator": "rewrite"}
+    rewritten = learned(tmp_path / "rewritten", messages(0, 1), model(**rules), "ace", settings)
     assert (rewritten.texts, rewritten.sections[".state"]) == (["All in one."], 1)
 
 

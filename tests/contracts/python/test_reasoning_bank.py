@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, learned, opened, playbook
+from python_kit import Seen, learned, opened, playbook, slow
 from python_roles import agent, asks, ignorant, knowing, model, reflecting
 from python_tasks import lesson, message, messages, number, word
 
@@ -70,7 +70,7 @@ def test_a_memory_is_a_title_a_description_and_a_content_from_success_and_from_f
     assert "task:t0" in entry.sources
 
 
-@pytest.mark.parametrize(("settings", "most"), [({}, 3), ({"items": 1}, 1)], ids=str)
+@pytest.mark.parametrize(("settings", "most"), [({}, 3), slow({"items": 1}, 1)], ids=str)
 def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[str, Any], most: int) -> None:
     many = [{"title": f"Title {n}", "description": "Such tasks.", "content": f"Do step {n}."} for n in range(7)]
     seen = bank(tmp_path, settings={"scaling": "none", **settings}, rules={"reflector": lambda call: {"items": many}})
@@ -79,7 +79,7 @@ def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[
 
 
 @pytest.mark.parametrize(("extract", "outcomes"), [
-    ("all", ["failure", "success"]), ("successes", ["success"]), ("chosen", ["success"]),
+    ("all", ["failure", "success"]), slow("successes", ["success"]), ("chosen", ["success"]),
 ])  # fmt: skip
 def test_extraction_is_from_every_outcome_unless_it_is_set_otherwise(
     tmp_path: Path, extract: str, outcomes: list[str]
@@ -96,7 +96,7 @@ def test_the_bank_is_append_only_unless_it_consolidates(tmp_path: Path) -> None:
     assert {"task:t0", "task:t1"} <= set(entry.sources)
 
 
-@pytest.mark.parametrize(("settings", "shown"), [({}, 5), ({"memories": 2}, 2)], ids=str)
+@pytest.mark.parametrize(("settings", "shown"), [slow({}, 5), ({"memories": 2}, 2)], ids=str)
 def test_the_most_similar_memories_are_shown_as_instructions(
     tmp_path: Path, settings: dict[str, Any], shown: int
 ) -> None:
@@ -126,13 +126,13 @@ def test_approaches_to_follow_are_shown_apart_from_those_to_avoid(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "labels", "calls"),
     [
-        ({"scaling": "none"}, False, {"agent": 1, "reflector": 1, "judge": 1}),
+        slow({"scaling": "none"}, False, {"agent": 1, "reflector": 1, "judge": 1}),
         ({}, True, {"agent": 3, "reflector": 1 + 3}),
-        ({"k": 5, "extract": "chosen"}, True, {"agent": 5, "reflector": 1 + 1}),
-        ({"contrast": False}, True, {"agent": 3, "reflector": 3}),
-        ({"scaling": "sequential"}, True, {"agent": 6, "reflector": 6}),
+        slow({"k": 5, "extract": "chosen"}, True, {"agent": 5, "reflector": 1 + 1}),
+        slow({"contrast": False}, True, {"agent": 3, "reflector": 3}),
+        slow({"scaling": "sequential"}, True, {"agent": 6, "reflector": 6}),
         ({"scaling": "sequential", "k": 2, "until": "judge"}, True, {"agent": 3, "reflector": 3, "judge": 3}),
-        ({"preset": "routine"}, True, {"agent": 1, "reflector": 1}),
+        slow({"preset": "routine"}, True, {"agent": 1, "reflector": 1}),
         ({"preset": "critical"}, False, {"agent": 5, "reflector": 1 + 5, "judge": 5}),
     ],
     ids=str,
@@ -173,10 +173,10 @@ def test_each_pass_of_a_sequence_reads_the_attempts_and_notes_before_it(tmp_path
 @pytest.mark.parametrize(
     ("until", "plays", "attempts"),
     [
-        ("judge", knowing, 1),
+        slow("judge", knowing, 1),
         ("judge", ignorant, 4),
-        ("score", knowing, 1),
-        ("agreement", ignorant, 2),
+        slow("score", knowing, 1),
+        slow("agreement", ignorant, 2),
         ("k", knowing, 4),
     ],
 )
@@ -233,8 +233,8 @@ def unified(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None =
     ("settings", "calls"),
     [
         ({}, {"reflector": 1 + 3 + 1 + 1, "agent": 3}),
-        ({"passes": 0, "scaling": "none"}, {"reflector": 1 + 1, "agent": 1}),
-        ({"memory": False, "scaling": "sequential"}, {"reflector": 1 + 3, "agent": 6}),
+        slow({"passes": 0, "scaling": "none"}, {"reflector": 1 + 1, "agent": 1}),
+        slow({"memory": False, "scaling": "sequential"}, {"reflector": 1 + 3, "agent": 6}),
         ({"preset": "critical"}, {"reflector": 1 + 5 + 1 + 1, "agent": 5}),
     ],
     ids=str,
@@ -263,7 +263,7 @@ def test_bullets_are_proposed_before_the_attempt_and_guide_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("proposed", "added", "counts", "requests"),
-    [(7, 7, {}, 1), (40, 10, {"excess_bullets": 30}, 1), (2, 2, {"short_deltas": 1}, 2)],
+    [slow(7, 7, {}, 1), (40, 10, {"excess_bullets": 30}, 1), (2, 2, {"short_deltas": 1}, 2)],
 )
 def test_a_delta_has_five_to_ten_bullets(
     tmp_path: Path, proposed: int, added: int, counts: dict[str, int], requests: int

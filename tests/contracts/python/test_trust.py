@@ -73,7 +73,7 @@ def in_space(seen: Seen, work: Any, **how: Any) -> Any:
 # ---- foreign traces
 
 
-@pytest.mark.parametrize("method", cases(READING, "episodes", "ace", "reasoning_bank", "unified"))
+@pytest.mark.parametrize("method", cases(READING, "ace", "unified"))
 def test_lessons_of_foreign_traces_wait_for_review_and_are_in_no_prompt(tmp_path: Path, method: str) -> None:
     seen = from_traces(tmp_path, method)
     assert "agent" not in seen.roles
