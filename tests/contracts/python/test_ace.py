@@ -236,7 +236,7 @@ def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tupl
     assert seen.result.errors.get("mass_deletions", 0) == (1 if refused else 0)
 
 
-@pytest.mark.parametrize("fails", [slow("no JSON at all"), down()], ids=["output", "provider"])
+@pytest.mark.parametrize("fails", [slow("no JSON"), down()], ids=["output", "provider"])
 def test_a_curator_that_fails_costs_no_vote_and_no_insight_to_keep(tmp_path: Path, fails: Any) -> None:
     played = model(
         agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
@@ -286,7 +286,7 @@ def test_each_role_may_have_a_model_of_its_own(tmp_path: Path) -> None:
 
 # ---- grow and refine
 
-SAME = "If it is any message at all, answer by its last word."
+SAME = "If it is any message, answer by its last word."
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_each_epoch_takes_all_tasks_in_another_order(tmp_path: Path) -> None:
     assert [report.batch.epoch for report in seen.steps] == [1, 1, 2, 2, 3, 3]
     assert all(sorted(epoch) == [f"t{n}" for n in range(8)] for epoch in epochs)
     assert len(set(epochs)) == 3
-    # There is no validation unless there are tasks for it.
+    # Only tasks for validation cause a validation.
     assert (seen.result.scores, {report.val for report in seen.steps}) == ({}, {None})
 
 

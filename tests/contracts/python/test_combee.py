@@ -30,7 +30,7 @@ def combee(folder: Path, tasks: int, settings: dict[str, Any] | None = None, nam
 
 
 def read(seen: Seen) -> list[list[str]]:
-    """What each call of the curator had to decide about."""
+    """The insights that each call of the curator decided about."""
     return [[text for _, text in insights_offered(call)] for call in seen.calls("curator")]
 
 
@@ -99,7 +99,7 @@ def first_only(call: Any) -> Any:
 
 
 def test_no_insight_is_lost_silently(tmp_path: Path) -> None:
-    """A curator is shown omitted insights again, in smaller groups; still omitted ones are kept as they are worded."""
+    """A curator is shown omitted insights again, in smaller groups; the still omitted are kept word for word."""
     seen = combee(tmp_path, 40, rules={"curator": first_only})
     assert sorted(seen.texts) == sorted(insight(n) for n in range(40))
     assert seen.result.errors["repeated_lessons"] > 0

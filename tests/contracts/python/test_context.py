@@ -85,13 +85,13 @@ def test_a_merge_keeps_the_oldest_adds_counters_and_joins_sources(
     if len(parts) < len(ids):
         assert outcome.refused
         return
-    kept = outcome.context.get(parts[0].id)
-    assert kept is not None
-    assert (kept.helpful, kept.harmful, kept.uses) == tuple(
+    merged = outcome.context.get(parts[0].id)
+    assert merged is not None
+    assert (merged.helpful, merged.harmful, merged.uses) == tuple(
         sum(getattr(part, count) for part in parts) for count in ("helpful", "harmful", "uses")
     )
-    assert set(kept.sources) == {source for part in parts for source in part.sources} | set(sources)
-    assert kept.text == (text or parts[0].text)
+    assert set(merged.sources) == {source for part in parts for source in part.sources} | set(sources)
+    assert merged.text == (text or parts[0].text)
     assert len(outcome.context) == len(context) - len(parts) + 1
 
 
@@ -134,7 +134,7 @@ def test_later_edits_of_a_delta_may_name_an_entry_that_it_adds() -> None:
     assert entry.helpful == 1
 
 
-def test_an_entry_knows_the_versions_that_made_and_changed_it() -> None:
+def test_an_entry_has_the_versions_that_created_and_changed_it() -> None:
     first = Context().apply(Delta((Add("rules", "a"), Add("rules", "b")))).context
     second = first.apply(Delta((Update("e1", "c"), Vote("e0", uses=1)))).context
     assert [(entry.id, entry.born, entry.changed) for entry in second] == [("e0", 1, 1), ("e1", 1, 2)]

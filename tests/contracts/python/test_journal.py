@@ -37,18 +37,18 @@ class Logged(ScriptedClient):
         self._note("answered", key)
         return reply
 
-    def _note(self, what: str, key: str) -> None:
+    def _note(self, event: str, key: str) -> None:
         with self.log.open("a", encoding="utf-8") as file:
-            file.write(f"{what} {key}\n")
+            file.write(f"{event} {key}\n")
 
 
-def noted(log: Path, what: str) -> list[str]:
+def noted(log: Path, event: str) -> list[str]:
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return [line for line in lines if line.startswith(f"{what} ")]
+    return [line for line in lines if line.startswith(f"{event} ")]
 
 
 def in_a_process(work: Callable[[], Any]) -> int:
-    """Do something in a process of its own; the number of the signal that ended it, 0 if none did."""
+    """Do something in a separate process; the number of the signal that ended it, 0 if none did."""
     if (pid := os.fork()) == 0:
         signal.alarm(60)
         try:
@@ -190,7 +190,7 @@ def test_only_settings_without_influence_on_results_can_change_at_a_resume(tmp_p
 
 def test_a_folder_has_one_run_and_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     with refused("tasks.no_target"):
-        learned(tmp_path, [practicum.Task("a", "What is it?")])
+        learned(tmp_path, [practicum.Task("a", "Which word?")])
     assert not (tmp_path / "run").exists()
     assert learned(tmp_path).result.stopped is None
     with refused("run.exists"):
@@ -226,7 +226,7 @@ def test_three_lost_steps_in_a_row_stop_the_run_and_a_resume_tries_them_again(tm
 
 
 @pytest.mark.parametrize(("role", "counter"), [("reflector", "lost_reflections"), ("curator", "lost_updates")])
-def test_a_role_whose_output_cannot_be_read_is_asked_three_times_and_counted(
+def test_a_role_with_unreadable_output_is_asked_three_times_and_counted(
     tmp_path: Path, role: str, counter: str
 ) -> None:
     def garbled(call: Any) -> Any:

@@ -80,7 +80,7 @@ def test_an_agent_that_solves_a_task_by_itself_takes_two_steps_rewarded_by_the_s
         assert seen.roles == {"agent": 2}
 
 
-def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
+def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_their_rewards(tmp_path: Path) -> None:
     def failing(call: Any) -> Any:
         answer = network(call)
         return ignorant(call) if answer.get("answer") == word(number(call)) else answer
@@ -119,7 +119,7 @@ def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path)
     assert rewards(seen) == [("agent1", "judge", 1.0), ("agent1", "solve", 1.0)]
 
 
-def test_a_step_whose_judge_failed_gives_no_experience(tmp_path: Path) -> None:
+def test_a_step_without_a_verdict_gives_no_experience(tmp_path: Path) -> None:
     seen = mael(tmp_path, rules={"judge": down})
     assert rewards(seen) == [("agent1", "aggregate", 1.0)]
     assert seen.result.errors["unjudged_attempts"] == 3
@@ -157,18 +157,16 @@ def test_no_experience_is_shown_while_learning_but_in_a_stream(
     assert all(bool(move[SHOWN]) is shown for move in moves(seen.steps[1].attempts[0]))
 
 
-def test_by_task_one_whole_trace_is_shown_throughout(tmp_path: Path) -> None:
-    seen = mael(tmp_path, messages(1, 3), {"experience": "task"}, test=messages(80))
+@pytest.mark.parametrize(("experience", "traces"), [("task", 1), ("none", 0)])
+def test_by_task_one_whole_trace_is_shown_and_without_retrieval_none(
+    tmp_path: Path, experience: str, traces: int
+) -> None:
+    seen = mael(tmp_path, messages(1, 3), {"experience": experience}, test=messages(80))
+    assert len(seen.result.context) == 2 * 9
     (tested,) = seen.result.attempts["test"]
-    shown = [seen.result.context.get(move[SHOWN]) for move in moves(tested)]
-    assert len({entry.data["trace"] for entry in shown}) == 1
-
-
-def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
-    seen = mael(tmp_path, ONE, {"experience": "none"}, test=messages(80))
-    assert len(seen.result.context) == 9
-    (tested,) = seen.result.attempts["test"]
-    assert not any(move[SHOWN] for move in moves(tested))
+    shown = [move[SHOWN] for move in moves(tested)]
+    assert all(bool(id) is bool(traces) for id in shown)
+    assert len({seen.result.context.get(id).data["trace"] for id in shown if id}) == traces
 
 
 @pytest.mark.parametrize(("reward", "shown"), [("high", 0.9), slow("low", 0.5)])

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @dataclass(frozen=True)
 class Table:
-    """The promises of a method. `calls` are by role, with those of the test; `sections` count the final entries, with
-    hidden entries. `settings` keep the run small. A search that keeps its start unless a combination beats it by chance
+    """The promises of a method. `calls` are by role, with the calls of the test; `sections` count the final and hidden
+    entries. `settings` keep the run small. A search that keeps its start unless a combination beats it by chance
     promises no `score`."""
 
     calls: Mapping[str, int]
@@ -73,7 +73,7 @@ METHODS = {
         {"agent": 18, "reflector": 18}, {"rules": 2, "memories": 3, "episodes": 3, ".outcomes": 3}, steps=3,
         settings={"weigh": False},
     ),
-    # The agent judges that it can solve the task alone, and does: two steps a task.
+    # The agent judges that it can solve the task by itself, and does: two steps a task.
     "mael": Table({"agent": 12}, {"pool agent1": 6}, score=0.0, steps=3),
     "chain": Table({"agent": 12}, score=0.0, rival=True),
     "group_chat": Table({"agent": 3 * 21}, score=0.0, rival=True),
@@ -195,7 +195,7 @@ def test_a_run_that_is_stopped_and_resumed_is_the_undisturbed_one_and_pays_nothi
 
 
 class Stopping(Seen):
-    """Stops its run after so many calls."""
+    """Stops its run after a number of calls."""
 
     def __init__(self, folder: Path, played: Any, after: int) -> None:
         super().__init__(folder, played)

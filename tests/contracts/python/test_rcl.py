@@ -51,7 +51,7 @@ def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, ref
     assert [len(report.attempts) for report in seen.steps] == [4, 4]
     assert seen.roles == {"agent": 8, "reflector": calls, "curator": 2}
     assert len(seen.texts) == 4
-    # Without a failure there is no reflection and no edit.
+    # Only a failure causes a reflection and an edit.
     solved = primitive(tmp_path / "solved", 4, settings, rules={"agent": knowing})
     assert (solved.roles, len(solved.result.context)) == ({"agent": 4}, 0)
 
@@ -76,7 +76,7 @@ def test_each_task_runs_as_a_group_and_a_contrast_shows_a_passing_and_a_failing_
     assert [call.options.temperature or 0 for call in seen.calls("agent")].count(0.7) == 2
     (attempt,) = seen.steps[0].attempts
     assert len(attempt.group) == 3
-    # Reports count the first run alone, which is made as in evaluation.
+    # Reports count only the first run, which is made as in evaluation.
     assert attempt.score.value == 0.0
     (call,) = seen.calls("reflector")
     assert "Answer: unsure" in call.text

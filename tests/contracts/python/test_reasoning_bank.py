@@ -229,22 +229,6 @@ def unified(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None =
     return learned(folder, tasks, model(**rules), "unified", {**PLAIN, **(settings or {})}, **how)
 
 
-@pytest.mark.parametrize(
-    ("settings", "calls"),
-    [
-        ({}, {"reflector": 1 + 3 + 1 + 1, "agent": 3}),
-        slow({"passes": 0, "scaling": "none"}, {"reflector": 1 + 1, "agent": 1}),
-        slow({"memory": False, "scaling": "sequential"}, {"reflector": 1 + 3, "agent": 6}),
-        ({"preset": "critical"}, {"reflector": 1 + 5 + 1 + 1, "agent": 5}),
-    ],
-    ids=str,
-)
-def test_a_task_costs_a_proposal_its_passes_attempts_a_contrast_and_extractions(
-    tmp_path: Path, settings: dict[str, Any], calls: dict[str, int]
-) -> None:
-    assert unified(tmp_path, settings=settings).roles == calls
-
-
 def test_bullets_are_proposed_before_the_attempt_and_guide_it(tmp_path: Path) -> None:
     seen = unified(tmp_path, messages(0, 1), {"online": True, "outcomes": 0})
     assert seen.model.calls[0].role == "reflector"

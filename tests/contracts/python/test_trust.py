@@ -219,7 +219,7 @@ def test_an_edit_does_not_shed_its_trust_by_copying_another(tmp_path: Path) -> N
 # ---- runs that were made elsewhere
 
 
-def test_a_run_made_elsewhere_shows_its_context_and_executes_nothing_before_it_is_trusted(
+def test_a_run_from_elsewhere_shows_its_context_and_executes_nothing_before_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
