@@ -134,6 +134,7 @@ def test_the_first_success_ends_the_retries_and_confirms_its_insight(tmp_path: P
     assert confirmed.texts == ["Insight of round 2."]
 
 
+@pytest.mark.slow
 def test_critique_improves_the_insights_instead_until_they_stay_the_same(tmp_path: Path) -> None:
     says = iter(["First.", "Better.", "Better."])
     seen = learned(
@@ -145,6 +146,7 @@ def test_critique_improves_the_insights_instead_until_they_stay_the_same(tmp_pat
     assert seen.texts == ["First.", "Better."]
 
 
+@pytest.mark.slow
 def test_without_a_reflector_the_curator_reads_the_attempt_and_there_is_no_retry(tmp_path: Path) -> None:
     seen = learned(tmp_path, settings={"reflector": False, "curator": "append"})
     assert seen.roles == {"agent": 3}
@@ -209,6 +211,7 @@ def test_each_invalid_edit_is_counted_and_no_insight_is_lost_silently(tmp_path: 
     assert keeping.result.errors == {**held_back, "kept_lessons": 2}
 
 
+@pytest.mark.slow
 def test_an_entry_is_not_rewritten_twice_by_one_answer(tmp_path: Path) -> None:
     """The author of the second change did not know the first one's text."""
     seen = curated(tmp_path, change("UPDATE", "e0", text="One."), change("UPDATE", "e0", insights=(2,), text="Two."))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, learned, refused, resumed
+from python_kit import Seen, learned, refused, resumed, slow
 from python_roles import agent, model
 from python_tasks import messages
 
@@ -36,7 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return learned(tmp_path_factory.mktemp("whole"), SIX, played, settings=SETTINGS, max_output_tokens=256)
 
 
-@pytest.mark.parametrize(("most", "concurrency"), [(8, 8), (9, 1), (17, 8)])
+@pytest.mark.parametrize(("most", "concurrency"), [slow(8, 8), (9, 1), (17, 8)])
 def test_calls_are_never_above_and_a_larger_budget_goes_on(
     tmp_path: Path, whole: Seen, most: int, concurrency: int
 ) -> None:

@@ -34,7 +34,7 @@ def read(seen: Seen) -> list[list[str]]:
     return [[text for _, text in insights_offered(call)] for call in seen.calls("curator")]
 
 
-@pytest.mark.parametrize("n", [4, 40])
+@pytest.mark.parametrize("n", [slow(4), 40])
 def test_reflections_are_copied_twice_and_dealt_into_the_square_root_of_groups(tmp_path: Path, n: int) -> None:
     """Level 1 reads each group in one call; code joins the deltas, so level 2 costs no call and loses no insight."""
     seen = combee(tmp_path, n)
@@ -49,7 +49,7 @@ def test_reflections_are_copied_twice_and_dealt_into_the_square_root_of_groups(t
     assert seen.roles == {"agent": n, "reflector": n, "curator": isqrt(n)}
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [slow(1), 3])
 def test_fewer_than_four_reflections_are_one_plain_update(tmp_path: Path, n: int) -> None:
     assert [sorted(group) for group in read(combee(tmp_path, n))] == [sorted(insight(i) for i in range(n))]
 
@@ -73,6 +73,7 @@ def test_the_seed_decides_the_shuffle(tmp_path: Path) -> None:
     assert groups("a", 1) == groups("b", 1) != groups("c", 2)
 
 
+@pytest.mark.slow
 def test_the_paper_s_own_form_shuffles_blindly_and_joins_by_the_model(tmp_path: Path) -> None:
     *level1, level2 = read(combee(tmp_path, 16, {"exact": True}))
     assert [len(group) for group in level1] == [8] * 4
@@ -80,6 +81,7 @@ def test_the_paper_s_own_form_shuffles_blindly_and_joins_by_the_model(tmp_path: 
     assert len(level2) == 16
 
 
+@pytest.mark.slow
 def test_the_model_joins_level_by_level_within_the_fan_in(tmp_path: Path) -> None:
     def one(call: Any) -> Any:
         """Puts all insights into one entry."""
@@ -131,6 +133,7 @@ def test_edits_in_conflict_go_to_the_model_together(tmp_path: Path) -> None:
     assert len(seen.texts) == 1
 
 
+@pytest.mark.slow
 def test_a_curator_that_fails_loses_no_insight(tmp_path: Path) -> None:
     seen = combee(tmp_path, 9, rules={"curator": down})
     assert sorted(seen.texts) == sorted(insight(n) for n in range(9))
@@ -148,6 +151,7 @@ def test_the_batch_size_is_searched_in_steps_that_learn(tmp_path: Path) -> None:
     assert len(seen.texts) == 80
 
 
+@pytest.mark.slow
 def test_without_a_barrier_every_insight_is_accounted_for_once(tmp_path: Path) -> None:
     seen = combee(tmp_path, 20, {"asynchronous": True, "batch": 8})
     assert Counter(seen.texts) == {insight(n): 1 for n in range(20)}
@@ -174,6 +178,7 @@ def test_top_k_shows_the_curator_one_reflection_of_each_cluster(
     assert seen.result.errors["lessons_outside_centers"] == 20 - shown
 
 
+@pytest.mark.slow
 def test_summarized_shows_the_curator_the_points_of_one_summary(tmp_path: Path) -> None:
     def summing(call: Any) -> Any:
         if asks(call, "points"):

@@ -80,6 +80,7 @@ def test_an_agent_that_solves_a_task_by_itself_takes_two_steps_rewarded_by_the_s
         assert seen.roles == {"agent": 2}
 
 
+@pytest.mark.slow
 def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_their_rewards(tmp_path: Path) -> None:
     def failing(call: Any) -> Any:
         answer = network(call)
@@ -110,6 +111,7 @@ def test_without_depth_or_colleagues_one_agent_answers_at_once(tmp_path: Path, s
     assert rewards(seen) == [("agent1", "solve", 1.0)]
 
 
+@pytest.mark.slow
 def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path) -> None:
     def planless(call: Any) -> Any:
         return {"parts": [{"text": "half of it", "to": "", "needs": []}]} if asks(call, "parts") else network(call)
@@ -157,6 +159,7 @@ def test_no_experience_is_shown_while_learning_but_in_a_stream(
     assert all(bool(move[SHOWN]) is shown for move in moves(seen.steps[1].attempts[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("experience", "traces"), [("task", 1), ("none", 0)])
 def test_by_task_one_whole_trace_is_shown_and_without_retrieval_none(
     tmp_path: Path, experience: str, traces: int
@@ -196,6 +199,7 @@ def test_a_team_from_a_file_starts_at_its_centre_and_divides_among_neighbours(tm
             mael(tmp_path / "wrong", settings=topology(tmp_path, "lead", "coder", links=wrong))
 
 
+@pytest.mark.slow
 def test_without_labels_the_whole_is_judged_too(tmp_path: Path) -> None:
     seen = mael(tmp_path, labels=False)
     assert seen.roles["judge"] == 4

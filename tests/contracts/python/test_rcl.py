@@ -56,6 +56,7 @@ def test_a_step_attempts_many_and_reflects_on_a_few_failures(tmp_path: Path, ref
     assert (solved.roles, len(solved.result.context)) == ({"agent": 4}, 0)
 
 
+@pytest.mark.slow
 def test_only_attempts_that_were_reflected_on_may_vote_against_an_entry(tmp_path: Path) -> None:
     rules = {"agent": citing("e0"), "reflector": lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"})}
     seen = primitive(
@@ -83,6 +84,7 @@ def test_each_task_runs_as_a_group_and_a_contrast_shows_a_passing_and_a_failing_
     assert f"Answer: {word(0)}" in call.text
 
 
+@pytest.mark.slow
 def test_groups_with_contrast_are_reflected_on_first(tmp_path: Path) -> None:
     def one_of_them(call: Any) -> Any:
         return (knowing if further(call) and number(call) == 2 else ignorant)(call)
@@ -172,6 +174,7 @@ def test_the_state_is_seen_only_by_the_mutator_and_survives_a_rewrite(tmp_path: 
     assert (rewritten.texts, rewritten.sections[".state"]) == (["All in one."], 1)
 
 
+@pytest.mark.slow
 def test_a_state_that_fails_stays_unchanged(tmp_path: Path) -> None:
     seen = primitive(tmp_path, 2, {"state": True}, rules={"state": down})
     assert seen.result.errors["lost_states"] == 2
@@ -213,6 +216,7 @@ def test_rcl_is_ace_with_all_primitives_prompt_by_prompt(tmp_path: Path) -> None
     assert any(entry.section == ".state" for entry in second.context)
 
 
+@pytest.mark.slow
 def test_adaptive_primitives_measure_before_they_choose(tmp_path: Path) -> None:
     seen = primitive(tmp_path, 16, {"primitives": "adaptive", "batch": 2, "curator": "edits"})
     assert [max(len(attempt.group) for attempt in report.attempts) for report in seen.steps][:3] == [3, 3, 3]

@@ -109,6 +109,7 @@ def test_the_most_similar_memories_are_shown_as_instructions(
     assert nearness == sorted(nearness, reverse=True)
 
 
+@pytest.mark.slow
 def test_approaches_to_follow_are_shown_apart_from_those_to_avoid(tmp_path: Path) -> None:
     def first_wrong(call: Any) -> Any:
         return (ignorant if number(call) == 0 else knowing)(call)
@@ -194,6 +195,7 @@ def test_reports_count_first_attempts_and_the_best_of_k_separately(tmp_path: Pat
     assert seen.result.scores == {"test": 0.0, "test_best_of_k": 1.0}
 
 
+@pytest.mark.slow
 def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
     seen = bank(tmp_path, rules={"agent": second_is_right(), "judge": refusing}, test=messages(80))
     (tested,) = seen.result.attempts["test"]
@@ -274,6 +276,7 @@ def test_outcomes_of_the_last_three_attempts_are_read_only_by_the_next_proposal(
     assert len([entry for entry in seen.result.context if entry.section == ".outcomes"]) == 3
 
 
+@pytest.mark.slow
 def test_a_bullet_that_a_rule_says_already_joins_it(tmp_path: Path) -> None:
     seen = unified(
         tmp_path, messages(0, 1), {"memory": False, "scaling": "none", "passes": 0},
@@ -299,6 +302,7 @@ def test_solved_tasks_are_shown_as_earlier_turns_where_they_pay(tmp_path: Path) 
     assert {entry.section for entry in seen.result.context if not entry.hidden} == {"rules", "episodes"}
 
 
+@pytest.mark.slow
 def test_the_preset_specification_is_the_specification_s_learner_alone(tmp_path: Path) -> None:
     rules = {"agent": second_is_right(), "reflector": proposing}
     seen = learned(tmp_path, messages(0, 1), model(**rules), "unified", {"preset": "specification"})
@@ -309,6 +313,7 @@ def test_the_preset_specification_is_the_specification_s_learner_alone(tmp_path:
     assert seen.sections["memories"] == 2
 
 
+@pytest.mark.slow
 def test_rules_of_a_small_profile_come_from_failures(tmp_path: Path) -> None:
     """Each is kept if the next try succeeds with it."""
 
