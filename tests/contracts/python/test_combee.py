@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from python_kit import Seen, learned, playbook, slow
-from python_roles import add, asks, change, citing, down, ignorant, insights_offered, model, reflecting
+from python_roles import add, asks, change, citing, ignorant, insights_offered, model, reflecting
 from python_tasks import messages, number, word_alone
 
 ONCE: dict[str, Any] = {"rounds": 0, "dedupe": "never"}
@@ -134,13 +134,6 @@ def test_edits_in_conflict_go_to_the_model_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_curator_that_fails_loses_no_insight(tmp_path: Path) -> None:
-    seen = combee(tmp_path, 9, rules={"curator": down})
-    assert sorted(seen.texts) == sorted(insight(n) for n in range(9))
-    assert seen.result.errors["lost_updates"] > 0
-
-
-@pytest.mark.slow
 def test_the_batch_size_is_searched_in_steps_that_learn(tmp_path: Path) -> None:
     """10, 20, … up to a quarter of the tasks are each tried in one step; no step is discarded."""
     seen = combee(tmp_path, 80, {"batch": "auto", "curator": "append"})
@@ -149,13 +142,6 @@ def test_the_batch_size_is_searched_in_steps_that_learn(tmp_path: Path) -> None:
     assert sum(sizes) == 80
     assert all(report.batch.data["why"] for report in seen.steps)
     assert len(seen.texts) == 80
-
-
-@pytest.mark.slow
-def test_without_a_barrier_every_insight_is_accounted_for_once(tmp_path: Path) -> None:
-    seen = combee(tmp_path, 20, {"asynchronous": True, "batch": 8})
-    assert Counter(seen.texts) == {insight(n): 1 for n in range(20)}
-    assert seen.result.refused == 0
 
 
 # ---- its baselines
