@@ -33,10 +33,10 @@ def vectors(rng: np.random.Generator, n: int, dims: int, centres: int, spread: f
     """Unit vectors around a few centres, some of them the same."""
     around = rng.standard_normal((centres, dims))
     around /= np.linalg.norm(around, axis=1, keepdims=True)
-    made = around[rng.integers(0, centres, n)] + spread * rng.standard_normal((n, dims)) / np.sqrt(dims)
-    made[n // 2 :: 3] = made[: len(made[n // 2 :: 3])]
-    made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return made.astype(np.float32)
+    rows = around[rng.integers(0, centres, n)] + spread * rng.standard_normal((n, dims)) / np.sqrt(dims)
+    rows[n // 2 :: 3] = rows[: len(rows[n // 2 :: 3])]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows.astype(np.float32)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -48,7 +48,7 @@ def vectors(rng: np.random.Generator, n: int, dims: int, centres: int, spread: f
 def test_duplicates_equal_those_of_the_plain_reference(
     seed: int, n: int, m: int, dims: int, threshold: float, spread: float, block: int, kinds: int
 ) -> None:
-    """Rows of different kinds are no duplicates, however similar; what is told apart hides no copy of its own."""
+    """Rows of different kinds are not duplicates at any similarity, and do not hide other copies."""
     rng = np.random.default_rng(seed)
     both, kind = vectors(rng, n + m, dims, 5, spread), rng.integers(0, kinds, n + m).tolist()
     old, new = both[:n], both[n:]
@@ -60,8 +60,8 @@ def test_duplicates_equal_those_of_the_plain_reference(
         patch.setattr(dedupe, "BLOCK", block)
         patch.setattr(dedupe, "PAIRS", 50 * block)
         patch.setattr(dedupe, "LOOKS", n + m)
-        found = duplicates(old, new, threshold, lambda row, like: kind[row] != kind[like])
-    for mine, plain, row in zip(found, reference(old, new, threshold, kind), range(n, n + m), strict=True):
+        rows = duplicates(old, new, threshold, lambda row, like: kind[row] != kind[like])
+    for mine, plain, row in zip(rows, reference(old, new, threshold, kind), range(n, n + m), strict=True):
         if mine != plain:
             assert mine is not None
             assert plain is not None

@@ -1,20 +1,15 @@
-"""The acceptance gate errs as rarely as it states, and refuses settings before anything is paid."""
+"""The acceptance gate errs at most as often as it states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
-from helpers import make_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import PROFILE
-from refusals import refused
-from scripts import scripted
 
-import practicum
 from practicum.methods.blocks.gate import Trial
 
 ALPHA = 0.05
@@ -25,9 +20,6 @@ def tried(draw: Callable[[], float], tasks: int, alpha: float = ALPHA) -> Trial:
     for n in range(tasks):
         trial.take(str(n), draw())
     return trial
-
-
-# ---- the test
 
 
 @given(st.lists(st.floats(-1, 1), max_size=8), st.floats(0, 1))
@@ -48,7 +40,7 @@ def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], 
         lambda rng: float(rng.choice((-1, 1))),
         lambda rng: float(rng.choice((-1, 0, 0, 0, 0, 0, 0, 0, 0, 1))),
         lambda rng: rng.uniform(-1, 1),
-        # Seldom much better, mostly a little worse: no difference on average.
+        # Rarely much better, mostly a little worse: no difference on average.
         lambda rng: 0.9 if rng.random() < 0.1 else -0.1,
     ],
     ids=["coin", "mostly ties", "uniform", "skewed"],
@@ -58,20 +50,6 @@ def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
     world: Callable[[Random], float], alpha: float
 ) -> None:
     rng, runs = Random(7), 1000 if PROFILE == "slow" else 250
-    found = [tried(lambda: world(rng), 120, alpha) for _ in range(runs)]
-    assert sum(t.decided and not t.kept for t in found) / runs <= alpha
-    assert sum(t.decided and t.kept for t in found) / runs <= alpha
-
-
-# ---- bad input
-
-
-def test_an_alpha_of_one_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
-    how = {"settings": {"gate": True, "gate_alpha": 1.0}}
-    model = scripted()
-    with refused("settings.invalid"):
-        practicum.run_sync(
-            practicum.learn(make_tasks(2), out=tmp_path / "run", parts=practicum.Parts(clients={"agent": model}), **how)
-        )
-    assert not model.calls
-    assert not (tmp_path / "run").exists()
+    trials = [tried(lambda: world(rng), 120, alpha) for _ in range(runs)]
+    assert sum(t.decided and not t.kept for t in trials) / runs <= alpha
+    assert sum(t.decided and t.kept for t in trials) / runs <= alpha

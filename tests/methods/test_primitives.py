@@ -8,41 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from scripts import insight, learned, right, scripted, shape, wrong
 
-from practicum import methods
-from practicum.methods.primitives import PrimitiveSettings
 from practicum.models.scripted import Call
-
-# ---- settings
-
-
-def read(method: str, **values: Any) -> PrimitiveSettings:
-    settings = methods.settings_of(method).model_validate(values)
-    assert isinstance(settings, PrimitiveSettings)
-    return settings
-
-
-# ---- calls
 
 
 def each_case(call: Call) -> dict[str, Any]:
-    """Whatever is asked of a reflector: one insight for each attempt."""
+    """One insight for each attempt, in the requested form."""
     if shape(call) != "Reflections":
         return insight(call)
-    found = re.findall(r"^# Case (\d+)$", call.prompt.user, re.MULTILINE)
-    return {"reflections": [{**ONE, "attempt": int(n), "insight": f"If it is case {n}, look."} for n in found]}
+    cases = re.findall(r"^# Case (\d+)$", call.prompt.user, re.MULTILINE)
+    return {"reflections": [{**ONE, "attempt": int(n), "insight": f"If it is case {n}, look."} for n in cases]}
 
 
 ONE = {"kind": "", "correction": "", "diagnosis": "", "tags": []}
 
 
 def silent(call: Call) -> dict[str, Any]:
-    """Nothing worth keeping."""
-    said = each_case(call)
-    return {"reflections": [{**one, "insight": ""} for one in said["reflections"]]} if "reflections" in said else {}
+    """No insight."""
+    form = each_case(call)
+    return {"reflections": [{**one, "insight": ""} for one in form["reflections"]]} if "reflections" in form else {}
 
 
 SETTINGS = st.fixed_dictionaries(
@@ -64,20 +52,21 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def allowed(values: dict[str, Any]) -> dict[str, Any]:
-    """These settings, less what they would be refused for."""
-    made = dict(values)
-    if not made["reflector"]:
-        made |= {"group": 1, "twin": False, "heads": False, "reflection": "per_trace"}
-    if made["heads"]:
-        made["reflection"] = "per_trace"
+    """These settings without conflicts."""
+    result = dict(values)
+    if not result["reflector"]:
+        result |= {"group": 1, "twin": False, "heads": False, "reflection": "per_trace"}
+    if result["heads"]:
+        result["reflection"] = "per_trace"
     else:
-        del made["head_calls"]
-    if made["curator"] == "append":
-        made["state"] = False
-    return made
+        del result["head_calls"]
+    if result["curator"] == "append":
+        result["state"] = False
+    return result
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(12))
 @given(SETTINGS, st.integers(1, 9), st.sampled_from(["ace", "rcl"]), st.booleans())
 def test_any_allowed_combination_learns_from_every_task(
     values: dict[str, Any], n: int, method: str, failing: bool

@@ -1,4 +1,4 @@
-"""Accounting: no lesson is lost silently, whatever a curator forgets, invents or fails at."""
+"""Dealing lessons into groups, and accounting: no lesson is lost silently if a curator forgets, invents or fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CURATOR = Curator(Instructions("Curate."), guards=True)
 
 
 def rules(n: int) -> Context:
-    """Rules that a deletion may take: each harmed more often than it helped, but for every third."""
+    """Rules that a deletion may take: each harmed more often than it helped, except every third."""
     return initial_context(
         Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n)
     )
@@ -32,9 +32,6 @@ def rules(n: int) -> Context:
 
 def counts(run: Run) -> dict[str, int]:
     return {name: count for name, count in run.counts.items() if count}
-
-
-# ---- whatever the curator does
 
 
 def joins(curator: Curator) -> dict[str, Join | None]:
@@ -59,28 +56,28 @@ def joins(curator: Curator) -> dict[str, Join | None]:
     seed=245, n=19, size=6, ops=["add", "delete", "update"], failing=0.0, uncovered="keep", again=[], join="code",
     copies=3, profile="full", guards=False,
 )  # fmt: skip
-def test_no_lesson_is_lost_silently_whatever_the_curator_does(
+def test_no_curator_loses_a_lesson_silently(
     seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,
     copies: int, profile: Any, guards: bool,
 ) -> None:  # fmt: skip
     read: list[int] = []
     run, curator = indoors(random_curator(seed, ops, failing, read), profile=profile), replace(CURATOR, guards=guards)
     context = rules(size)
-    known = [e.id for e in context]
+    ids = [e.id for e in context]
     rng = Random(seed)
     lessons = [
-        replace(x, votes={id: rng.choice(["helpful", "harmful", "neutral"]) for id in rng.sample(known, min(2, size))})
+        replace(x, votes={id: rng.choice(["helpful", "harmful", "neutral"]) for id in rng.sample(ids, min(2, size))})
         for x in make_lessons(n)
     ]
     scanned = curator if (by := joins(curator)[join]) is None else scan(curator, Dealing(copies=copies, fan_in=6), by)
     delta = asyncio.run(accounted(scanned, uncovered, "rules", curator, again)(lessons, context, run))
 
-    # Everyone is accounted for, once.
+    # Every lesson is accounted for once.
     assert left_out(lessons, delta) == []
     assert max(Counter(resolution.lesson for resolution in delta.resolutions).values(), default=1) == 1
     assert all(resolution.entry or resolution.reason for resolution in delta.resolutions)
 
-    # And what accounts for them really happens: the edit is applied, or the entry that says it is there.
+    # The edit is applied, or the covering entry exists.
     outcome = context.apply(delta)
     applied = [a.edit for a in outcome.applied]
     named = {id for e in applied if isinstance(e, Add | Update | Merge) for id in e.lessons}
@@ -92,7 +89,7 @@ def test_no_lesson_is_lost_silently_whatever_the_curator_does(
     assert {x.id for x in lessons} == named | {resolution.lesson for resolution in delta.resolutions}
     assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
 
-    # Votes count once a lesson, and every edit names the sources of the lessons it rests on.
+    # Votes count once a lesson, and every edit names the sources of the lessons it comes from.
     cast = [e for e in applied if isinstance(e, Vote)]
     assert Counter((e.lessons, e.id) for e in cast) == Counter(((x.id,), id) for x in lessons for id in x.votes)
     sources = {x.id: set(x.sources) for x in lessons}
@@ -116,3 +113,26 @@ def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> 
     edits = run.counts["conflicting_edits"]
     assert len(read) <= groups + sum(-(-n // size) for size in again) + edits
     assert sum(read) <= 2 * n + len(again) * n + edits
+
+
+STRATIFIED = st.integers(1, 5).flatmap(
+    lambda copies: st.builds(
+        Dealing,
+        groups=st.just("sqrt") | st.integers(copies, 60),
+        copies=st.just(copies),
+        fan_in=st.none() | st.integers(copies, 40),
+    )
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
+def test_random_dealing_places_every_copy_in_even_groups(dealing: Dealing, n: int, seed: int) -> None:
+    dealing = replace(dealing, shuffle="random")
+    groups = dealing.deal(n, Random(seed))
+    assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), dealing.copies)
+    sizes = [len(group) for group in groups]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) == dealing.size(n)
+    if dealing.fan_in is not None:
+        assert max(sizes) <= dealing.fan_in

@@ -16,40 +16,23 @@ from practicum.core.context import ApplyResult, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote, changed_entries
 from practicum.core.types import Lesson
 from practicum.engine.run import Run
-from practicum.methods.blocks.scan import Join, combine, join_by_code
+from practicum.methods.blocks.scan import combine, join_by_code
 
 RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
 
-class Asked:
-    """An update that answers with what it is given, and remembers what it was asked."""
-
-    def __init__(self, answer: Any = None) -> None:
-        self.calls: list[list[str]] = []
-        self.answer = answer or (lambda lesson: Add("rules", lesson.text))
-
-    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        self.calls.append([lesson.text for lesson in lessons])
-        made = [self.answer(lesson) for lesson in lessons]
-        edits = [replace(m, lessons=(x.id,), sources=x.sources) for m, x in zip(made, lessons, strict=True) if m]
-        return Delta(tuple(edits))
+async def refusing(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    raise AssertionError("joining by code calls no model")
 
 
-def joined(join: Join, *deltas: Delta | Sequence[Edit], choices: tuple[str, ...] = ()) -> Delta:
-    made = [d if isinstance(d, Delta) else Delta(tuple(d)) for d in deltas]
+def joined(*deltas: Sequence[Edit], threshold: float | None = None) -> Delta:
+    """These deltas joined by code, without a call."""
 
     async def work() -> Delta:
-        return await join(made, RULES, indoors(lambda call: "", choices=choices))
+        join = join_by_code(refusing, threshold=threshold)
+        return await join([Delta(tuple(edits)) for edits in deltas], RULES, indoors(lambda call: ""))
 
     return asyncio.run(work())
-
-
-def by_us(*deltas: Delta | Sequence[Edit], threshold: float | None = None, choices: tuple[str, ...] = ()) -> Delta:
-    """Joined by code, where the model must not be asked."""
-    asked = Asked()
-    delta = joined(join_by_code(asked, threshold=threshold), *deltas, choices=choices)
-    assert asked.calls == []
-    return delta
 
 
 def rule(text: str, *lessons: str, **how: Any) -> Add:
@@ -66,42 +49,33 @@ def new_texts(delta: Delta) -> list[str]:
     return [e.text for e in applied(delta).context if e.number >= RULES.next_number]
 
 
-# ---- additions
-
-
 WORDS = st.sampled_from([f"word{n} other{n}" for n in range(8)])
 TEXTS = st.builds(lambda text, up: text.upper() if up else text, WORDS, st.booleans())
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.lists(TEXTS, max_size=5), max_size=6), st.randoms(use_true_random=False))
-def test_the_order_of_the_groups_does_not_change_what_is_kept(groups: list[list[str]], rng: Any) -> None:
-    """As long as every lesson says one thing: of several wordings the first is kept."""
+def test_the_order_of_the_groups_does_not_change_the_entries(groups: list[list[str]], rng: Any) -> None:
+    """Each lesson has one meaning; the first of several wordings remains."""
     deltas = [[rule(text, text.casefold()) for text in texts] for texts in groups]
     shuffled = list(deltas)
     rng.shuffle(shuffled)
     for threshold in (None, 0.9):
-        one, other = by_us(*deltas, threshold=threshold), by_us(*shuffled, threshold=threshold)
-        said = {text.casefold() for texts in groups for text in texts}
-        assert {t.casefold() for t in new_texts(one)} == {t.casefold() for t in new_texts(other)} == said
-        assert len(one.edits) == len(other.edits) == len(said)
+        one, other = joined(*deltas, threshold=threshold), joined(*shuffled, threshold=threshold)
+        meanings = {text.casefold() for texts in groups for text in texts}
+        assert {t.casefold() for t in new_texts(one)} == {t.casefold() for t in new_texts(other)} == meanings
+        assert len(one.edits) == len(other.edits) == len(meanings)
         rests = {(e.text.casefold(), frozenset(e.lessons)) for e in one.edits if isinstance(e, Add)}
         assert rests == {(e.text.casefold(), frozenset(e.lessons)) for e in other.edits if isinstance(e, Add)}
-
-
-# ---- changes
 
 
 def test_the_ref_of_a_joined_addition_names_the_one_it_was_joined_into() -> None:
     for ref in ("", "mine"):
         first, second = rule("If a, do b.", "l1", ref=ref), rule("If a, do B.", "l2", ref="yours")
-        outcome = applied(by_us([first], [second, Vote("yours", 1, uses=1), Update("yours", data={"a": 1})]))
+        outcome = applied(joined([first], [second, Vote("yours", 1, uses=1), Update("yours", data={"a": 1})]))
         entry = outcome.context.get("e6")
         assert entry is not None
         assert (entry.text, entry.helpful, entry.data) == ("If a, do b.", 1, {"a": 1})
-
-
-# ---- beside each other
 
 
 EDITS = st.lists(
@@ -120,7 +94,7 @@ EDITS = st.lists(
 
 
 def valid(edits: Sequence[Edit], group: int) -> Delta:
-    """What of these edits can be applied one after the other, each resting on a lesson of its own."""
+    """The edits that can be applied one after the other, each from its own lesson."""
     named = tuple(replace(e, lessons=(f"g{group}.{n}",), sources=(f"task:{group}.{n}",)) for n, e in enumerate(edits))
     refused = [r.edit for r in RULES.apply(Delta(named)).refused]
     return Delta(tuple(e for e in named if e not in refused))
@@ -135,7 +109,7 @@ def touched(edit: Edit) -> set[str]:
 def test_combined_deltas_do_not_undo_earlier_ones(groups: list[list[Edit]]) -> None:
     deltas = [valid(edits, n) for n, edits in enumerate(groups)]
     delta = combine(deltas)
-    stands = {id: edit for edit in delta.edits for id in edit.lessons}
+    applied_edits = {id: edit for edit in delta.edits for id in edit.lessons}
     outcome = RULES.apply(delta)
     assert not [r for r in outcome.refused if not isinstance(r.edit, Vote)]
     done: set[str] = set()
@@ -143,9 +117,9 @@ def test_combined_deltas_do_not_undo_earlier_ones(groups: list[list[Edit]]) -> N
         mine = set[str]()
         for edit in one.edits:
             if done & touched(edit):
-                same = stands.get(edit.lessons[0])
+                same = applied_edits.get(edit.lessons[0])
                 assert same is None or (same.op, touched(same)) == (edit.op, touched(edit))
             else:
-                assert edit.lessons[0] in stands
+                assert edit.lessons[0] in applied_edits
                 mine |= touched(edit)
         done |= mine

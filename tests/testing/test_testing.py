@@ -47,7 +47,7 @@ class Dog(Strict):
 
 class Tree(Strict):
     name: Annotated[str, Field(max_length=7)]
-    children: list["Tree"]
+    inner: "list[Tree] | Cat"
     parent: "Tree | None"
 
 
@@ -70,21 +70,8 @@ class Everything(Strict):
     nothing: None = None
 
 
-class Deeper(Strict):
-    left: "Expression"
-    right: "Expression"
-
-
-class Leaf(Strict):
-    value: int
-
-
-class Expression(Strict):
-    inner: Deeper | Leaf
-
-
 class Claude:
-    """A client of Anthropic's messages that puts a message together from its events as theirs does."""
+    """A client of Anthropic's protocol that builds a message from its events."""
 
     def __init__(self, server: SimulatedServer) -> None:
         self.server = server
@@ -104,23 +91,22 @@ class Claude:
             assert named == f"event: {events[-1]['type']}"
         first, *inside, ends, last = events
         assert (first["type"], ends["type"], last["type"]) == ("message_start", "message_delta", "message_stop")
-        message = first["message"]
+        message, pieces = first["message"], list[str]()
         for event in inside:
             match event["type"]:
                 case "content_block_start":
-                    assert event["index"] == len(message["content"])
                     message["content"].append(event["content_block"])
-                    pieces: list[str] = []
+                    pieces.clear()
                 case "content_block_delta":
-                    name = event["delta"]["type"].removesuffix("_delta")
-                    pieces.append(event["delta"]["partial_json" if name == "input_json" else name])
+                    pieces.append(event["delta"][DELTAS[event["delta"]["type"]]])
                 case "content_block_stop":
-                    block, text = message["content"][-1], "".join(pieces)
+                    block, text = message["content"][event["index"]], "".join(pieces)
                     block |= {"input": json.loads(text)} if block["type"] == "tool_use" else {block["type"]: text}
-                case kind:
-                    assert kind == "ping"
         message["usage"] |= ends["usage"]
         return json.loads(json.dumps(message | ends["delta"]), object_hook=lambda value: SimpleNamespace(**value))
+
+
+DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 
 
 @asynccontextmanager
@@ -139,61 +125,31 @@ async def post(server: SimulatedServer, path: str, body: Any, **headers: str) ->
         return response.status, response.headers, await response.read()
 
 
-@pytest.mark.parametrize("model", [Everything, Tree, Expression])
 @asynchronous
-async def test_structured_answers_fit_their_schema(model: type[BaseModel]) -> None:
-    schema = model.model_json_schema()
+async def test_structured_answers_fit_their_schema() -> None:
+    schema = Everything.model_json_schema()
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
     tool = {"type": "function", "name": "answer", "parameters": schema}
+    claude_tools = [{"name": "answer", "input_schema": schema}]
     async with simulated() as (_, client, claude):
-        for n in range(5):
+        for n in range(4):
             asked: list[Any] = [{"role": "user", "content": str(n)}]
             chat = await client.chat.completions.create(model="m", messages=asked, response_format=form)
             in_prompt = await client.chat.completions.create(
-                model="m", messages=[*asked, {"role": "user", "content": json.dumps(Everything.model_json_schema())}]
+                model="m", messages=[*asked, {"role": "user", "content": json.dumps(schema)}]
             )
-            Everything.model_validate_json(in_prompt.choices[0].message.content)
-            text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
             response = await client.responses.create(model="m", input=str(n), text=text)
             called = await client.responses.create(model="m", input=str(n), tools=[tool], tool_choice="required")
-            claude_tools = [{"name": "answer", "input_schema": schema}]
             message = await claude.create(messages=asked, tools=claude_tools, tool_choice={"type": "any"})
-            answers = [
-                chat.choices[0].message.content,
-                response.output_text,
-                called.output[0].arguments,
-                json.dumps(message.content[0].input, default=vars),
-            ]
-            for answer in answers:
-                model.model_validate_json(answer)
-    filled = Everything.model_validate(fill(Everything.model_json_schema(), 1), strict=False)
+            for answer in (
+                chat.choices[0].message.content, in_prompt.choices[0].message.content, response.output_text,
+                called.output[0].arguments, json.dumps(message.content[0].input, default=vars),
+            ):  # fmt: skip
+                Everything.model_validate_json(answer)
+    filled = Everything.model_validate(fill(schema, 1), strict=False)
     assert filled.perhaps is not None
     assert (len(filled.optional) > 0, filled.none) == (True, [])
-
-
-@asynchronous
-async def test_required_tools_are_called_in_turn_and_the_last_one_then() -> None:
-    tools: Any = [
-        {"type": "function", "function": {"name": name, "parameters": Cat.model_json_schema()}}
-        for name in ("look", "done")
-    ]
-    called = []
-    async with simulated() as (_, client, _):
-        messages: list[Any] = [*ASKED]
-        for _ in range(3):
-            made = await client.chat.completions.create(
-                model="m", messages=messages, tools=tools, tool_choice="required"
-            )
-            message = made.choices[0].message
-            called.append(message.tool_calls[0].function.name)
-            messages += [
-                message.model_dump(exclude_none=True),
-                {"role": "tool", "tool_call_id": "x", "content": "seen"},
-            ]
-        named: Any = {"type": "function", "function": {"name": "done"}}
-        made = await client.chat.completions.create(model="m", messages=ASKED, tools=tools, tool_choice=named)
-        called.append(made.choices[0].message.tool_calls[0].function.name)
-    assert called == ["look", "done", "done", "done"]
 
 
 @pytest.mark.parametrize("answer", [TEXT, CALL], ids=["text", "call"])
@@ -202,29 +158,24 @@ async def test_each_protocol_gives_one_answer_whole_and_as_a_stream(answer: Any)
     def read(text: str | None, calls: Any) -> Any:
         return {"name": calls[0][0], "arguments": calls[0][1]} if calls else text
 
-    def of_chat(made: Any) -> Any:
-        message = made.choices[0].message
-        return read(
-            message.content, [(c.function.name, json.loads(c.function.arguments)) for c in message.tool_calls or ()]
-        )
+    def of_chat(chat: Any) -> Any:
+        message = chat.choices[0].message
+        calls = [(c.function.name, json.loads(c.function.arguments)) for c in message.tool_calls or ()]
+        return read(message.content, calls)
 
-    def of_response(made: Any) -> Any:
-        return read(
-            made.output_text, [(i.name, json.loads(i.arguments)) for i in made.output if i.type == "function_call"]
-        )
+    def of_response(response: Any) -> Any:
+        calls = [(i.name, json.loads(i.arguments)) for i in response.output if i.type == "function_call"]
+        return read(response.output_text, calls)
 
-    def of_message(made: Any) -> Any:
-        (block,) = made.content
+    def of_message(message: Any) -> Any:
+        (block,) = message.content
         return block.text if block.type == "text" else {"name": block.name, "arguments": vars(block.input)}
 
     async with simulated(responder=lambda body: answer, chunks=7, output_tokens=9) as (_, client, claude):
         chat: Any = {"model": "m", "messages": ASKED}
         response: Any = {"model": "m", "input": "x", "metadata": {"case": "7"}}
-        wholes = [
-            await client.chat.completions.create(**chat),
-            await client.responses.create(**response),
-            await claude.create(messages=ASKED),
-        ]
+        wholes: list[Any] = [await client.chat.completions.create(**chat), await client.responses.create(**response)]
+        wholes.append(await claude.create(messages=ASKED))
         async with client.chat.completions.stream(**chat, stream_options={"include_usage": True}) as stream:
             streams: list[Any] = [await stream.get_final_completion()]
         async with client.responses.stream(**response) as stream:
@@ -238,8 +189,8 @@ async def test_each_protocol_gives_one_answer_whole_and_as_a_stream(answer: Any)
         assert sum(event.type.endswith(".delta") for event in seen) == 7
         assert wholes[1].metadata == streams[1].metadata == {"case": "7"}
         assert wholes[2].stop_reason == streams[2].stop_reason == ("end_turn" if answer == TEXT else "tool_use")
-        counted = [(streams[0].usage.completion_tokens), streams[1].usage.output_tokens, streams[2].usage.output_tokens]
-        assert counted == [9, 9, 9]
+        assert streams[0].usage.completion_tokens == 9
+        assert [stream.usage.output_tokens for stream in streams[1:]] == [9, 9]
         events = [chunk async for chunk in await client.chat.completions.create(**chat, stream=True)]
         assert (len(events) in (7 + 2, 7 + 3), events[-1].usage) == (True, None)
         assert events[-1].choices[0].finish_reason == wholes[0].choices[0].finish_reason
@@ -258,27 +209,23 @@ async def test_models_embeddings_and_counted_tokens() -> None:
 
 
 @asynchronous
-async def test_answers_follow_from_the_request_or_from_a_responder_and_requests_are_kept() -> None:
-    answers = []
-    for _ in range(2):
-        async with simulated() as (_, client, _):
-            for text in ("a", "b"):
-                made = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
-                answers.append(made.choices[0].message.content)
-    assert answers[:2] == answers[2:]
-    assert len({*answers}) == 2
-
+async def test_answers_depend_on_the_request_or_come_from_a_responder_and_requests_are_recorded() -> None:
     def respond(body: Body) -> str | None:
         return "scripted" if body["messages"][-1]["content"] == "script" else None
 
-    async with simulated(responder=respond) as (server, client, _):
-        for text, scripted in (("script", True), ("else", False)):
-            asked: Any = [{"role": "user", "content": text}]
-            made = await client.chat.completions.create(model="m", messages=asked, extra_headers={"x-mine": text})
-            assert (made.choices[0].message.content == "scripted") == scripted
-        assert [request.headers["x-mine"] for request in server.requests] == ["script", "else"]
-        assert server.requests[1].path == "/v1/chat/completions"
-        assert server.requests[1].json()["messages"] == asked
+    answers = []
+    for _ in range(2):
+        async with simulated(responder=respond) as (server, client, _):
+            for text in ("a", "b", "script"):
+                asked: Any = [{"role": "user", "content": text}]
+                chat = await client.chat.completions.create(model="m", messages=asked, extra_headers={"x-mine": text})
+                answers.append(chat.choices[0].message.content)
+            assert [request.headers["x-mine"] for request in server.requests] == ["a", "b", "script"]
+            assert server.requests[2].path == "/v1/chat/completions"
+            assert server.requests[2].json()["messages"] == asked
+    assert answers[:3] == answers[3:]
+    assert len({*answers}) == 3
+    assert answers[2] == "scripted"
 
 
 @asynchronous
@@ -289,8 +236,8 @@ async def test_usage_counts_a_prefix_cache_and_stats_count_by_system_message() -
 
         async def cached(user: str, system: str) -> int:
             asked: list[Any] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-            made = await client.chat.completions.create(model="m", messages=asked)
-            return int(made.usage.prompt_tokens_details.cached_tokens)
+            chat = await client.chat.completions.create(model="m", messages=asked)
+            return int(chat.usage.prompt_tokens_details.cached_tokens)
 
         assert await cached("u" * 80, two_blocks) == 0
         assert await cached("v" * 80, two_blocks) == 32
@@ -313,21 +260,13 @@ async def test_latency_follows_its_law() -> None:
         usage = json.loads((await post(server, "/chat/completions", body))[2])["usage"]
         assert (usage["prompt_tokens"], usage["completion_tokens"]) == (1000, 20)
         assert server.stats()["latency_sum"] == pytest.approx(0.05)
-    plain, tailed = ServerOptions(latency=1.0), ServerOptions(latency=1.0, tail=0.5, seed=3)
-    latencies = [tailed.latency_of(str(number), 0, 0) for number in range(4000)]
-    assert latencies[7] == tailed.latency_of("7", 0, 0)
-    assert sum(latencies) / len(latencies) == pytest.approx(plain.latency_of("", 0, 0), rel=0.05)
-    logs = sorted(latencies)
-    assert logs[int(0.8413 * 4000)] / logs[2000] == pytest.approx(2.718**0.5, rel=0.1)
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "expected", "code"),
     [
         ("429", "rate_limit_error", "RateLimitError", "rate_limit_exceeded"),
-        ("500", "api_error", "InternalServerError", None),
         ("401", "authentication_error", "AuthenticationError", "invalid_api_key"),
-        ("404", "not_found_error", "NotFoundError", "model_not_found"),
         ("context", "invalid_request_error", "BadRequestError", "context_length_exceeded"),
         ("refuses-system", "invalid_request_error", "BadRequestError", "unsupported_value"),
     ],
@@ -345,9 +284,9 @@ async def test_errors_have_the_form_of_the_protocol(name: str, kind: str, expect
         assert (status, error["type"], error["error"]["type"]) == (caught.value.status_code, "error", kind)
 
 
-@pytest.mark.parametrize("path", PATHS)
 @asynchronous
-async def test_requests_that_cannot_be_answered_are_refused(path: str) -> None:
+async def test_invalid_requests_are_refused() -> None:
+    path = "/responses"
     async with simulated() as (server, _, _):
         assert (await post(server, path, {"model": "m"}))[0] == 400
         assert (await post(server, path, []))[0] == 400
@@ -366,7 +305,7 @@ CHANGED: dict[str, tuple[Any, str]] = {
     "only-thinking-content": ("'type': 'thinking'", "length"), "cut": ("content", "length"),
     "garbage": ("Sure!", "stop"),
 }  # fmt: skip
-"""What the message of each behaviour contains, and why it finished."""
+"""Content and finish reason of the message of each behaviour."""
 
 
 @pytest.mark.parametrize(("name", "holds", "finish"), [(name, *values) for name, values in CHANGED.items()])
@@ -387,12 +326,11 @@ async def test_a_changed_answer_is_the_same_streamed(name: str, holds: Any, fini
 
 
 def test_every_change_is_tested() -> None:
-    changes = {name for name, behaviour in BEHAVIOURS.items() if behaviour.changes}
-    assert changes == CHANGED.keys() | {"no-choices"}
+    assert {name for name, behaviour in BEHAVIOURS.items() if behaviour.changes} == CHANGED.keys() | {"no-choices"}
 
 
 @asynchronous
-async def test_thoughts_are_blocks_of_their_own_in_the_other_protocols() -> None:
+async def test_thoughts_are_separate_blocks_in_the_other_protocols() -> None:
     async with simulated(responder=say_text, behaviours=[("reasoning-content", 1)]) as (_, client, claude):
         response = await client.responses.create(model="m", input="x")
         assert (response.output[0].summary[0].text, response.output_text) == (THOUGHT, TEXT)
@@ -401,7 +339,7 @@ async def test_thoughts_are_blocks_of_their_own_in_the_other_protocols() -> None
 
 
 @asynchronous
-async def test_behaviours_come_every_so_many_requests_and_are_counted_apart() -> None:
+async def test_behaviours_come_every_n_requests_and_are_counted_separately() -> None:
     async with serve(ServerOptions(behaviours=[("429", 3), ("500", 2)])) as server:
         bodies = [{"model": "m", "messages": [{"role": "user", "content": str(n)}]} for n in range(6)]
         assert [(await post(server, "/chat/completions", body))[0] for body in bodies] == [200, 500, 429, 500, 200, 429]
@@ -411,8 +349,7 @@ async def test_behaviours_come_every_so_many_requests_and_are_counted_apart() ->
         ServerOptions(behaviours=[("flood", 1)])
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "stream"), [("/chat/completions", True), ("/messages", True), ("/responses", False)])
 @asynchronous
 async def test_connections_that_break(path: str, stream: bool) -> None:
     body = {**PATHS[path], "stream": stream}

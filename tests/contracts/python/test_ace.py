@@ -8,40 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    LEARNED,
-    TEST,
-    Seen,
-    add,
-    agent,
-    change,
-    citing,
-    deciding,
-    down,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    message,
-    messages,
-    model,
-    number,
-    playbook,
-    reflecting,
-    word,
-)
+from python_kit import LEARNED, TEST, Seen, learned, playbook, slow
+from python_roles import add, agent, change, citing, deciding, down, ignorant, knowing, model, reflecting
+from python_tasks import lesson, messages, number, word
 
 import practicum
-from practicum import Task
 
 ONE = messages(0)
 ONCE: dict[str, Any] = {"rounds": 0}
 """One reflection on each attempt, after it."""
-
-
-def tried(call: Any) -> int:
-    """How many insights the agent was told in the retries so far."""
-    return len(re.findall(r"Insight of round \d", call.text))
+RED, CRIMSON, BLUE = "If it is red, stop.", "If it is crimson, stop.", "If it is blue, go."
 
 
 def nth_insight(call: Any) -> Any:
@@ -49,52 +25,38 @@ def nth_insight(call: Any) -> Any:
     return reflecting(f"Insight of round {1 + len(set(re.findall(r'Insight of round (.)', call.text)))}.")
 
 
-# ---- the generator
+# ---- generator and reflector
 
 
-def test_the_agent_reads_the_whole_playbook_and_cites_what_it_used(tmp_path: Path) -> None:
-    seed = playbook(tmp_path, lesson(0), "If in doubt, look it up.")
-    seen = learned(tmp_path, ONE, settings=ONCE, seed_context=seed)
-    (attempt,) = seen.calls("agent")
-    assert f"[e0] (rules) {lesson(0)}" in attempt.prompt.head
-    assert "[e1] (rules) If in doubt, look it up." in attempt.prompt.head
-    assert seen.steps[0].attempts[0].trace.used == ("e0",)
-    assert seen.result.context.get("e0").uses == 1
-    assert seen.result.context.get("e1").uses == 0
-
-
-def test_ids_that_the_agent_was_not_shown_are_dropped_and_counted(tmp_path: Path) -> None:
-    seen = learned(
-        tmp_path, ONE, model(agent=citing("e0", "e7", "e99")), settings=ONCE, seed_context=playbook(tmp_path, "Look.")
-    )
+def test_agent_and_reflector_read_the_whole_playbook_and_citations_count_as_uses(tmp_path: Path) -> None:
+    seed = playbook(tmp_path, "Look.", "Wait.")
+    seen = learned(tmp_path, ONE, model(agent=citing("e0", "e7", "e99")), settings=ONCE, seed_context=seed)
+    (attempt,), (reflection,) = seen.calls("agent"), seen.calls("reflector")
+    for call in (attempt, reflection):
+        assert "[e0] (rules) Look." in call.text
+        assert "[e1] (rules) Wait." in call.text
+    assert all(part in reflection.text for part in ("Message 0: which word?", "unsure", word(0)))
+    assert word(0) not in attempt.text
+    assert not reflection.prompt.turns
+    # Ids that the agent was not shown are dropped and counted.
     assert seen.steps[0].attempts[0].trace.used == ("e0",)
     assert seen.result.errors["unknown_ids"] == 2
+    assert [seen.result.context.get(id).uses for id in ("e0", "e1")] == [1, 0]
 
 
-# ---- the reflector
-
-
-def test_the_reflector_reads_task_attempt_feedback_and_playbook(tmp_path: Path) -> None:
-    seen = learned(tmp_path, ONE, settings=ONCE, seed_context=playbook(tmp_path, "If in doubt, look it up."))
-    (call,) = seen.calls("reflector")
-    for part in ("Message 0: which word?", "unsure", word(0), "[e0] (rules) If in doubt, look it up."):
-        assert part in call.text
-
-
-@pytest.mark.parametrize(("tag", "counts"), [("helpful", (1, 0)), ("harmful", (0, 1)), ("neutral", (0, 0))])
-def test_the_reflector_tags_the_entries_that_were_used(tmp_path: Path, tag: str, counts: tuple[int, int]) -> None:
+def test_the_reflector_tags_the_used_entries(tmp_path: Path) -> None:
+    tags = {"e0": "helpful", "e1": "harmful", "e2": "neutral", "e9": "helpful"}
     seen = learned(
         tmp_path, ONE,
-        model(agent=citing("e0"), reflector=lambda call: reflecting(lesson(0), tags={"e0": tag, "e9": tag})),
-        settings=ONCE, seed_context=playbook(tmp_path, "Look.", "Wait."),
+        model(agent=citing("e0", "e1", "e2"), reflector=lambda call: reflecting(lesson(0), tags=tags)),
+        settings=ONCE, seed_context=playbook(tmp_path, "Look.", "Wait.", "Ask.", "Go."),
     )  # fmt: skip
-    e0, e1 = (seen.result.context.get(id) for id in ("e0", "e1"))
-    assert (e0.helpful, e0.harmful, e0.uses) == (*counts, 1)
-    assert (e1.helpful, e1.harmful, e1.uses) == (0, 0, 0)
+    counts = [(e.helpful, e.harmful, e.uses) for e in seen.result.context]
+    assert counts[:4] == [(1, 0, 1), (0, 1, 1), (0, 0, 1), (0, 0, 0)]
     assert seen.result.errors["unknown_tags"] == 1
 
 
-def test_what_passes_between_roles_is_never_shortened(tmp_path: Path) -> None:
+def test_text_between_roles_is_never_shortened(tmp_path: Path) -> None:
     long = "Do it in steps:\n" + "\n".join(f"{n}. call api_{n}(name, count={n})" for n in range(60))
     assert 1_800 < len(long) < 2_100
     seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting(long)), settings=ONCE)
@@ -102,21 +64,32 @@ def test_what_passes_between_roles_is_never_shortened(tmp_path: Path) -> None:
     assert all(line in seen.calls("curator")[0].text for line in long.splitlines())
 
 
-def test_a_reflection_has_any_number_of_insights_each_with_its_section(tmp_path: Path) -> None:
-    said = [{"section": "code", "text": "x = 1"}, {"section": "checks", "text": "Read it twice."},
-            {"section": "no such section", "text": "Wait."}]  # fmt: skip
-    seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: {**reflecting(), "insights": said}), settings=ONCE
-    )
-    assert [(e.section, e.text) for e in seen.result.context] == [
-        ("code", "x = 1"), ("checks", "Read it twice."), ("strategies", "Wait."),
-    ]  # fmt: skip
-    assert seen.result.errors["unknown_sections"] == 1
+@pytest.mark.parametrize(
+    ("how", "entries"),
+    [
+        ({}, [("code", "x = 1"), ("strategies", "A word."), ("strategies", "Wait.")]),
+        (
+            {"sections": ["answers: what to say", "words: what words mean"]},
+            [("answers", "x = 1"), ("words", "A word."), ("answers", "Wait.")],
+        ),
+    ],
+    ids=["of ACE", "of the user"],
+)
+def test_a_reflection_has_any_number_of_insights_each_in_a_section_of_the_playbook(
+    tmp_path: Path, how: dict[str, Any], entries: list[tuple[str, str]]
+) -> None:
+    insights = [{"section": "code", "text": "x = 1"}, {"section": "words", "text": "A word."},
+                {"section": "no such section", "text": "Wait."}]  # fmt: skip
+    played = model(agent=ignorant, reflector=lambda call: {**reflecting(), "insights": insights})
+    seen = learned(tmp_path, ONE, played, settings=ONCE, **how)
+    assert [(e.section, e.text) for e in seen.result.context] == entries
+    assert seen.result.errors["unknown_sections"] == 2
+    assert ("what words mean" in seen.calls("curator")[0].text) is bool(how)
 
 
 @pytest.mark.parametrize(("learn_from", "reflections"), [("all", 2), ("failures", 1)])
 def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from: str, reflections: int) -> None:
-    """With `failures` a success only votes for what it used, without a call."""
+    """With `failures` a success only votes for the entries it used, without a call."""
 
     def even(call: Any) -> Any:
         return {**(knowing if number(call) == 0 else ignorant)(call), "used": ["e0"]}
@@ -135,13 +108,15 @@ def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from:
 # ---- refinement
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 3, 5])
+@pytest.mark.parametrize("rounds", [0, slow(1), 3])
 def test_a_failure_is_retried_with_the_insights_up_to_rounds(tmp_path: Path, rounds: int) -> None:
-    """The insights of all rounds reach the curator, not only the last ones."""
+    """The insights of all rounds reach the curator, not only the last ones; the target reaches no agent."""
     seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=nth_insight), settings={"rounds": rounds})
     reflections = max(rounds, 1)
     assert seen.roles == {"agent": 1 + rounds, "reflector": reflections, "curator": 1}
     assert seen.texts == [f"Insight of round {n}." for n in range(1, reflections + 1)]
+    assert ["Insight of round" in call.text for call in seen.calls("agent")] == [False, *[True] * rounds]
+    assert not any(word(0) in call.text for call in seen.calls("agent"))
 
 
 def test_the_first_success_ends_the_retries_and_confirms_its_insight(tmp_path: Path) -> None:
@@ -152,21 +127,14 @@ def test_the_first_success_ends_the_retries_and_confirms_its_insight(tmp_path: P
     assert seen.roles == {"agent": 3, "reflector": 2, "curator": 1}
     (attempt,) = seen.steps[0].attempts
     assert [each.lesson.confirmed for each in attempt.rounds] == [False, True]
-    # Reports count the first attempt: what a retry adds is no score.
+    # Reports count the first attempt, not a retry.
     assert attempt.score.value == 0.0
-    assert learned(
-        tmp_path / "confirmed", ONE, model(agent=second, reflector=nth_insight),
-        settings={"rounds": 5, "lessons": "confirmed"},
-    ).texts == ["Insight of round 2."]  # fmt: skip
+    settings = {"rounds": 5, "lessons": "confirmed"}
+    confirmed = learned(tmp_path / "c", ONE, model(agent=second, reflector=nth_insight), settings=settings)
+    assert confirmed.texts == ["Insight of round 2."]
 
 
-def test_a_retry_is_shown_the_insight_and_not_the_target(tmp_path: Path) -> None:
-    seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=nth_insight))
-    assert any(word(0) in call.text for call in seen.calls("reflector"))
-    assert not any(word(0) in call.text for call in seen.calls("agent"))
-    assert ["Insight of round" in call.text for call in seen.calls("agent")] == [False, True, True, True]
-
-
+@pytest.mark.slow
 def test_critique_improves_the_insights_instead_until_they_stay_the_same(tmp_path: Path) -> None:
     says = iter(["First.", "Better.", "Better."])
     seen = learned(
@@ -178,21 +146,20 @@ def test_critique_improves_the_insights_instead_until_they_stay_the_same(tmp_pat
     assert seen.texts == ["First.", "Better."]
 
 
+@pytest.mark.slow
 def test_without_a_reflector_the_curator_reads_the_attempt_and_there_is_no_retry(tmp_path: Path) -> None:
     seen = learned(tmp_path, settings={"reflector": False, "curator": "append"})
     assert seen.roles == {"agent": 3}
     assert all("unsure" in text and "Message" in text for text in seen.texts)
-    assert not any(re.search(r"\bword\d", call.text.partition("which word?")[2]) for call in seen.calls("agent")[:1])
 
 
 # ---- the curator: each edit has its effect
 
-RED, CRIMSON, BLUE = "If it is red, stop.", "If it is crimson, stop.", "If it is blue, go."
 NEW, OTHER_NEW = "If it is scarlet, stop.", "If it is navy, go."
 
 
 def curated(folder: Path, *decisions: Mapping[str, Any], **settings: Any) -> Seen:
-    """One step over a playbook of three entries, with two insights, each of a message of its own."""
+    """One step over a playbook of three entries, with two insights, each from its own message."""
     played = model(
         agent=citing("e0"), curator=deciding(*decisions),
         reflector=lambda call: reflecting(NEW if number(call) == 0 else OTHER_NEW, tags={"e0": "helpful"}),
@@ -204,64 +171,52 @@ def curated(folder: Path, *decisions: Mapping[str, Any], **settings: Any) -> See
 
 
 @pytest.mark.parametrize(
-    ("decision", "texts", "dropped"),
+    ("decisions", "entries", "dropped"),
     [
-        (add(1), [RED, CRIMSON, BLUE, NEW], 1),
-        (add(1, 2), [RED, CRIMSON, BLUE, NEW, OTHER_NEW], 0),
-        (add(1, 2, text="Both in one."), [RED, CRIMSON, BLUE, "Both in one."], 0),
-        (change("UPDATE", "e1", text=NEW), [RED, NEW, BLUE], 1),
-        (change("MERGE", "e1", "e0", text="All reds stop."), ["All reds stop.", BLUE], 1),
-        (change("MERGE", "e0", "e1"), [RED, BLUE], 1),
-        (change("DELETE", "e2"), [RED, CRIMSON], 1),
-        (change("COVERED", "e0"), [RED, CRIMSON, BLUE], 1),
+        ([add(1, 2)], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": NEW, "e4": OTHER_NEW}, 0),
+        slow([add(1, 2, text="In one.")], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": "In one."}, 0),
+        ([change("UPDATE", "e1", text=NEW)], {"e0": RED, "e1": NEW, "e2": BLUE}, 1),
+        ([change("MERGE", "e1", "e0", text="All reds stop.")], {"e0": "All reds stop.", "e2": BLUE}, 1),
+        slow([change("MERGE", "e0", "e1")], {"e0": RED, "e2": BLUE}, 1),
+        # The id of a deleted entry is not used again.
+        ([change("DELETE", "e2"), add(2)], {"e0": RED, "e1": CRIMSON, "e3": OTHER_NEW}, 0),
+        ([change("COVERED", "e0")], {"e0": RED, "e1": CRIMSON, "e2": BLUE}, 1),
     ],
-    ids=["add", "add two", "add in own words", "update", "merge", "merge as the oldest", "delete", "covered"],
-)  # fmt: skip
+    ids=["add two", "add in other words", "update", "merge", "merge into the oldest", "delete", "covered"],
+)
 def test_an_edit_of_the_curator_has_its_effect(
-    tmp_path: Path, decision: Mapping[str, Any], texts: list[str], dropped: int
+    tmp_path: Path, decisions: list[Mapping[str, Any]], entries: dict[str, str], dropped: int
 ) -> None:
-    seen = curated(tmp_path, decision)
-    assert seen.texts == texts
+    seen = curated(tmp_path, *decisions)
+    assert {entry.id: entry.text for entry in seen.result.context} == entries
     assert seen.result.errors.get("dropped_lessons", 0) == dropped
     assert seen.result.refused == 0
-    # Counters and ids stay with the entries.
     assert (seen.result.context.get("e0").helpful, seen.result.context.get("e0").uses) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("decision", "counter"),
-    [
-        (change("UPDATE", "e9", text=NEW), "held_back_unknown_entry"),
-        (change("UPDATE", "e1"), "held_back_no_text"),
-        (change("DELETE", "e9"), "held_back_unknown_entry"),
-        (change("DELETE"), "held_back_unknown_entry"),
-        (change("COVERED"), "held_back_unknown_entry"),
-        (change("MERGE", "e0", text=NEW), "held_back_single_merge"),
-        (change("MERGE", "e0", "e9", text=NEW), "held_back_unknown_entry"),
-        (add(7), "held_back_unknown_lesson"),
-    ],
-)
-def test_an_edit_that_cannot_be_carried_out_is_counted_and_its_insight_is_not_lost_silently(
-    tmp_path: Path, decision: Mapping[str, Any], counter: str
-) -> None:
-    seen = curated(tmp_path, decision)
+def test_each_invalid_edit_is_counted_and_no_insight_is_lost_silently(tmp_path: Path) -> None:
+    decisions = [
+        change("UPDATE", "e9", text=NEW), change("DELETE"), change("COVERED"), change("MERGE", "e0", "e9", text=NEW),
+        change("UPDATE", "e1"), change("MERGE", "e0", text=NEW), add(7),
+    ]  # fmt: skip
+    held_back = {
+        "held_back_unknown_entry": 4, "held_back_no_text": 1, "held_back_single_merge": 1,
+        "held_back_unknown_lesson": 1,
+    }  # fmt: skip
+    seen = curated(tmp_path, *decisions)
     assert seen.texts == [RED, CRIMSON, BLUE]
-    assert seen.result.errors == {counter: 1, "dropped_lessons": 2}
-    kept = curated(tmp_path / "kept", decision, uncovered="keep")
-    assert kept.texts == [RED, CRIMSON, BLUE, NEW, OTHER_NEW]
-    assert kept.result.errors == {counter: 1, "kept_lessons": 2}
+    assert seen.result.errors == {**held_back, "dropped_lessons": 2}
+    keeping = curated(tmp_path / "keep", *decisions, uncovered="keep")
+    assert keeping.texts == [RED, CRIMSON, BLUE, NEW, OTHER_NEW]
+    assert keeping.result.errors == {**held_back, "kept_lessons": 2}
 
 
+@pytest.mark.slow
 def test_an_entry_is_not_rewritten_twice_by_one_answer(tmp_path: Path) -> None:
     """The author of the second change did not know the first one's text."""
     seen = curated(tmp_path, change("UPDATE", "e0", text="One."), change("UPDATE", "e0", insights=(2,), text="Two."))
     assert seen.texts == ["One.", CRIMSON, BLUE]
     assert seen.result.errors == {"held_back_changed_entry": 1, "dropped_lessons": 1}
-
-
-def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
-    seen = curated(tmp_path, change("DELETE", "e2"), add(2))
-    assert [entry.id for entry in seen.result.context] == ["e0", "e1", "e3"]
 
 
 def test_each_edit_names_its_reason_its_insights_and_their_tasks(tmp_path: Path) -> None:
@@ -284,8 +239,8 @@ def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tupl
     assert seen.result.errors.get("mass_deletions", 0) == (1 if refused else 0)
 
 
-@pytest.mark.parametrize("fails", ["no JSON at all", down()], ids=["output", "provider"])
-def test_a_curator_that_fails_costs_no_vote_and_no_insight_that_is_to_be_kept(tmp_path: Path, fails: Any) -> None:
+@pytest.mark.parametrize("fails", [slow("no JSON"), down()], ids=["output", "provider"])
+def test_a_curator_that_fails_costs_no_vote_and_no_insight_to_keep(tmp_path: Path, fails: Any) -> None:
     played = model(
         agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
     )
@@ -297,22 +252,6 @@ def test_a_curator_that_fails_costs_no_vote_and_no_insight_that_is_to_be_kept(tm
     assert seen.result.errors["lost_updates"] == 1
 
 
-def test_a_step_without_an_insight_makes_no_call_of_the_curator(tmp_path: Path) -> None:
-    seen = learned(tmp_path, played=model(agent=knowing, reflector=lambda call: reflecting()))
-    assert seen.roles == {"agent": 3, "reflector": 3}
-    assert seen.result.context.version == 0 or len(seen.result.context) == 0
-
-
-def test_the_sections_of_the_user_are_those_of_the_playbook(tmp_path: Path) -> None:
-    said = [{"section": "words", "text": "A word."}, {"section": "strategies", "text": "Wait."}]
-    seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: {**reflecting(), "insights": said}), settings=ONCE,
-        sections=["answers: what to say", "words: what words mean"],
-    )  # fmt: skip
-    assert [(e.section, e.text) for e in seen.result.context] == [("words", "A word."), ("answers", "Wait.")]
-    assert "what words mean" in seen.calls("curator")[0].text
-
-
 def test_append_asks_no_curator(tmp_path: Path) -> None:
     seen = learned(tmp_path, settings={"curator": "append"}, test=TEST)
     assert "curator" not in seen.roles
@@ -320,15 +259,14 @@ def test_append_asks_no_curator(tmp_path: Path) -> None:
     assert seen.result.scores["test"] == pytest.approx(2 / 3)
 
 
-def test_rewrite_replaces_the_whole_playbook_and_rests_on_all_of_it(tmp_path: Path) -> None:
+def test_rewrite_replaces_the_whole_playbook_and_has_all_its_sources(tmp_path: Path) -> None:
     whole = {"entries": [{"section": "rules", "text": "All in one."}]}
     seen = learned(
         tmp_path, ONE, model(curator=lambda call: whole), settings={**ONCE, "curator": "rewrite"},
         seed_context=playbook(tmp_path, RED, BLUE),
     )  # fmt: skip
-    assert seen.texts == ["All in one."]
     (entry,) = seen.result.context
-    assert entry.id not in ("e0", "e1")
+    assert (entry.id, entry.text) == ("e2", "All in one.")
     assert {"seed", "task:t0"} <= {source.partition(" ")[0] for source in entry.sources}
 
 
@@ -338,33 +276,27 @@ def test_the_small_profile_has_short_forms_with_worked_examples_and_one_section(
     assert {entry.section for entry in seen.result.context} == {"rules"}
     assert all(call.prompt.turns for call in seen.calls("reflector"))
     assert seen.result.scores["test"] == pytest.approx(2 / 3)
-    full = learned(tmp_path / "full", LEARNED)
-    assert not any(call.prompt.turns for call in full.calls("reflector"))
 
 
 def test_each_role_may_have_a_model_of_its_own(tmp_path: Path) -> None:
-    agents, reflectors, curators = model(), model(), model()
-    work = practicum.learn(
-        ONE, settings=ONCE, out=tmp_path / "roles",
-        parts=practicum.Parts(clients={"agent": agents, "reflector": reflectors, "curator": curators}),
-    )  # fmt: skip
-    result = practicum.run_sync(work)
-    assert [{c.role for c in each.calls} for each in (agents, reflectors, curators)] == [
-        {"agent"}, {"reflector"}, {"curator"},
-    ]  # fmt: skip
-    assert set(result.by_role) == {"agent", "reflector", "curator"}
+    models = {role: model() for role in ("agent", "reflector", "curator")}
+    result = practicum.run_sync(
+        practicum.learn(ONE, settings=ONCE, out=tmp_path / "roles", parts=practicum.Parts(clients=models))
+    )
+    assert all({call.role for call in played.calls} == {role} for role, played in models.items())
+    assert {role: usage.calls for role, usage in result.by_role.items()} == dict.fromkeys(models, 1)
 
 
 # ---- grow and refine
 
-SAME = "If it is any message at all, answer by its last word."
+SAME = "If it is any message, answer by its last word."
 
 
 @pytest.mark.parametrize(
     ("settings", "entries"),
     [
         ({"dedupe": "proactive"}, 1),
-        ({"dedupe": "lazy"}, 3),
+        slow({"dedupe": "lazy"}, 3),
         ({"dedupe": "lazy", "budget": 25}, 1),
         ({"dedupe": "never"}, 3),
     ],
@@ -381,69 +313,50 @@ def test_near_duplicates_go_into_the_oldest(tmp_path: Path, settings: Mapping[st
         assert seen.result.errors["duplicate_entries"] == 2
 
 
-def test_duplicates_join_their_counters(tmp_path: Path) -> None:
-    seed = playbook(tmp_path, {"text": "Read it twice, slowly.", "helpful": 2, "harmful": 1, "uses": 3})
-    seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting("Read it twice, slowly!")),
-        settings=ONCE, seed_context=seed,
-    )  # fmt: skip
-    (entry,) = seen.result.context
-    assert (entry.id, entry.text, entry.helpful, entry.harmful) == ("e0", "Read it twice, slowly.", 2, 1)
+DETAILS = {
+    "Returns are free within 30 days of delivery.": "Returns are free within 60 days of delivery.",
+    "Before you answer, call get_user with the id.": "Before you answer, call get_order with the id.",
+    "Always send the form to the office first.": "Never send the form to the office first.",
+    'The label must read "fragile" on both sides.': 'The label must read "heavy" on both sides.',
+}
+"""Entries that differ in a number, a name, a negation, a quotation."""
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("Returns are free within 30 days of delivery.", "Returns are free within 60 days of delivery."),
-        ("Before you answer, call get_user with the id.", "Before you answer, call get_order with the id."),
-        ("Always send the form to the office first.", "Never send the form to the office first."),
-        ('The label must read "fragile" on both sides.', 'The label must read "heavy" on both sides.'),
-    ],
-    ids=["number", "name", "negation", "quotation"],
-)
-def test_entries_that_differ_in_a_detail_are_never_merged(tmp_path: Path, old: str, new: str) -> None:
-    seen = learned(
-        tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting(new)),
-        settings={**ONCE, "threshold": 0.5}, seed_context=playbook(tmp_path, old),
-    )  # fmt: skip
-    assert seen.texts == [old, new]
+def test_entries_that_differ_in_a_detail_are_never_merged(tmp_path: Path) -> None:
+    played = model(agent=ignorant, reflector=lambda call: reflecting(*DETAILS.values()))
+    settings = {**ONCE, "threshold": 0.5}
+    seen = learned(tmp_path, ONE, played, settings=settings, seed_context=playbook(tmp_path, *DETAILS))
+    assert seen.texts == [*DETAILS, *DETAILS.values()]
 
 
-@pytest.mark.parametrize(("margin", "stays"), [(3, False), (4, True), (0, True)])
+@pytest.mark.parametrize(("margin", "stays"), [(3, False), slow(4, True), (0, True)])
 def test_an_entry_that_harms_by_a_margin_is_deleted_at_once(tmp_path: Path, margin: int, stays: bool) -> None:
     played = model(agent=citing("e0"), reflector=lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"}))
-    seen = learned(
-        tmp_path,
-        LEARNED,
-        played,
-        settings={**ONCE, "batch": 3, "harmful": margin},
-        seed_context=playbook(tmp_path, RED),
-    )
+    settings = {**ONCE, "batch": 3, "harmful": margin}
+    seen = learned(tmp_path, LEARNED, played, settings=settings, seed_context=playbook(tmp_path, RED))
     assert (RED in seen.texts) is stays
     assert seen.result.errors.get("pruned_entries", 0) == (0 if stays else 1)
 
 
 LEAVING = ["e1", "e4", "e2", "e3", "e0", "e5"]
-"""The most harmful, the harmful, those that were never used by age, the used by how much they helped."""
+"""The most harmful, the harmful, the never used by age, the used by how much they helped."""
 
 
-@pytest.mark.parametrize("gone", range(7))
-def test_the_budget_is_held_by_code_in_the_order_of_worth(tmp_path: Path, gone: int) -> None:
+@pytest.mark.parametrize("pruned", [3, *map(slow, (1, 2, 4, 5))])
+def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, pruned: int) -> None:
     counts = [(2, 1, 1), (0, 2, 1), (0, 0, 0), (0, 0, 0), (1, 2, 1), (3, 1, 1)]
     seed = playbook(tmp_path, *(
         {"text": f"If it is case number {n}, do it.", "helpful": up, "harmful": down, "uses": uses}
         for n, (up, down, uses) in enumerate(counts)
     ))  # fmt: skip
-    stay = [entry for entry in seed if entry.id not in LEAVING[:gone]]
+    stay = [entry for entry in seed if entry.id not in LEAVING[:pruned]]
     shown = "\n".join(f"[{entry.id}] (rules) {entry.text}" for entry in stay)
-    # Four characters are a token. What an entry takes is rounded down, so each that goes may leave one more.
-    budget = -(-len(shown) // 4) + gone if stay else 1
-    seen = learned(
-        tmp_path, ONE, model(agent=knowing, reflector=lambda call: reflecting()), settings={"budget": budget},
-        seed_context=seed,
-    )  # fmt: skip
+    # Four characters are a token. The size of an entry is rounded down, so each that is removed may leave one more.
+    settings = {"budget": -(-len(shown) // 4) + pruned}
+    played = model(agent=knowing, reflector=lambda call: reflecting())
+    seen = learned(tmp_path, ONE, played, settings=settings, seed_context=seed)
     assert [entry.id for entry in seen.result.context] == [entry.id for entry in stay]
-    assert seen.result.errors.get("pruned_entries", 0) == gone
+    assert seen.result.errors.get("pruned_entries", 0) == pruned
 
 
 # ---- offline, online, validation
@@ -456,19 +369,17 @@ def test_each_epoch_takes_all_tasks_in_another_order(tmp_path: Path) -> None:
     assert [report.batch.epoch for report in seen.steps] == [1, 1, 2, 2, 3, 3]
     assert all(sorted(epoch) == [f"t{n}" for n in range(8)] for epoch in epochs)
     assert len(set(epochs)) == 3
+    # Only tasks for validation cause a validation.
+    assert (seen.result.scores, {report.val for report in seen.steps}) == ({}, {None})
 
 
 def test_an_attempt_under_an_unchanged_playbook_is_not_repeated(tmp_path: Path) -> None:
+    """A step without an insight makes no call of the curator."""
     played = model(agent=knowing, reflector=lambda call: reflecting())
     seen = learned(tmp_path, LEARNED, played, settings={"epochs": 3})
-    assert len(seen.calls("agent")) == 3
+    assert (len(seen.calls("agent")), len(seen.calls("curator"))) == (3, 0)
     assert seen.result.errors["reused_attempts"] == 6
-
-
-def test_there_is_no_validation_unless_there_are_tasks_for_it(tmp_path: Path) -> None:
-    seen = learned(tmp_path)
-    assert seen.result.scores == {}
-    assert all(report.val is None for report in seen.steps)
+    assert len(seen.result.context) == 0
 
 
 def test_validation_keeps_the_earliest_best_context_and_its_calls_count(tmp_path: Path) -> None:
@@ -485,42 +396,12 @@ def test_validation_keeps_the_earliest_best_context_and_its_calls_count(tmp_path
     assert seen.result.usage.calls == len(played.calls)
 
 
-def test_online_may_start_from_what_was_learned_offline(tmp_path: Path) -> None:
-    offline = learned(tmp_path / "offline", messages(0, 1, 2), settings=ONCE)
-    stream = messages(0, 1, 2, 3)
-    online = learned(
-        tmp_path / "online", stream, settings={**ONCE, "online": True}, seed_context=offline.result.context
-    )
-    assert [report.attempts[0].score.value for report in online.steps] == [1.0, 1.0, 1.0, 0.0]
-    assert online.result.scores["online"] == 0.75
-
-
 def test_a_gate_drops_a_delta_that_is_worse_on_the_validation_tasks(tmp_path: Path) -> None:
     def easily_misled(call: Any) -> Any:
         return (ignorant if "Say nothing." in call.prompt.head else knowing)(call)
 
     played = model(agent=easily_misled, reflector=lambda call: reflecting("Say nothing."))
-    how: dict[str, Any] = {"val": messages(*range(80, 100))}
-    gated = learned(tmp_path / "gated", ONE, played, settings={**ONCE, "gate": True}, **how)
-    assert gated.texts == []
-    assert gated.result.errors["gated_deltas"] == 1
-    free = learned(tmp_path / "free", ONE, played, settings=ONCE)
-    assert free.texts == ["Say nothing."]
-
-
-def test_a_harmful_entry_costs_its_share_and_not_the_run(tmp_path: Path) -> None:
-    """A reflector that lies every third time leaves the other entries as they are."""
-    lies = {2}
-
-    def reflector(call: Any) -> Any:
-        n = number(call)
-        return reflecting(f"If it is message {n}, say nothing." if n in lies else lesson(n))
-
-    seen = learned(tmp_path, LEARNED, model(reflector=reflector), settings=ONCE, test=LEARNED)
-    assert seen.result.scores["test"] == pytest.approx(2 / 3)
-
-
-def test_a_task_may_be_any_text_and_its_target_too(tmp_path: Path) -> None:
-    tasks = [Task("ä", "Message 0: wie heißt das Wort?", "wörd—0"), message(1)]
-    seen = learned(tmp_path, tasks, settings=ONCE, test=tasks)
-    assert {attempt.task.id for report in seen.steps for attempt in report.attempts} == {"ä", "t1"}
+    val = messages(*range(80, 100))
+    gated = learned(tmp_path / "gated", ONE, played, settings={**ONCE, "gate": True}, val=val)
+    assert (gated.texts, gated.result.errors["gated_deltas"]) == ([], 1)
+    assert learned(tmp_path / "free", ONE, played, settings=ONCE).texts == ["Say nothing."]

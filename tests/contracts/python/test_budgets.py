@@ -1,4 +1,4 @@
-"""Budgets are hard: no call, token, dollar or minute above; and what a small one leaves, a larger one finishes."""
+"""Budgets are hard: no call, token, dollar or minute above; a larger budget finishes the rest."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, agent, learned, lesson, messages, model, playbook, refused, resumed
+from python_kit import Seen, learned, refused, resumed, slow
+from python_roles import agent, model
+from python_tasks import messages
 
-import practicum
 from practicum import ScriptedClient
 
 SIX = messages(*range(6))
@@ -35,8 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return learned(tmp_path_factory.mktemp("whole"), SIX, played, settings=SETTINGS, max_output_tokens=256)
 
 
-@pytest.mark.parametrize("most", [8, 9, 12, 17, 19])
-@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.parametrize(("most", "concurrency"), [slow(8, 8), (9, 1), (17, 8)])
 def test_calls_are_never_above_and_a_larger_budget_goes_on(
     tmp_path: Path, whole: Seen, most: int, concurrency: int
 ) -> None:
@@ -44,14 +44,18 @@ def test_calls_are_never_above_and_a_larger_budget_goes_on(
     assert len(cut.model.calls) == cut.result.usage.calls <= most
     assert cut.result.stopped is not None
     assert "budget" in cut.result.stopped
+    if concurrency == 1:
+        # The same budget again pays nothing and reports the same.
+        same = resumed(cut.folder)
+        assert same.model.calls == []
+        assert (same.exported, same.result.stopped) == (cut.exported, cut.result.stopped)
     again = resumed(cut.folder, cut.model, max_calls=1000)
     assert again.result.stopped is None
     assert again.exported == whole.exported
     assert len(cut.model.calls) == len(whole.model.calls)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.7])
-@pytest.mark.parametrize(("limit", "unit"), [("max_tokens", "tokens"), ("max_usd", "usd")])
+@pytest.mark.parametrize(("limit", "unit", "share"), [("max_tokens", "tokens", 0.4), ("max_usd", "usd", 0.7)])
 def test_tokens_and_dollars_are_never_above(tmp_path: Path, whole: Seen, limit: str, unit: str, share: float) -> None:
     most = share * getattr(whole.result.usage, unit)
     most = round(most) if unit == "tokens" else most
@@ -79,9 +83,8 @@ def test_minutes_are_never_above(tmp_path: Path, whole: Seen, monkeypatch: pytes
         passed[0] += 600
         return agent(call)
 
-    cut = learned(
-        tmp_path, SIX, model(agent=slow), settings=SETTINGS, max_minutes=45, concurrency=1, max_output_tokens=256
-    )
+    how: dict[str, Any] = {"settings": SETTINGS, "concurrency": 1, "max_output_tokens": 256}
+    cut = learned(tmp_path, SIX, model(agent=slow), max_minutes=45, **how)
     assert cut.result.stopped is not None
     assert len(cut.calls("agent")) == 5
     assert cut.result.seconds >= 45 * 60
@@ -92,19 +95,27 @@ def test_minutes_are_never_above(tmp_path: Path, whole: Seen, monkeypatch: pytes
     assert again.exported == whole.exported
 
 
-@pytest.mark.parametrize("limits", [{"max_calls": 1}, {"max_tokens": 50}, {"max_usd": 0.001}], ids=str)
-def test_a_budget_that_is_too_small_is_refused_before_anything_is_paid_for(
-    tmp_path: Path, limits: dict[str, Any]
+@pytest.mark.parametrize(
+    ("code", "limits"),
+    [
+        ("budget.too_small", [{"max_calls": 1}, {"max_tokens": 50}, {"max_usd": 0.001}]),
+        ("settings.invalid", [{"max_calls": 0}, {"max_tokens": -1}, {"max_usd": -1.0}, {"max_minutes": 0.0}]),
+    ],
+)
+def test_a_budget_that_is_too_small_is_refused_before_a_call(
+    tmp_path: Path, code: str, limits: list[dict[str, Any]]
 ) -> None:
     played = Priced(model().respond)
-    with refused("budget.too_small"):
-        learned(tmp_path, SIX, played, **limits)
+    for limit in limits:
+        with refused(code):
+            learned(tmp_path, SIX, played, **limit)
     assert played.calls == []
     assert not (tmp_path / "run").exists()
 
 
 def test_a_part_of_the_budget_is_held_back_for_the_final_evaluation(tmp_path: Path) -> None:
-    seen = learned(tmp_path, SIX, settings={"batch": 1}, test=messages(0, 1, 2, 80), max_calls=14)
+    test = messages(0, 1, 2, 80)
+    seen = learned(tmp_path, SIX, settings={"batch": 1}, test=test, max_calls=14)
     assert seen.result.stopped is not None
     assert len(seen.model.calls) <= 14
     assert len(seen.result.attempts["test"]) == 4
@@ -113,7 +124,7 @@ def test_a_part_of_the_budget_is_held_back_for_the_final_evaluation(tmp_path: Pa
     again = resumed(seen.folder, seen.model, max_calls=1000)
     assert again.result.scores["test"] == 0.75
     with refused("budget.too_small"):
-        learned(tmp_path / "small", SIX, test=messages(0, 1, 2, 80), max_calls=3)
+        learned(tmp_path / "small", SIX, test=test, max_calls=3)
 
 
 def test_a_budget_in_dollars_needs_prices(tmp_path: Path) -> None:
@@ -122,26 +133,3 @@ def test_a_budget_in_dollars_needs_prices(tmp_path: Path) -> None:
     with refused("price.unknown"):
         learned(tmp_path, SIX, played, max_usd=5.0)
     assert played.calls == []
-
-
-def test_the_same_budget_again_pays_nothing_and_reports_the_same(tmp_path: Path) -> None:
-    cut = learned(tmp_path, SIX, settings=SETTINGS, max_calls=9)
-    again = resumed(cut.folder)
-    assert again.model.calls == []
-    assert (again.exported, again.result.stopped) == (cut.exported, cut.result.stopped)
-
-
-def test_an_evaluation_a_query_and_what_was_reported_have_budgets_too(tmp_path: Path) -> None:
-    played = model()
-    work = practicum.evaluate(
-        SIX, playbook(tmp_path, lesson(0)), parts=practicum.Parts(clients={"agent": played}), max_calls=4, concurrency=1
-    )
-    done = practicum.run_sync(work)
-    assert done.stopped is not None
-    assert (done.n, len(played.calls), done.usage.calls) == (4, 4, 4)
-
-
-def test_a_negative_limit_is_refused(tmp_path: Path) -> None:
-    for limits in ({"max_calls": 0}, {"max_tokens": -1}, {"max_usd": -1.0}, {"max_minutes": 0.0}):
-        with refused("settings.invalid"):
-            learned(tmp_path, SIX, **limits)

@@ -43,13 +43,15 @@ def grown(deltas: list[list[Any]]) -> Context:
 
 @given(st.lists(EDITS, max_size=4), EDITS)
 def test_every_edit_is_applied_or_refused_with_a_reason(before: list[list[Any]], edits: list[Any]) -> None:
-    context = grown(before)
-    kept = list(context)
+    context, other = grown(before), grown(before)
+    # The same edits give the same context.
+    assert practicum.export(context, "json") == practicum.export(other, "json")
+    assert context.digest == other.digest
     outcome = context.apply(Delta(tuple(edits)))
     assert len(outcome.applied) + len(outcome.refused) == len(edits)
     assert all(refused.reason for refused in outcome.refused)
-    # A context is a value: applying changes nothing of it.
-    assert list(context) == kept
+    # A context is a value: applying a delta does not change it.
+    assert list(context) == list(other)
     assert outcome.context.version == context.version + bool(outcome.applied)
     assert len(outcome.context) == len(list(outcome.context))
     assert all(entry.text.strip() and entry.section.strip() for entry in outcome.context)
@@ -57,31 +59,16 @@ def test_every_edit_is_applied_or_refused_with_a_reason(before: list[list[Any]],
 
 
 @given(st.lists(EDITS, max_size=4))
-def test_the_same_edits_give_the_same_context(deltas: list[list[Any]]) -> None:
-    one, other = grown(deltas), grown(deltas)
-    assert practicum.export(one, "json") == practicum.export(other, "json")
-    assert one.digest == other.digest
-
-
-@given(st.lists(EDITS, max_size=5))
-def test_an_id_is_never_given_twice(deltas: list[list[Any]]) -> None:
-    context = start()
-    given_ = {entry.id for entry in context}
-    for edits in deltas:
-        outcome = context.apply(Delta(tuple(edits)))
-        made = [done.id for done in outcome.applied if isinstance(done.edit, Add)]
-        assert len(made) == len(set(made))
-        assert not given_ & set(made)
-        given_ |= set(made)
-        context = outcome.context
-
-
-@given(st.lists(EDITS, max_size=4))
-def test_applied_edits_rebuild_the_context(deltas: list[list[Any]]) -> None:
-    """What is stored of a step is enough for its version."""
+def test_an_id_is_never_used_twice_and_applied_edits_rebuild_the_context(deltas: list[list[Any]]) -> None:
+    """The applied edits of a step are stored, and are enough for its version."""
     context = rebuilt = start()
+    ids = {entry.id for entry in context}
     for edits in deltas:
         outcome = context.apply(Delta(tuple(edits)))
+        added = [done.id for done in outcome.applied if isinstance(done.edit, Add)]
+        assert len(added) == len(set(added))
+        assert not ids & set(added)
+        ids |= set(added)
         again = rebuilt.apply(Delta(tuple(done.edit for done in outcome.applied)))
         assert again.refused == ()
         context, rebuilt = outcome.context, again.context
@@ -98,18 +85,18 @@ def test_a_merge_keeps_the_oldest_adds_counters_and_joins_sources(
     if len(parts) < len(ids):
         assert outcome.refused
         return
-    kept = outcome.context.get(parts[0].id)
-    assert kept is not None
-    assert (kept.helpful, kept.harmful, kept.uses) == tuple(
+    merged = outcome.context.get(parts[0].id)
+    assert merged is not None
+    assert (merged.helpful, merged.harmful, merged.uses) == tuple(
         sum(getattr(part, count) for part in parts) for count in ("helpful", "harmful", "uses")
     )
-    assert set(kept.sources) == {source for part in parts for source in part.sources} | set(sources)
-    assert kept.text == (text or parts[0].text)
+    assert set(merged.sources) == {source for part in parts for source in part.sources} | set(sources)
+    assert merged.text == (text or parts[0].text)
     assert len(outcome.context) == len(context) - len(parts) + 1
 
 
 @given(st.lists(EDITS, max_size=3))
-def test_votes_change_counters_and_nothing_that_is_shown(deltas: list[list[Any]]) -> None:
+def test_votes_change_counters_and_no_text_in_prompts(deltas: list[list[Any]]) -> None:
     context = grown(deltas)
     voted = context.apply(Delta(tuple(Vote(entry.id, 1, 2, 3) for entry in context))).context
     assert voted.digest == context.digest
@@ -147,7 +134,7 @@ def test_later_edits_of_a_delta_may_name_an_entry_that_it_adds() -> None:
     assert entry.helpful == 1
 
 
-def test_an_entry_knows_the_versions_that_made_and_changed_it() -> None:
+def test_an_entry_has_the_versions_that_created_and_changed_it() -> None:
     first = Context().apply(Delta((Add("rules", "a"), Add("rules", "b")))).context
     second = first.apply(Delta((Update("e1", "c"), Vote("e0", uses=1)))).context
     assert [(entry.id, entry.born, entry.changed) for entry in second] == [("e0", 1, 1), ("e1", 1, 2)]

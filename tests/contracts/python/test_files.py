@@ -1,10 +1,8 @@
-"""Files: tasks in, traces in, playbooks in and out. What cannot be read is refused with its place, or said."""
+"""Files of tasks, traces and playbooks. Unreadable content is refused with its place, or reported."""
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from python_kit import LEARNED, chats, learned, lesson, messages, refused
+from python_kit import chats, learned, refused
+from python_tasks import lesson, messages
 
 import practicum
 from practicum import Add, Context, Delete, Delta, Vote
@@ -25,23 +24,16 @@ RECORDS = [
 ]
 
 
-def as_csv(records: list[dict[str, Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, ["id", "input", "target", "level"])
-    writer.writeheader()
-    writer.writerows(records)
-    return file.getvalue()
-
-
+RECORD_LINES = "\n".join(map(json.dumps, RECORDS))
 KINDS: dict[str, Any] = {
-    "JSON lines": lambda: "\n".join(map(json.dumps, RECORDS)),
-    "JSON objects on several lines": lambda: "\n".join(json.dumps(record, indent=2) for record in RECORDS),
-    "a JSON array": lambda: json.dumps(RECORDS),
-    "a list in an object": lambda: json.dumps({"version": "1.1", "data": RECORDS}),
-    "CSV": lambda: as_csv(RECORDS),
-    "gzip": lambda: gzip.compress("\n".join(map(json.dumps, RECORDS)).encode()),
-    "a byte order mark": lambda: "\ufeff" + "\n".join(map(json.dumps, RECORDS)),
-    "line ends of Windows": lambda: "\r\n".join(map(json.dumps, RECORDS)),
+    "JSON lines": RECORD_LINES,
+    "JSON objects on several lines": "\n".join(json.dumps(record, indent=2) for record in RECORDS),
+    "a JSON array": json.dumps(RECORDS),
+    "a list in an object": json.dumps({"version": "1.1", "data": RECORDS}),
+    "CSV": "id,input,target,level\na,2 + 2?,4,easy\nb,3 + 3?,6,\n",
+    "gzip": gzip.compress(RECORD_LINES.encode()),
+    "a byte order mark": "\ufeff" + RECORD_LINES,
+    "line ends of Windows": RECORD_LINES.replace("\n", "\r\n"),
 }
 
 
@@ -52,8 +44,8 @@ def written(folder: Path, content: str | bytes, name: str = "tasks") -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_of_tasks_is_known_by_its_content(tmp_path: Path, kind: str) -> None:
-    first, second = practicum.load_tasks(written(tmp_path, KINDS[kind]()))
+def test_the_format_of_a_file_of_tasks_is_recognized_by_its_content(tmp_path: Path, kind: str) -> None:
+    first, second = practicum.load_tasks(written(tmp_path, KINDS[kind]))
     assert (first.id, first.input, first.target, dict(first.meta)) == ("a", "2 + 2?", "4", {"level": "easy"})
     assert (second.id, second.input, second.target) == ("b", "3 + 3?", "6")
     assert first.trust == "own"
@@ -90,16 +82,13 @@ def test_a_file_that_is_bad_halfway_is_refused_whole(tmp_path: Path, content: st
     with refused(code) as raised:
         practicum.load_tasks(path)
     assert "tasks.jsonl" in str(raised.value)
-
-
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with refused("tasks.not_found"):
         practicum.load_tasks(tmp_path / "none.jsonl")
 
 
 # ---- traces
 
-SAID = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is 4."}]
+CHAT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is 4."}]
 PARTS = [
     {"role": role, "parts": [{"type": "text", "content": text}]}
     for role, text in (("user", "2 + 2?"), ("assistant", "It is 4."))
@@ -117,7 +106,7 @@ SPAN = {
 SESSION = {"sessionId": "s", "isSidechain": False, "timestamp": "2026-01-05T10:00:00Z"}
 
 TRACES: dict[str, list[Any]] = {
-    "chat": [{"messages": SAID}],
+    "chat": [{"messages": CHAT}],
     "otel": [{"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": [SPAN]}]}]}],
     "swe-agent": [{
         "trajectory": [{"action": "look\n", "observation": "a sum", "thought": "I look.", "response": "I look."}],
@@ -125,7 +114,7 @@ TRACES: dict[str, list[Any]] = {
         "info": {"submission": "It is 4.", "exit_status": "submitted"},
     }],
     "mini-swe-agent": [{
-        "trajectory_format": "mini-swe-agent-1", "messages": SAID,
+        "trajectory_format": "mini-swe-agent-1", "messages": CHAT,
         "info": {"submission": "It is 4.", "exit_status": "Submitted"},
     }],
     "atif": [{
@@ -144,7 +133,7 @@ TRACES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("format", TRACES)
-def test_a_trace_is_known_by_its_content_and_is_a_task_with_an_attempt(tmp_path: Path, format: str) -> None:
+def test_the_format_of_a_trace_is_recognized_and_it_is_a_task_with_an_attempt(tmp_path: Path, format: str) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in TRACES[format])
     traces = practicum.load_traces(written(tmp_path, lines, "log.jsonl"))
     assert dict(traces.formats) == {format: 1}
@@ -163,17 +152,20 @@ def test_a_run_is_a_set_of_traces(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_folder_of_traces_is_read_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_folder_of_traces_is_read_and_unreadable_content_is_reported(tmp_path: Path) -> None:
+    line = json.dumps({"messages": CHAT}) + "\n"
     (tmp_path / "logs").mkdir()
-    written(tmp_path / "logs", json.dumps({"messages": SAID}) + "\n{broken\n", "a.jsonl")
+    written(tmp_path / "logs", line + "{broken\n", "a.jsonl")
     written(tmp_path / "logs", '{"title": "of no format"}\n', "b.jsonl")
-    written(tmp_path / "logs", gzip.compress((json.dumps({"messages": SAID}) + "\n").encode()), "c.jsonl.gz")
+    written(tmp_path / "logs", gzip.compress(line.encode()), "c.jsonl.gz")
     traces = practicum.load_traces(tmp_path / "logs")
-    assert len(traces.tasks) == 2
-    assert len({task.id for task in traces.tasks}) == 2
+    assert len({task.id for task in traces.tasks}) == len(traces.tasks) == 2
     assert sorted((Path(problem.path).name, problem.line) for problem in traces.problems) == [
         ("a.jsonl", 2), ("b.jsonl", 1),
     ]  # fmt: skip
+    for name, code in (("none", "traces.not_found"), ("logs/b.jsonl", "traces.unreadable")):
+        with refused(code):
+            practicum.load_traces(tmp_path / name)
 
 
 def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> None:
@@ -182,13 +174,6 @@ def test_a_stream_of_traces_is_learned_from_as_it_is_read(tmp_path: Path) -> Non
     assert (stream.count, dict(stream.formats)) == (5, {"chat": 5})
     assert "agent" not in seen.roles
     assert len(seen.steps[0].attempts) == 5
-
-
-@pytest.mark.parametrize(("name", "code"), [("none", "traces.not_found"), ("empty.jsonl", "traces.unreadable")])
-def test_traces_that_are_none_are_refused(tmp_path: Path, name: str, code: str) -> None:
-    written(tmp_path, '{"title": "of no format"}\n', "empty.jsonl")
-    with refused(code):
-        practicum.load_traces(tmp_path / name)
 
 
 # ---- playbooks
@@ -217,55 +202,45 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(adds=st.lists(ADD, min_size=1, max_size=4))
 def test_a_playbook_as_json_loses_nothing(place: Path, adds: list[Add]) -> None:
-    def said(context: Context) -> list[Any]:
+    def facts(context: Context) -> list[Any]:
         return [
             (e.id, e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.sources) for e in context
         ]
 
     context = grown(adds)
     loaded = practicum.load(written(place, practicum.export(context, "json"), "p.json"))
-    assert said(loaded) == said(context)
+    assert facts(loaded) == facts(context)
     assert loaded.version == 0
 
 
 @given(texts=st.lists(st.tuples(st.sampled_from(["rules", "two words"]), TEXT), min_size=1, max_size=4))
 def test_a_playbook_as_markdown_keeps_ids_sections_texts_and_votes(place: Path, texts: list[tuple[str, str]]) -> None:
+    def facts(context: Context) -> list[Any]:
+        return sorted((e.id, e.section, e.text, e.helpful, e.harmful) for e in context)
+
     context = Context().apply(Delta(tuple(Add(section, text, helpful=1) for section, text in texts))).context
     loaded = practicum.load(written(place, practicum.export(context, "markdown"), "p.md"))
-
-    def said(each: Context) -> list[Any]:
-        return sorted((e.id, e.section, e.text, e.helpful, e.harmful) for e in each)
-
-    assert said(loaded) == said(context)
+    assert facts(loaded) == facts(context)
     assert practicum.export(loaded, "markdown") == practicum.export(context, "markdown")
 
 
-@pytest.mark.parametrize("form", ["json", "markdown", "agents-md"])
-def test_what_was_learned_is_exported_and_loaded_again(tmp_path: Path, form: Any) -> None:
-    context = learned(tmp_path, LEARNED).result.context
-    loaded = practicum.load(
-        written(tmp_path, practicum.export(context, form), f"p.{'json' if form == 'json' else 'md'}")
-    )
-    assert [(entry.section, entry.text) for entry in loaded] == [(entry.section, entry.text) for entry in context]
-    if form != "agents-md":
-        assert [entry.id for entry in loaded] == [entry.id for entry in context]
-
-
-def test_hidden_entries_are_in_json_alone() -> None:
-    context = Context().apply(Delta((Add("rules", "Look."), Add(".state", "A secret of the learner.")))).context
-    has = {form: "A secret" in practicum.export(context, form) for form in ("json", "markdown", "agents-md")}  # type: ignore[arg-type]
-    assert has == {"json": True, "markdown": False, "agents-md": False}
+def test_an_export_as_agents_md_is_loaded_again_and_only_json_has_hidden_entries(tmp_path: Path) -> None:
+    text = "First line\n## not a section\n- not an entry\n# no title"
+    edits = (Add("rules", text), Add("checks", "Look."), Add(".state", "A secret of the learner."))
+    context = Context().apply(Delta(edits)).context
+    exports = {form: practicum.export(context, form) for form in ("json", "markdown", "agents-md")}  # type: ignore[arg-type]
+    assert {form: "A secret" in export for form, export in exports.items()} == {
+        "json": True, "markdown": False, "agents-md": False,
+    }  # fmt: skip
+    for form in ("markdown", "agents-md"):
+        # The text of an entry is never a heading or an entry of an export.
+        lines = exports[form].splitlines()
+        assert [line for line in lines if line.startswith("## ")] == ["## rules", "## checks"]
+        assert sum(line.startswith("- ") for line in lines) == 2
+        loaded = practicum.load(written(tmp_path, exports[form], f"{form}.md"))
+        assert [(entry.section, entry.text) for entry in loaded] == [("rules", text), ("checks", "Look.")]
     with refused("settings.invalid"):
         practicum.export(context, "yaml")  # type: ignore[arg-type]
-
-
-def test_a_text_of_an_entry_is_never_a_heading_or_an_entry_of_an_export() -> None:
-    text = "First line\n## not a section\n- not an entry\n# no title"
-    context = Context().apply(Delta((Add("rules", text),))).context
-    for form in ("markdown", "agents-md"):
-        lines = practicum.export(context, form).splitlines()  # type: ignore[arg-type]
-        assert [line for line in lines if line.startswith("## ")] == ["## rules"]
-        assert sum(line.startswith("- ") for line in lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -282,7 +257,7 @@ def test_a_text_of_an_entry_is_never_a_heading_or_an_entry_of_an_export() -> Non
     ],
     ids=["sections", "lines of an item", "no section", "code", "a title above"],
 )
-def test_a_playbook_that_somebody_wrote_is_read(tmp_path: Path, text: str, entries: list[tuple[str, str]]) -> None:
+def test_a_playbook_of_another_author_is_read(tmp_path: Path, text: str, entries: list[tuple[str, str]]) -> None:
     context = practicum.load(written(tmp_path, text, "book.md"))
     assert [(entry.section, entry.text) for entry in context] == entries
     assert {entry.sources for entry in context} == {("seed",)}
@@ -303,22 +278,19 @@ def test_a_playbook_that_cannot_be_read_is_refused(tmp_path: Path, content: str,
         practicum.load(written(tmp_path, content, "book"))
 
 
-def test_load_context_reads_a_run_a_version_of_it_and_a_file(tmp_path: Path) -> None:
-    seen = learned(tmp_path, LEARNED)
+def test_a_context_is_loaded_from_a_run_a_version_or_a_file_and_starts_another_run(tmp_path: Path) -> None:
+    seen = learned(tmp_path, messages(0, 1))
     path = written(tmp_path, seen.exported, "p.json")
     assert practicum.export(practicum.load_context(seen.folder), "json") == seen.exported
-    assert len(practicum.load_context(seen.folder, 2)) == 2
+    assert [entry.text for entry in practicum.load_context(seen.folder, 1)] == seen.texts[:1]
     assert [entry.text for entry in practicum.load_context(path)] == seen.texts
     with refused("playbook.not_found"):
         practicum.load_context(tmp_path / "nothing")
-
-
-def test_a_context_that_starts_another_run_keeps_its_entries_and_names_their_origin(tmp_path: Path) -> None:
-    first = learned(tmp_path / "first", messages(0))
-    second = learned(tmp_path / "second", messages(1), seed_context=first.result.context)
-    assert second.texts == [lesson(0), lesson(1)]
+    # The entries name their origin in the other run.
+    second = learned(tmp_path / "second", messages(2), seed_context=practicum.load_context(seen.folder, 1))
+    assert second.texts == [*seen.texts[:1], lesson(2)]
     old, new = second.result.context
-    assert "task:t0" in old.sources
+    assert any(source.startswith("task:t") for source in old.sources)
     assert (old.born, new.born) == (0, 1)
     assert any(source.startswith("attempt:seed ") for source in old.sources)
 

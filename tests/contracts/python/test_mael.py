@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import Seen, asks, down, ignorant, knowing, learned, messages, model, number, refused, word
+from python_kit import Seen, learned, refused, slow
+from python_roles import asks, down, ignorant, knowing, model
+from python_tasks import messages, number, word
 
 ONE = messages(1)
 HALVES = ("first half", "second half")
@@ -17,7 +19,7 @@ POORER, BETTER = "a poor solution", "a better solution"
 
 
 def network(call: Any) -> Any:
-    """A team in which nobody solves a message alone: two halves, of which the first is refined once."""
+    """A team in which no agent solves a message by itself. It has two halves; the first is refined once."""
     if asks(call, "alone"):
         return {"alone": False, "reason": "It has two parts."}
     if asks(call, "parts"):
@@ -31,7 +33,7 @@ def network(call: Any) -> Any:
 
 
 def of_part(call: Any) -> bool:
-    """Whether an agent is to solve a part: the whole task, and what is combined, get the word."""
+    """Whether an agent is to solve a part. The whole task and the aggregate get the word."""
     return call.schema is None and any(half in call.prompt.user for half in HALVES) and POORER not in (
         call.prompt.user if "Say more." not in call.text else ""
     )  # fmt: skip
@@ -55,8 +57,9 @@ def rewards(seen: Seen) -> list[tuple[str, str, float]]:
 def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) -> None:
     """The first half was 0.5 and became 0.9, the second is 0.5, and the whole is right.
 
-    A judgement and a plan have the mean of the parts, a critique the improvement or, if it accepts, the quality of what
-    it accepts, an aggregate the quality of the whole.
+    A judgement and a plan have the mean of the parts; a critique has the improvement, or if it accepts, the quality of
+    the accepted solution; an aggregate has the quality of the whole. The task costs a judgement, a plan, two solutions,
+    three critiques, a refinement and an aggregate; the judge rewards each solution of a part.
     """
     seen = mael(tmp_path)
     assert sorted(rewards(seen)) == sorted([
@@ -67,53 +70,48 @@ def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) 
     entries = list(seen.result.context)
     assert len({entry.data["trace"] for entry in entries}) == 1
     assert all("task:t1" in entry.sources for entry in entries)
-    assert all(0 <= reward <= 1 for _, _, reward in rewards(seen))
-
-
-def test_a_task_costs_judgement_plan_solutions_critiques_refinements_and_an_aggregate(tmp_path: Path) -> None:
-    """1 + 1 + 2 parts + 3 critiques + 1 refinement + 1; the judge rewards each solution of a part."""
-    seen = mael(tmp_path)
     assert seen.roles == {"agent": 1 + 1 + 2 + 3 + 1 + 1, "judge": 3}
 
 
-def test_an_agent_that_solves_a_task_alone_takes_two_steps_by_the_task_s_score(tmp_path: Path) -> None:
-    for name, plays, quality_ in (("right", knowing, 1.0), ("wrong", ignorant, 0.0)):
+def test_an_agent_that_solves_a_task_by_itself_takes_two_steps_rewarded_by_the_score(tmp_path: Path) -> None:
+    for name, plays, score in (("right", knowing, 1.0), ("wrong", ignorant, 0.0)):
         seen = mael(tmp_path / name, rules={"agent": plays})
-        assert rewards(seen) == [("agent1", "judge", quality_), ("agent1", "solve", quality_)]
+        assert rewards(seen) == [("agent1", "judge", score), ("agent1", "solve", score)]
         assert seen.roles == {"agent": 2}
 
 
-def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_wrong_whole_gets_no_reward_and_its_parts_keep_their_rewards(tmp_path: Path) -> None:
     def failing(call: Any) -> Any:
-        said = network(call)
-        return ignorant(call) if said.get("answer") == word(number(call)) else said
+        answer = network(call)
+        return ignorant(call) if answer.get("answer") == word(number(call)) else answer
 
-    found = {kind: reward for _, kind, reward in rewards(mael(tmp_path, rules={"agent": failing}))}
-    assert (found["aggregate"], found["decompose"], found["judge"]) == (0.0, 0.7, 0.7)
+    by_kind = {kind: reward for _, kind, reward in rewards(mael(tmp_path, rules={"agent": failing}))}
+    assert (by_kind["aggregate"], by_kind["decompose"], by_kind["judge"]) == (0.0, 0.7, 0.7)
 
 
-@pytest.mark.parametrize(("rounds", "critiques", "solutions"), [(0, 0, 2), (1, 2, 3), (2, 3, 3)])
+@pytest.mark.parametrize(
+    ("settings", "critiques", "solutions"),
+    [slow({"rounds": 0}, [], 2), slow({"rounds": 1}, [0.4, 0.5], 3), ({"rounds": 2, "accepted": False}, [0.4], 3)],
+    ids=str,
+)
 def test_a_part_is_criticised_up_to_the_limit_of_rounds(
-    tmp_path: Path, rounds: int, critiques: int, solutions: int
+    tmp_path: Path, settings: dict[str, Any], critiques: list[float], solutions: int
 ) -> None:
-    kinds = [kind for _, kind, _ in rewards(mael(tmp_path, settings={"rounds": rounds}))]
-    assert (kinds.count("critique"), kinds.count("solve")) == (critiques, solutions)
+    """Accepting critiques can be left out of the experience."""
+    pairs = [(kind, reward) for _, kind, reward in rewards(mael(tmp_path, settings=settings))]
+    assert [reward for kind, reward in pairs if kind == "critique"] == critiques
+    assert [kind for kind, _ in pairs].count("solve") == solutions
 
 
-@pytest.mark.parametrize(("settings", "agents"), [({"depth": 0}, 1), ({"agents": 1}, 1)])
-def test_without_depth_or_colleagues_one_agent_answers_at_once(
-    tmp_path: Path, settings: dict[str, Any], agents: int
-) -> None:
+@pytest.mark.parametrize("settings", [{"depth": 0}, slow({"agents": 1})], ids=str)
+def test_without_depth_or_colleagues_one_agent_answers_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = mael(tmp_path, settings=settings)
     assert seen.roles == {"agent": 1}
     assert rewards(seen) == [("agent1", "solve", 1.0)]
 
 
-def test_accepting_critiques_can_be_left_out(tmp_path: Path) -> None:
-    seen = mael(tmp_path, settings={"accepted": False})
-    assert [reward for _, kind, reward in rewards(seen) if kind == "critique"] == [0.4]
-
-
+@pytest.mark.slow
 def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path) -> None:
     def planless(call: Any) -> Any:
         return {"parts": [{"text": "half of it", "to": "", "needs": []}]} if asks(call, "parts") else network(call)
@@ -123,7 +121,7 @@ def test_a_plan_of_fewer_than_two_parts_is_discarded_and_counted(tmp_path: Path)
     assert rewards(seen) == [("agent1", "judge", 1.0), ("agent1", "solve", 1.0)]
 
 
-def test_a_step_whose_judge_failed_is_no_experience(tmp_path: Path) -> None:
+def test_a_step_without_a_verdict_gives_no_experience(tmp_path: Path) -> None:
     seen = mael(tmp_path, rules={"judge": down})
     assert rewards(seen) == [("agent1", "aggregate", 1.0)]
     assert seen.result.errors["unjudged_attempts"] == 3
@@ -138,81 +136,70 @@ def moves(attempt: Any) -> list[Mapping[str, Any]]:
     return list(attempt.trace.data["moves"])
 
 
-def test_evaluation_reads_the_pools_and_never_grows_them(tmp_path: Path) -> None:
+def test_evaluation_shows_each_step_experience_of_its_agent_and_kind_and_never_adds_any(tmp_path: Path) -> None:
     seen = mael(tmp_path, messages(1, 3), test=messages(80))
     assert seen.result.context == seen.steps[-1].context
-    (tested,) = seen.result.attempts["test"]
-    assert all(move[SHOWN] for move in moves(tested))
-    # The judge of parts is for learning alone.
-    assert not any(re.search(r"essage 80", call.text) for call in seen.calls("judge"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "shown"), [({}, False), ({"while_learning": True}, True), ({"online": True}, True)], ids=str
-)
-def test_no_experience_is_shown_while_learning_but_in_a_stream(
-    tmp_path: Path, settings: dict[str, Any], shown: bool
-) -> None:
-    seen = mael(tmp_path, messages(1, 3), settings)
-    second = seen.steps[1].attempts[0]
-    assert all(bool(move[SHOWN]) is shown for move in moves(second))
-
-
-def test_each_step_is_shown_the_experience_of_its_own_agent_and_kind(tmp_path: Path) -> None:
-    seen = mael(tmp_path, messages(1, 3), test=messages(80))
     (tested,) = seen.result.attempts["test"]
     for move in moves(tested):
         entry = seen.result.context.get(move[SHOWN])
         assert (entry.section, entry.data["kind"]) == (f"pool {move['agent']}", move["kind"])
     turns = [call.prompt.turns[-1] for call in seen.calls("agent") if call.prompt.turns]
     assert len(turns) == len(moves(tested))
+    # The judge of parts is only for learning.
+    assert not any(re.search(r"essage 80", call.text) for call in seen.calls("judge"))
 
 
-def test_by_task_one_whole_trace_is_shown_throughout(tmp_path: Path) -> None:
-    seen = mael(tmp_path, messages(1, 3, 5), {"experience": "task"}, test=messages(80))
-    (tested,) = seen.result.attempts["test"]
-    shown = [seen.result.context.get(move[SHOWN]) for move in moves(tested)]
-    assert len({entry.data["trace"] for entry in shown}) == 1
+@pytest.mark.parametrize(
+    ("settings", "shown"), [({}, False), slow({"while_learning": True}, True), ({"online": True}, True)], ids=str
+)
+def test_no_experience_is_shown_while_learning_but_in_a_stream(
+    tmp_path: Path, settings: dict[str, Any], shown: bool
+) -> None:
+    seen = mael(tmp_path, messages(1, 3), settings)
+    assert all(bool(move[SHOWN]) is shown for move in moves(seen.steps[1].attempts[0]))
 
 
-def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
-    seen = mael(tmp_path, messages(1, 3), {"experience": "none"}, test=messages(80))
+@pytest.mark.slow
+@pytest.mark.parametrize(("experience", "traces"), [("task", 1), ("none", 0)])
+def test_by_task_one_whole_trace_is_shown_and_without_retrieval_none(
+    tmp_path: Path, experience: str, traces: int
+) -> None:
+    seen = mael(tmp_path, messages(1, 3), {"experience": experience}, test=messages(80))
     assert len(seen.result.context) == 2 * 9
     (tested,) = seen.result.attempts["test"]
-    assert not any(move[SHOWN] for move in moves(tested))
+    shown = [move[SHOWN] for move in moves(tested)]
+    assert all(bool(id) is bool(traces) for id in shown)
+    assert len({seen.result.context.get(id).data["trace"] for id in shown if id}) == traces
 
 
-@pytest.mark.parametrize(("alpha", "reward", "shown"), [(0.0, "high", 0.9), (0.0, "low", 0.5)])
-def test_retrieval_weighs_similarity_against_reward(tmp_path: Path, alpha: float, reward: str, shown: float) -> None:
-    """With α = 0 the reward alone decides: agent2 solved its half as 0.5 first, and then as 0.9."""
-    seen = mael(tmp_path, ONE, {"alpha": alpha, "reward": reward}, test=messages(80))
+@pytest.mark.parametrize(("reward", "shown"), [("high", 0.9), slow("low", 0.5)])
+def test_retrieval_weighs_similarity_against_reward(tmp_path: Path, reward: str, shown: float) -> None:
+    """With α = 0 only the reward decides: agent2 solved its half as 0.5 first, and then as 0.9."""
+    seen = mael(tmp_path, ONE, {"alpha": 0.0, "reward": reward}, test=messages(80))
     (tested,) = seen.result.attempts["test"]
     solve = next(move for move in moves(tested) if (move["kind"], move["agent"]) == ("solve", "agent2"))
     assert seen.result.context.get(solve[SHOWN]).data["reward"] == shown
 
 
-def test_a_team_of_the_user_s_own_enters_at_the_centre_and_divides_among_neighbours(tmp_path: Path) -> None:
-    team = {
-        "agents": [{"name": name, "role": f"You are {name}."} for name in ("coder", "lead", "tester")],
-        "links": [["lead", "coder"], ["lead", "tester"]],
-    }
-    path = tmp_path / "team.json"
-    path.write_text(json.dumps(team), encoding="utf-8")
-    seen = mael(tmp_path, settings={"topology": str(path)})
+def topology(folder: Path, *agents: str, links: list[list[str]]) -> dict[str, str]:
+    """The setting for a team in a file."""
+    team = {"agents": [{"name": name, "role": f"You are {name}."} for name in agents], "links": links}
+    (folder / "team.json").write_text(json.dumps(team), encoding="utf-8")
+    return {"topology": str(folder / "team.json")}
+
+
+def test_a_team_from_a_file_starts_at_its_centre_and_divides_among_neighbours(tmp_path: Path) -> None:
+    links = [["lead", "coder"], ["lead", "tester"]]
+    seen = mael(tmp_path, settings=topology(tmp_path, "coder", "lead", "tester", links=links))
     by_kind = {(kind, agent) for agent, kind, _ in rewards(seen)}
     assert {("judge", "lead"), ("decompose", "lead"), ("aggregate", "lead")} <= by_kind
     assert {agent for kind, agent in by_kind if kind == "solve"} == {"coder", "tester"}
+    for wrong in ([], [["lead", "missing"]]):
+        with refused("team.invalid"):
+            mael(tmp_path / "wrong", settings=topology(tmp_path, "lead", "coder", links=wrong))
 
 
-@pytest.mark.parametrize("links", [[], [["lead", "nobody"]]], ids=["not connected", "unknown agent"])
-def test_a_team_that_is_no_network_is_refused(tmp_path: Path, links: list[list[str]]) -> None:
-    team = {"agents": [{"name": "lead"}, {"name": "coder"}], "links": links}
-    path = tmp_path / "team.json"
-    path.write_text(json.dumps(team), encoding="utf-8")
-    with refused("team.invalid"):
-        mael(tmp_path, settings={"topology": str(path)})
-
-
+@pytest.mark.slow
 def test_without_labels_the_whole_is_judged_too(tmp_path: Path) -> None:
     seen = mael(tmp_path, labels=False)
     assert seen.roles["judge"] == 4

@@ -1,33 +1,22 @@
-"""Every method, one table each: who is asked how often in a small run, what the run keeps, and what that is worth.
+"""Every method, with a table of the calls by role, the entries and the score of a small run.
 
-Each run learns from messages 0, 1 and 2, and is tested on 0, 1 and 9. A method that keeps what it was told scores 2/3.
-Of the methods of other papers (`rival`) the table has what their pages promise: roles, sections, the most calls.
+Each run learns from messages 0, 1 and 2, and is tested on 0, 1 and 9. A method that keeps the right answers scores 2/3.
+The tables of methods of other papers (`rival`) have the roles, the sections and the maximum of calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    LEARNED,
-    OTHER,
-    TEST,
-    Rule,
-    Seen,
-    knowing,
-    learned,
-    lesson,
-    model,
-    reflecting,
-    refused,
-    remembering,
-    resumed,
-    varying,
-)
+from profiles import cases
+from python_kit import LEARNED, TEST, Seen, learned, refused, resumed
+from python_roles import OTHER, Rule, knowing, model, reflecting, remembering, varying
+from python_tasks import lesson
 
 import practicum
 from practicum import methods
@@ -37,9 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @dataclass(frozen=True)
 class Table:
-    """What a method promises. `calls` are by role, the test's included; `sections` count the final entries, those of
-    `hidden` ones too. `settings` keep the run small. No `score` is promised of
-    a search that keeps its start unless a combination beats it by chance."""
+    """The promises of a method. `calls` are by role, with the calls of the test; `sections` count the final and hidden
+    entries. `settings` keep the run small. A search that keeps its start unless a combination beats it by chance
+    promises no `score`."""
 
     calls: Mapping[str, int]
     sections: Mapping[str, int] = field(default_factory=dict)
@@ -57,13 +46,13 @@ SELF: dict[str, Rule] = {"agent": remembering(MARK), "reflector": lambda call: r
 """An agent whose reflection on a failure makes it right, with no target to be read."""
 
 RULES = tuple(lesson(n) for n in (0, 1, 2))
-TOLD = tuple(task.input for task in LEARNED)
+INPUTS = tuple(task.input for task in LEARNED)
 FEW: dict[str, Any] = {"steps": 2, "batch": 3, "candidates": 2, "beam": 2}
 
 METHODS = {
     "none": Table({"agent": 3}, score=0.0),
-    "icl": Table({"agent": 3}, {"examples": 3}, texts=TOLD, steps=1),
-    "episodes": Table({"agent": 3}, {"episodes": 3}, texts=TOLD, steps=3),
+    "icl": Table({"agent": 3}, {"examples": 3}, texts=INPUTS, steps=1),
+    "episodes": Table({"agent": 3}, {"episodes": 3}, texts=INPUTS, steps=3),
     # A task: the attempt, a reflection, the try that succeeds with it; a step: one curation.
     "ace": Table({"agent": 9, "reflector": 3, "curator": 3}, {"strategies": 3}, texts=RULES, steps=3),
     "combee": Table(
@@ -79,12 +68,12 @@ METHODS = {
     ),
     # Three attempts at each task and each test; a contrast and an extraction a task.
     "reasoning_bank": Table({"agent": 18, "reflector": 6}, {"memories": 3}, steps=3),
-    # A proposal of too few bullets is requested once more; no bullet is told where no label is known yet.
+    # A proposal of too few bullets is requested once more; without a label so far it has no bullet.
     "unified": Table(
         {"agent": 18, "reflector": 18}, {"rules": 2, "memories": 3, "episodes": 3, ".outcomes": 3}, steps=3,
         settings={"weigh": False},
     ),
-    # The agent judges that it can solve the task alone, and does: two steps a task.
+    # The agent judges that it can solve the task by itself, and does: two steps a task.
     "mael": Table({"agent": 12}, {"pool agent1": 6}, score=0.0, steps=3),
     "chain": Table({"agent": 12}, score=0.0, rival=True),
     "group_chat": Table({"agent": 3 * 21}, score=0.0, rival=True),
@@ -132,24 +121,35 @@ METHODS = {
 
 CORE = [name for name, table in METHODS.items() if not table.rival]
 TEAMS = ("none", "chain", "group_chat", "evomac")
-"""Methods that learn nothing, whatever they are given."""
+"""Methods that learn nothing."""
 
 
 def run(folder: Path, name: str, played: Any = None, **how: Any) -> Seen:
     table = METHODS[name]
-    if table.needs:
-        pytest.importorskip(table.needs)
     how = {"test": TEST, **how}
     return learned(folder, LEARNED, played or model(**table.rules), name, table.settings, **how)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Seen]:
+    """The undisturbed run of a method, made once."""
+
+    @cache
+    def of(name: str) -> Seen:
+        if METHODS[name].needs:
+            pytest.importorskip(METHODS[name].needs)
+        return run(tmp_path_factory.mktemp(name), name)
+
+    return of
 
 
 def test_every_registered_method_is_in_the_tables_here() -> None:
     assert sorted(METHODS) == sorted(methods.METHODS.names())
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_asks_its_roles_and_keeps_what_it_learned(tmp_path: Path, name: str) -> None:
-    table, seen = METHODS[name], run(tmp_path, name)
+@pytest.mark.parametrize("name", cases(METHODS, *CORE, "expel", "gepa"))
+def test_a_method_asks_its_roles_and_keeps_its_lessons(whole: Callable[[str], Seen], name: str) -> None:
+    table, seen = METHODS[name], whole(name)
     assert seen.result.stopped is None
     if table.rival:
         assert set(seen.roles) == set(table.calls)
@@ -164,35 +164,38 @@ def test_a_method_asks_its_roles_and_keeps_what_it_learned(tmp_path: Path, name:
     assert table.score is None or seen.result.scores["test"] == pytest.approx(table.score)
     if table.texts:
         assert sorted(seen.texts) == sorted(table.texts)
-    # Everything learned is an entry, with an id of its own and the tasks that it came from.
+    # Every lesson is an entry, with a unique id and the tasks that it came from.
     learnt = [entry for entry in seen.result.context if not entry.hidden]
     assert table.score is None or bool(learnt) is (name not in TEAMS)
     assert all({f"task:{task.id}" for task in LEARNED} & set(entry.sources) for entry in learnt)
     assert len({entry.id for entry in learnt}) == len(learnt)
 
 
-@pytest.mark.parametrize("name", METHODS)
+PAPERS = ("ace", "reasoning_bank", "unified")
+"""The methods that the fast tests try."""
+
+
+@pytest.mark.parametrize("name", cases(METHODS, *PAPERS))
 def test_a_run_that_is_stopped_and_resumed_is_the_undisturbed_one_and_pays_nothing_twice(
-    tmp_path: Path, name: str
+    tmp_path: Path, whole: Callable[[str], Seen], name: str
 ) -> None:
-    whole = run(tmp_path / "whole", name)
-    half = len(whole.model.calls) // 2
-    table, played = METHODS[name], model(**METHODS[name].rules)
-    first = Stopping(tmp_path / "half" / "run", played, half)
+    """It is stopped with one call at a time and resumed with eight, so concurrency changes no result either."""
+    undisturbed, played = whole(name), model(**METHODS[name].rules)
+    first = Stopping(tmp_path / "run", played, len(undisturbed.model.calls) // 2)
     work = practicum.learn(
-        LEARNED, method=name, settings=table.settings, test=TEST, out=first.folder, watch=first, concurrency=1,
+        LEARNED, method=name, settings=METHODS[name].settings, test=TEST, out=first.folder, watch=first, concurrency=1,
         parts=practicum.Parts(clients={"agent": played}),
     )  # fmt: skip
-    stopped = practicum.run_sync(work)
-    assert stopped.stopped == "half of it is done"
-    again = resumed(first.folder, played)
-    assert again.exported == whole.exported
-    assert again.result.scores == whole.result.scores
-    assert again.result.usage.calls == len(played.calls) == len(whole.model.calls)
+    assert practicum.run_sync(work).stopped == "half of it is done"
+    again = resumed(first.folder, played, concurrency=8)
+    assert again.exported == undisturbed.exported
+    assert again.result.scores == undisturbed.result.scores
+    assert again.roles == undisturbed.roles
+    assert again.result.usage.calls == len(played.calls) == len(undisturbed.model.calls)
 
 
 class Stopping(Seen):
-    """Stops its run after so many calls."""
+    """Stops its run after a number of calls."""
 
     def __init__(self, folder: Path, played: Any, after: int) -> None:
         super().__init__(folder, played)
@@ -203,18 +206,10 @@ class Stopping(Seen):
             self.budget.stop("half of it is done")
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_a_method_learns_the_same_at_any_concurrency(tmp_path: Path, name: str) -> None:
-    one, eight = (run(tmp_path / str(n), name, concurrency=n) for n in (1, 8))
-    assert one.exported == eight.exported
-    assert one.result.scores == eight.result.scores
-    assert one.roles == eight.roles
-
-
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "icl"])
+@pytest.mark.parametrize("name", cases((name for name in METHODS if name != "icl"), *PAPERS))
 def test_without_labels_the_targets_change_no_prompt(tmp_path: Path, name: str) -> None:
-    """Neither a target, nor whether an answer matched it, reaches a model: with other targets all prompts are the
-    same, although the scores are not."""
+    """A model sees neither a target nor whether an answer matched it: with other targets all prompts are the same,
+    although the scores are not."""
 
     def prompts(folder: str, tasks: list[practicum.Task]) -> list[tuple[str, str]]:
         played = model(agent=knowing)
@@ -237,42 +232,46 @@ def test_in_context_learning_needs_labels(tmp_path: Path) -> None:
         run(tmp_path, "icl", labels=False)
 
 
-@pytest.mark.parametrize("name", [*CORE, "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo"])
+STREAMS = [*CORE, "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo"]
+
+
+@pytest.mark.parametrize("name", cases(STREAMS, "episodes", *PAPERS))
 def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path, name: str) -> None:
-    """So a stream without repetitions scores as the agent alone does: no prediction knows its own answer."""
+    """So a stream without repetitions scores as an agent without lessons: no prediction has seen its answer."""
     settings = {**METHODS[name].settings, "online": True}
     settings.pop("epochs", None)
     if name == "combee":
         settings["batch"] = 1
     if name == "rcl":
         settings |= {"replay": 0, "attempted": None}
-    table = METHODS[name]
     seen = learned(tmp_path, LEARNED, model(), name, settings)
     assert seen.result.scores["online"] == 0.0
     order = [attempt.task.id for report in seen.steps for attempt in report.attempts]
     assert order == [task.id for task in LEARNED]
-    assert table.score == 0.0 or seen.roles["agent"] >= len(LEARNED)
+    assert METHODS[name].score == 0.0 or seen.roles["agent"] >= len(LEARNED)
+
+
+SEARCHES = [name for name, table in METHODS.items() if table.rival and "instructions" in table.sections]
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, table in METHODS.items() if table.rival and "instructions" in table.sections]
+    ("name", "how", "code"),
+    [
+        *((name, {"settings": {"online": True}}, "settings.invalid") for name in SEARCHES),
+        *((name, {"settings": {"gate": True}, "val": TEST}, "method.unsuitable") for name in TEAMS),
+        ("icl", {"labels": False}, "method.unsuitable"),
+        ("nothing_of_that_name", {}, "method.unknown"),
+        ("ace", {"settings": {"nothing_of_that_name": 1}}, "settings.unknown"),
+        ("ace", {"settings": {"gate": True, "gate_alpha": 1.0}, "val": TEST}, "settings.invalid"),
+    ],
+    ids=str,
 )
-def test_a_search_for_instructions_refuses_a_stream(tmp_path: Path, name: str) -> None:
-    with refused("settings.invalid"):
-        learned(tmp_path, method=name, settings={"online": True})
-
-
-@pytest.mark.parametrize("name", TEAMS)
-def test_a_method_that_learns_nothing_has_no_delta_to_reject(tmp_path: Path, name: str) -> None:
-    with refused("method.unsuitable"):
-        learned(tmp_path, method=name, settings={"gate": True}, val=TEST)
-
-
-def test_a_method_that_is_unknown_is_refused_before_anything_is_paid_for(tmp_path: Path) -> None:
+def test_a_method_refuses_settings_that_do_not_suit_it_before_a_call(
+    tmp_path: Path, name: str, how: dict[str, Any], code: str
+) -> None:
+    """A search for instructions takes no stream; a method that learns nothing has no delta to reject."""
     played = model()
-    with refused("method.unknown"):
-        learned(tmp_path, LEARNED, played, "nothing_of_that_name")
-    with refused("settings.unknown", "settings.invalid"):
-        learned(tmp_path, LEARNED, played, "ace", {"nothing_of_that_name": 1})
+    with refused(code):
+        learned(tmp_path, LEARNED, played, name, **how)
     assert played.calls == []
     assert not (tmp_path / "run").exists()

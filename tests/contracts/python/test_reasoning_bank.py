@@ -9,23 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import (
-    Seen,
-    agent,
-    asks,
-    ignorant,
-    knowing,
-    learned,
-    lesson,
-    message,
-    messages,
-    model,
-    number,
-    opened,
-    playbook,
-    reflecting,
-    word,
-)
+from python_kit import Seen, learned, opened, playbook, slow
+from python_roles import agent, asks, ignorant, knowing, model, reflecting
+from python_tasks import lesson, message, messages, number, word
 
 import practicum
 
@@ -38,24 +24,20 @@ def bank(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None = No
 
 
 def distilling(call: Any) -> Any:
-    """An extraction gives one memory of its message; a contrast finds what holds."""
-    said = reflecting(holds=["Care."], why="It shows.", best=1)
+    """An extraction gives one memory of its message; a contrast finds a rule that holds."""
     item = {"title": f"Message {number(call)}", "description": "It asks for a word.", "content": lesson(number(call))}
-    return {**said, "items": [item]}
+    return {**reflecting(holds=["Care."], why="It shows.", best=1), "items": [item]}
 
 
-class Differing:
-    """An agent whose answers all differ, and none is right."""
-
-    made = 0
-
-    def __call__(self, call: Any) -> Any:
-        self.made += 1
-        return {"answer": f"guess {'abcdefghijklmnopqrstuvwxyz'[self.made % 26]}"}
+def differing() -> Any:
+    """An agent whose answers all differ and are wrong: guess a, guess b, …"""
+    answers = iter("abcdefghijklmnopqrstuvwxyz")
+    times = "Looked {} times.".format
+    return lambda call: {"answer": f"guess {next(answers)}", "note": times(call.prompt.user.count("Looked"))}
 
 
 def second_is_right() -> Any:
-    """An agent whose second attempt at each message is right, whatever it remembers."""
+    """An agent whose second attempt at each message is right, with any memory."""
     tries: Counter[int] = Counter()
 
     def rule(call: Any) -> Any:
@@ -88,19 +70,16 @@ def test_a_memory_is_a_title_a_description_and_a_content_from_success_and_from_f
     assert "task:t0" in entry.sources
 
 
-def test_an_attempt_gives_at_most_three_memories(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "most"), [({}, 3), slow({"items": 1}, 1)], ids=str)
+def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[str, Any], most: int) -> None:
     many = [{"title": f"Title {n}", "description": "Such tasks.", "content": f"Do step {n}."} for n in range(7)]
-    seen = bank(tmp_path, settings={"scaling": "none"}, rules={"reflector": lambda call: {"items": many}})
-    assert len(seen.texts) == 3
-    assert seen.result.errors["excess_memories"] == 4
-    one = bank(
-        tmp_path / "one", settings={"scaling": "none", "items": 1}, rules={"reflector": lambda call: {"items": many}}
-    )
-    assert len(one.texts) == 1
+    seen = bank(tmp_path, settings={"scaling": "none", **settings}, rules={"reflector": lambda call: {"items": many}})
+    assert len(seen.texts) == most
+    assert seen.result.errors["excess_memories"] == 7 - most
 
 
 @pytest.mark.parametrize(("extract", "outcomes"), [
-    ("all", ["failure", "success"]), ("successes", ["success"]), ("chosen", ["success"]),
+    ("all", ["failure", "success"]), slow("successes", ["success"]), ("chosen", ["success"]),
 ])  # fmt: skip
 def test_extraction_is_from_every_outcome_unless_it_is_set_otherwise(
     tmp_path: Path, extract: str, outcomes: list[str]
@@ -111,26 +90,27 @@ def test_extraction_is_from_every_outcome_unless_it_is_set_otherwise(
 
 def test_the_bank_is_append_only_unless_it_consolidates(tmp_path: Path) -> None:
     same = {"items": [{"title": "Looking", "description": "Such tasks.", "content": "Look twice."}]}
-    rules = {"reflector": lambda call: same}
-    assert len(bank(tmp_path / "a", messages(0, 1, 2), {"scaling": "none"}, rules=rules).texts) == 3
-    (entry,) = bank(
-        tmp_path / "b", messages(0, 1, 2), {"scaling": "none", "consolidate": True}, rules=rules
-    ).result.context
-    assert {"task:t0", "task:t1", "task:t2"} <= set(entry.sources)
+    rules, settings = {"reflector": lambda call: same}, {"scaling": "none"}
+    assert len(bank(tmp_path / "a", messages(0, 1), settings, rules=rules).texts) == 2
+    (entry,) = bank(tmp_path / "b", messages(0, 1), {**settings, "consolidate": True}, rules=rules).result.context
+    assert {"task:t0", "task:t1"} <= set(entry.sources)
 
 
-@pytest.mark.parametrize(("memories", "shown"), [(5, 5), (2, 2)])
-def test_the_most_similar_memories_are_shown_as_instructions(tmp_path: Path, memories: int, shown: int) -> None:
-    seen = bank(tmp_path, messages(*range(8)), {"scaling": "none", "memories": memories}, instructions="Be kind.")
+@pytest.mark.parametrize(("settings", "shown"), [slow({}, 5), ({"memories": 2}, 2)], ids=str)
+def test_the_most_similar_memories_are_shown_as_instructions(
+    tmp_path: Path, settings: dict[str, Any], shown: int
+) -> None:
+    seen = bank(tmp_path, messages(*range(7)), {"scaling": "none", **settings}, instructions="Be kind.")
     last = seen.calls("agent")[-1]
     assert last.prompt.head.startswith("Be kind.")
     assert len(re.findall(r"^\[e\d+\] \(memories\)", last.prompt.head, re.MULTILINE)) == shown
-    assert len(seen.steps[-1].attempts[0].retrieved) == shown
     nearness = [similarity for _, similarity in seen.steps[-1].attempts[0].retrieved]
+    assert len(nearness) == shown
     assert nearness == sorted(nearness, reverse=True)
 
 
-def test_what_to_follow_is_shown_apart_from_what_to_avoid(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_approaches_to_follow_are_shown_apart_from_those_to_avoid(tmp_path: Path) -> None:
     def first_wrong(call: Any) -> Any:
         return (ignorant if number(call) == 0 else knowing)(call)
 
@@ -145,66 +125,59 @@ def test_what_to_follow_is_shown_apart_from_what_to_avoid(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "how", "calls"),
+    ("settings", "labels", "calls"),
     [
-        ({"scaling": "none"}, {}, {"agent": 1, "reflector": 1}),
-        ({"scaling": "none"}, {"labels": False}, {"agent": 1, "reflector": 1, "judge": 1}),
-        ({}, {}, {"agent": 3, "reflector": 1 + 3}),
-        ({}, {"labels": False}, {"agent": 3, "reflector": 1 + 3, "judge": 3}),
-        ({"k": 5}, {}, {"agent": 5, "reflector": 1 + 5}),
-        ({"k": 5, "extract": "chosen"}, {}, {"agent": 5, "reflector": 1 + 1}),
-        ({"contrast": False}, {}, {"agent": 3, "reflector": 3}),
-        ({"scaling": "sequential"}, {}, {"agent": 6, "reflector": 6}),
-        ({"scaling": "sequential", "k": 2}, {"labels": False}, {"agent": 3, "reflector": 3, "judge": 3}),
-        ({"scaling": "sequential", "k": 2, "until": "judge"}, {}, {"agent": 3, "reflector": 3, "judge": 3}),
-        ({"preset": "routine"}, {}, {"agent": 1, "reflector": 1}),
-        ({"preset": "critical"}, {"labels": False}, {"agent": 5, "reflector": 1 + 5, "judge": 5}),
+        slow({"scaling": "none"}, False, {"agent": 1, "reflector": 1, "judge": 1}),
+        ({}, True, {"agent": 3, "reflector": 1 + 3}),
+        slow({"k": 5, "extract": "chosen"}, True, {"agent": 5, "reflector": 1 + 1}),
+        slow({"contrast": False}, True, {"agent": 3, "reflector": 3}),
+        slow({"scaling": "sequential"}, True, {"agent": 6, "reflector": 6}),
+        ({"scaling": "sequential", "k": 2, "until": "judge"}, True, {"agent": 3, "reflector": 3, "judge": 3}),
+        slow({"preset": "routine"}, True, {"agent": 1, "reflector": 1}),
+        ({"preset": "critical"}, False, {"agent": 5, "reflector": 1 + 5, "judge": 5}),
     ],
     ids=str,
 )
 def test_a_task_costs_its_attempts_verdicts_a_contrast_and_extractions(
-    tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], calls: dict[str, int]
+    tmp_path: Path, settings: dict[str, Any], labels: bool, calls: dict[str, int]
 ) -> None:
-    """For an agent whose answers all differ; the same answer is judged, and learned from, once."""
-    rules = {"agent": Differing(), "judge": refusing}
-    assert bank(tmp_path / "differing", settings=settings, rules=rules, **how).roles == calls
-    same = bank(tmp_path / "same", settings=settings, rules={"agent": ignorant, "judge": refusing}, **how)
-    assert same.roles["agent"] == calls["agent"]
-    assert same.roles.get("judge", 0) == min(calls.get("judge", 0), 1)
+    """For an agent whose answers all differ."""
+    rules = {"agent": differing(), "judge": refusing}
+    assert bank(tmp_path, settings=settings, rules=rules, labels=labels).roles == calls
 
 
-def test_parallel_attempts_have_one_prompt_and_a_temperature(tmp_path: Path) -> None:
-    seen = bank(tmp_path, settings={"k": 4})
+def test_parallel_attempts_have_one_prompt_and_a_temperature_and_an_answer_is_judged_once(tmp_path: Path) -> None:
+    """The judge has temperature zero and never sees the target; equal answers are judged and learned from once."""
+    seen = bank(tmp_path, settings={"k": 4}, rules={"agent": ignorant, "judge": refusing}, labels=False)
     assert len({call.prompt for call in seen.calls("agent")}) == 1
     assert [call.options.temperature for call in seen.calls("agent")] == [0.7] * 4
     assert len({call.options.seed for call in seen.calls("agent")}) == 4
     extraction = [call.options.temperature for call in seen.calls("reflector") if asks(call, "content")]
     assert extraction == [1.0]
+    (verdict,) = seen.calls("judge")
+    assert verdict.options.temperature == 0.0
+    assert word(0) not in verdict.text
 
 
-def test_a_judge_has_temperature_zero_and_never_sees_the_target(tmp_path: Path) -> None:
-    seen = bank(tmp_path, rules={"agent": ignorant, "judge": refusing}, labels=False)
-    (call,) = seen.calls("judge")
-    assert call.options.temperature == 0.0
-    assert word(0) not in call.text
-
-
-def test_each_pass_of_a_sequence_reads_the_attempts_before_it(tmp_path: Path) -> None:
-    seen = bank(tmp_path, settings={"scaling": "sequential", "k": 2}, rules={"agent": Differing()})
+def test_each_pass_of_a_sequence_reads_the_attempts_and_notes_before_it(tmp_path: Path) -> None:
+    settings = {"scaling": "sequential", "k": 2, "notes": True}
+    seen = bank(tmp_path, settings=settings, rules={"agent": differing()})
     first, second, third = (call.prompt.user for call in seen.calls("agent"))
-    assert ("guess b" in second, "guess b" in third, "guess c" in third) == (True, True, True)
+    assert ("guess a" in second, "guess a" in third, "guess b" in third) == (True, True, True)
     assert "guess" not in first
-    # No answer was found wrong by anybody yet.
+    assert ["Looked 0 times." in user for user in (first, second, third)] == [False, True, True]
+    assert all("Looked 1 times." in call.text for call in seen.calls("reflector"))
+    # The verdict on an answer is not known yet.
     assert "found wrong" not in second + third
 
 
 @pytest.mark.parametrize(
     ("until", "plays", "attempts"),
     [
-        ("judge", knowing, 1),
+        slow("judge", knowing, 1),
         ("judge", ignorant, 4),
-        ("score", knowing, 1),
-        ("agreement", ignorant, 2),
+        slow("score", knowing, 1),
+        slow("agreement", ignorant, 2),
         ("k", knowing, 4),
     ],
 )
@@ -213,27 +186,16 @@ def test_a_sequence_ends_as_it_is_set_to(tmp_path: Path, until: str, plays: Any,
     assert len(seen.calls("agent")) == attempts
 
 
-def test_notes_are_read_by_the_next_pass_and_by_the_extraction(tmp_path: Path) -> None:
-    def noting(call: Any) -> Any:
-        return {"answer": "unsure", "note": f"Looked {call.prompt.user.count('Looked')} times."}
-
-    seen = bank(tmp_path, settings={"scaling": "sequential", "k": 2, "notes": True}, rules={"agent": noting})
-    assert ["Looked 0 times." in call.prompt.user for call in seen.calls("agent")] == [False, True, True]
-    assert all("Looked 1 times." in call.text for call in seen.calls("reflector"))
-
-
-def test_reports_count_first_attempts_and_the_best_of_k_beside_them(tmp_path: Path) -> None:
-    """What is chosen from three by its score says nothing of what was learned."""
+def test_reports_count_first_attempts_and_the_best_of_k_separately(tmp_path: Path) -> None:
+    """An attempt chosen by its score does not measure the lessons."""
     seen = bank(tmp_path, messages(0, 1), rules={"agent": second_is_right()}, test=messages(80, 81))
-    made = [attempt for report in seen.steps for attempt in report.attempts]
-    assert [(r.choice["number"], r.score.value, r.first.score.value) for r in made] == [(2, 1.0, 0.0)] * 2
-    assert all(
-        attempt.score.value == 1 and attempt.first.score.value == 0 for r in seen.steps for attempt in r.attempts
-    )
+    attempts = [attempt for report in seen.steps for attempt in report.attempts]
+    assert [(r.choice["number"], r.score.value, r.first.score.value) for r in attempts] == [(2, 1.0, 0.0)] * 2
+    assert {attempt.choice["by"] for attempt in attempts} == {"score"}
     assert seen.result.scores == {"test": 0.0, "test_best_of_k": 1.0}
-    assert {attempt.choice["by"] for attempt in made} == {"score"}
 
 
+@pytest.mark.slow
 def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
     seen = bank(tmp_path, rules={"agent": second_is_right(), "judge": refusing}, test=messages(80))
     (tested,) = seen.result.attempts["test"]
@@ -241,7 +203,7 @@ def test_no_score_chooses_an_attempt_that_is_reported(tmp_path: Path) -> None:
     assert seen.result.scores["test_best_of_k"] == 0.0
 
 
-def test_nothing_is_learned_where_the_outcome_is_unknown(tmp_path: Path) -> None:
+def test_an_unknown_outcome_teaches_nothing(tmp_path: Path) -> None:
     seen = bank(tmp_path, rules={"judge": lambda call: "no JSON"}, labels=False)
     assert len(seen.result.context) == 0
     assert seen.result.errors["unjudged_attempts"] > 0
@@ -257,7 +219,7 @@ SUBJECTS = ("apple", "bridge", "candle", "donkey", "engine", "feather")
 
 
 def proposing(call: Any) -> Any:
-    """A bullet on a subject of its own for each message."""
+    """A bullet on another subject for each message."""
     if asks(call, "bullets"):
         newest = max(map(int, re.findall(r"Message (\d+)", call.prompt.user)))
         return reflecting(f"If it is about the {SUBJECTS[newest % 6]}, say so.")
@@ -269,61 +231,41 @@ def unified(folder: Path, tasks: Any = ONE, settings: Mapping[str, Any] | None =
     return learned(folder, tasks, model(**rules), "unified", {**PLAIN, **(settings or {})}, **how)
 
 
-@pytest.mark.parametrize(
-    ("settings", "calls"),
-    [
-        ({}, {"reflector": 1 + 3 + 1 + 1, "agent": 3}),
-        ({"passes": 0, "scaling": "none"}, {"reflector": 1 + 1, "agent": 1}),
-        ({"memory": False, "scaling": "none"}, {"reflector": 1 + 3, "agent": 1}),
-        ({"scaling": "sequential"}, {"reflector": 1 + 3 + 1, "agent": 6}),
-        ({"preset": "routine"}, {"reflector": 1 + 3 + 1, "agent": 1}),
-        ({"preset": "critical"}, {"reflector": 1 + 5 + 1 + 1, "agent": 5}),
-    ],
-    ids=str,
-)
-def test_a_task_costs_a_proposal_its_passes_attempts_a_contrast_and_extractions(
-    tmp_path: Path, settings: dict[str, Any], calls: dict[str, int]
-) -> None:
-    assert unified(tmp_path, settings=settings).roles == calls
-
-
 def test_bullets_are_proposed_before_the_attempt_and_guide_it(tmp_path: Path) -> None:
-    seen = unified(tmp_path, messages(0, 1), {"online": True})
+    seen = unified(tmp_path, messages(0, 1), {"online": True, "outcomes": 0})
     assert seen.model.calls[0].role == "reflector"
-    first = next(call for call in seen.calls("agent"))
+    first, *_, last = seen.calls("agent")
     assert "(rules) If it is about the apple, say so." in first.prompt.head
     assert [entry.text for entry in seen.result.context if entry.section == "rules"] == [
         "If it is about the apple, say so.", "If it is about the bridge, say so.",
     ]  # fmt: skip
-    # The playbook stands before the memories, and these before the task.
-    head = seen.calls("agent")[-1].prompt.head
-    assert head.index("(rules)") < head.index("(memories)")
+    # The playbook is before the memories, for an agent and for a program.
+    shown = practicum.run_sync(opened(seen).show(message(5).input))
+    for head in (last.prompt.head, shown.text):
+        assert 0 < head.index("(rules)") < head.index("(memories)")
+    # The second bullet was proposed from the memories of the first task.
+    assert {"task:t0", "task:t1"} <= set(seen.entry("bridge").sources)
 
 
 @pytest.mark.parametrize(
-    ("given", "kept", "counts", "requests"),
-    [
-        (7, 7, {}, 1),
-        (40, 10, {"excess_bullets": 30}, 1),
-        (2, 2, {"short_deltas": 1}, 2),
-        (0, 0, {"short_deltas": 1}, 2),
-    ],
+    ("proposed", "added", "counts", "requests"),
+    [slow(7, 7, {}, 1), (40, 10, {"excess_bullets": 30}, 1), (2, 2, {"short_deltas": 1}, 2)],
 )
 def test_a_delta_has_five_to_ten_bullets(
-    tmp_path: Path, given: int, kept: int, counts: dict[str, int], requests: int
+    tmp_path: Path, proposed: int, added: int, counts: dict[str, int], requests: int
 ) -> None:
-    """More are dropped, fewer are requested once more and then taken as they are; both are counted."""
-    bullets = [f"If it is about number {n}, say {n}." for n in range(given)]
+    """More are dropped, fewer are requested once more and then accepted; both are counted."""
+    bullets = [f"If it is about number {n}, say {n}." for n in range(proposed)]
     seen = unified(
         tmp_path, settings={"passes": 0, "scaling": "none", "delta_min": 5, "memory": False},
         rules={"reflector": lambda call: reflecting(*bullets)},
     )  # fmt: skip
-    assert [entry.text for entry in seen.result.context if entry.section == "rules"] == bullets[:kept]
+    assert [entry.text for entry in seen.result.context if entry.section == "rules"] == bullets[:added]
     assert {name: seen.result.errors.get(name, 0) for name in counts} == counts
     assert len(seen.calls("reflector")) == requests
 
 
-def test_outcomes_of_the_last_three_attempts_are_read_by_the_next_proposal_alone(tmp_path: Path) -> None:
+def test_outcomes_of_the_last_three_attempts_are_read_only_by_the_next_proposal(tmp_path: Path) -> None:
     seen = unified(
         tmp_path, messages(*range(5)), {"online": True, "scaling": "none", "passes": 0, "memory": False},
         rules={"agent": ignorant},
@@ -334,20 +276,15 @@ def test_outcomes_of_the_last_three_attempts_are_read_by_the_next_proposal_alone
     assert len([entry for entry in seen.result.context if entry.section == ".outcomes"]) == 3
 
 
+@pytest.mark.slow
 def test_a_bullet_that_a_rule_says_already_joins_it(tmp_path: Path) -> None:
     seen = unified(
-        tmp_path, messages(0, 1, 2), {"memory": False, "scaling": "none", "passes": 0},
+        tmp_path, messages(0, 1), {"memory": False, "scaling": "none", "passes": 0},
         rules={"reflector": lambda call: reflecting("If in doubt, look twice.")},
     )  # fmt: skip
     (rule,) = [entry for entry in seen.result.context if entry.section == "rules"]
     assert rule.id == "e0"
-    assert {"task:t0", "task:t1", "task:t2"} <= set(rule.sources)
-
-
-def test_a_bullet_rests_on_the_memories_it_was_proposed_from(tmp_path: Path) -> None:
-    seen = unified(tmp_path, messages(0, 1), {"online": True, "outcomes": 0, "scaling": "none"})
-    second = seen.entry("bridge")
-    assert {"task:t0", "task:t1"} <= set(second.sources)
+    assert {"task:t0", "task:t1"} <= set(rule.sources)
 
 
 def test_evaluation_proposes_nothing_and_changes_nothing(tmp_path: Path) -> None:
@@ -365,38 +302,27 @@ def test_solved_tasks_are_shown_as_earlier_turns_where_they_pay(tmp_path: Path) 
     assert {entry.section for entry in seen.result.context if not entry.hidden} == {"rules", "episodes"}
 
 
-def test_memory_and_playbook_are_told_apart_in_one_context(tmp_path: Path) -> None:
-    seen = unified(tmp_path, messages(0, 1))
-    assert {"rules", "memories"} <= set(seen.sections)
-    shown = practicum.run_sync(opened(seen).show(message(5).input))
-    assert "(rules)" in shown.text
-    assert "(memories)" in shown.text
-
-
+@pytest.mark.slow
 def test_the_preset_specification_is_the_specification_s_learner_alone(tmp_path: Path) -> None:
     rules = {"agent": second_is_right(), "reflector": proposing}
     seen = learned(tmp_path, messages(0, 1), model(**rules), "unified", {"preset": "specification"})
     assert "episodes" not in seen.sections
     assert ".parts" not in seen.sections
     assert seen.roles["agent"] == 2 * 3
-    # Memories are those of the chosen attempt.
+    # Memories come from the chosen attempt only.
     assert seen.sections["memories"] == 2
 
 
+@pytest.mark.slow
 def test_rules_of_a_small_profile_come_from_failures(tmp_path: Path) -> None:
     """Each is kept if the next try succeeds with it."""
 
     def reflector(call: Any) -> Any:
         return reflecting(lesson(number(call)))
 
-    seen = learned(
-        tmp_path, messages(0, 1), model(agent=agent, reflector=reflector), "unified", {"weigh": False, "examples": 0},
-        profile="small",
-    )  # fmt: skip
+    how: dict[str, Any] = {"settings": {"weigh": False, "examples": 0}, "profile": "small"}
+    seen = learned(tmp_path, messages(0, 1), model(agent=agent, reflector=reflector), "unified", **how)
     assert sorted(seen.texts) == [lesson(0), lesson(1)]
     assert seen.roles["reflector"] == 2
-    seeded = learned(
-        tmp_path / "seeded", messages(0), model(agent=knowing, reflector=reflector), "unified",
-        {"weigh": False, "examples": 0}, profile="small", seed_context=playbook(tmp_path, "Look."),
-    )  # fmt: skip
-    assert seeded.texts == ["Look."]
+    seed, played = playbook(tmp_path, "Look."), model(agent=knowing, reflector=reflector)
+    assert learned(tmp_path / "seeded", ONE, played, "unified", **how, seed_context=seed).texts == ["Look."]

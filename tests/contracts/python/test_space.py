@@ -1,14 +1,18 @@
-"""A run in a program: what is shown, what is reported and learned from; questions, evaluations, comparisons."""
+"""A run in a program: views, reports, learning, questions, evaluations and comparisons."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from python_kit import LEARNED, Seen, again, agent, down, learned, lesson, messages, model, refused, reported, word
+from python_kit import LEARNED, Seen, learned, refused, reported
+from python_roles import down, model
+from python_tasks import again, lesson, messages, word
 
 import practicum
 
@@ -18,20 +22,25 @@ QUERY = "Message 7: which word?"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """A run of ACE that learned messages 0, 1 and 2. Tests that write to it take `learned_run`."""
-    return learned(tmp_path_factory.mktemp("run"), LEARNED)
+    return learned(tmp_path_factory.mktemp("run"), LEARNED, settings={"rounds": 0})
 
 
 @pytest.fixture
-def learned_run(tmp_path: Path) -> Seen:
-    return learned(tmp_path, LEARNED)
+def learned_run(tmp_path: Path, run: Seen) -> Seen:
+    """A copy of it."""
+    shutil.copytree(run.folder, tmp_path / "run")
+    return replace(run, folder=tmp_path / "run")
+
+
+def parts(played: Any = None) -> practicum.Parts:
+    return practicum.Parts(clients={"agent": played or model()})
 
 
 def use(source: Any, work: Any, played: Any = None, **how: Any) -> Any:
     """Do something with an open space."""
 
     async def inside() -> Any:
-        played_ = played or model()
-        async with practicum.open(source, parts=practicum.Parts(clients={"agent": played_}), **how) as space:
+        async with practicum.open(source, parts=parts(played), **how) as space:
             return await work(space)
 
     return practicum.run_sync(inside())
@@ -41,7 +50,7 @@ def use(source: Any, work: Any, played: Any = None, **how: Any) -> Any:
 
 
 def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Path) -> None:
-    """As README has them; a run whose parts have names is resumed by its folder alone."""
+    """As in README; a run whose parts have names is resumed by its folder."""
     script = [
         {"role": "agent", "match": r"answer (word\d)\.[\s\S]*more: which", "answer": r"\1"},
         {"role": "agent", "answer": "unsure"},
@@ -57,11 +66,10 @@ def test_ten_lines_of_python_learn_from_a_file_with_a_model_by_name(tmp_path: Pa
 
     tasks = practicum.load_tasks(tmp_path / "tasks.jsonl")
     cut = len(tasks) // 2
-    work = practicum.learn(
+    result = practicum.run_sync(practicum.learn(
         tasks[:cut], test=tasks[cut:], method="ace", model=f"scripted:{tmp_path / 'model.jsonl'}", max_calls=20,
         settings={"rounds": 0}, out=tmp_path / "run",
-    )  # fmt: skip
-    result = practicum.run_sync(work)
+    ))  # fmt: skip
     assert lesson(0) in practicum.export(result.context, "markdown")
     assert result.scores == {"test": 1.0}
     assert (result.usage.calls, result.run) == (4, tmp_path / "run")
@@ -81,42 +89,33 @@ def test_a_variable_names_the_model_of_a_run_that_names_none(tmp_path: Path, mon
     assert (score, asked.text) == (0.5, "first")
 
 
-# ---- what is shown
+# ---- views
 
 
-def test_a_program_is_shown_what_the_agent_is_shown_and_no_model_is_asked(run: Seen) -> None:
+def test_a_program_sees_the_view_of_the_agent_without_a_call(run: Seen) -> None:
+    async def work(space: Any) -> Any:
+        with refused("query.empty"):
+            await space.show(" \n")
+        # Many tasks may use a space at once.
+        many = await asyncio.gather(*(space.show(f"Message {n}: which word?") for n in range(20)))
+        assert (len({each.id for each in many}), len({each.text for each in many})) == (20, 1)
+        return space, await space.show(QUERY)
+
     silent, asked = model(agent=down, reflector=down, curator=down), model()
-    shown = use(run.folder, lambda space: space.show(QUERY), silent)
+    space, shown = use(run.folder, work, silent)
     assert silent.calls == []
+    with refused("space.closed"):
+        practicum.run_sync(space.show(QUERY))
     use(run.folder, lambda space: space.ask(QUERY), asked)
     (call,) = asked.calls
     assert all(text in shown.text and text in call.prompt.head for text in run.texts)
-    assert shown.version == run.result.context.version
-    assert shown.ids == ("e0", "e1", "e2")
-    assert shown.query == QUERY
+    assert (shown.version, shown.query, shown.ids) == (run.result.context.version, QUERY, ("e0", "e1", "e2"))
     assert [each["role"] for each in shown.messages] == ["system", "user"]
     assert shown.messages[-1]["content"] == call.prompt.user
 
 
-@pytest.mark.parametrize("method", ["episodes", "icl", "reasoning_bank", "unified", "expel", "reflexion", "rcl"])
-def test_every_method_shows_a_program_what_it_shows_its_own_agent(tmp_path: Path, method: str) -> None:
-    seen = learned(tmp_path, LEARNED, method=method)
-    given: dict[str, str] = {}
-
-    def own(text: str, context: str) -> str:
-        given[text] = context
-        return "unsure"
-
-    work = practicum.evaluate(again(0), seen.folder, parts=practicum.Parts(agent=own, clients={"agent": model()}))
-    practicum.run_sync(work)
-    shown = use(seen.folder, lambda space: space.show(again(0)[0].input))
-    assert shown.text == given[again(0)[0].input]
-    assert set(shown.scores) <= set(shown.ids)
-    assert [*shown.scores.values()] == sorted(shown.scores.values(), reverse=True)
-
-
 def test_a_network_of_agents_is_asked_and_not_shown(tmp_path: Path) -> None:
-    seen = learned(tmp_path, LEARNED, method="mael")
+    seen = learned(tmp_path, messages(0), method="mael")
 
     async def ask(space: Any) -> Any:
         with refused("method.unsuitable"):
@@ -124,14 +123,6 @@ def test_a_network_of_agents_is_asked_and_not_shown(tmp_path: Path) -> None:
         return await space.ask(QUERY)
 
     assert use(seen.folder, ask).text == "unsure"
-
-
-def test_a_query_must_say_something(run: Seen) -> None:
-    async def blank(space: Any) -> None:
-        with refused("query.empty"):
-            await space.show(" \n")
-
-    use(run.folder, blank)
 
 
 # ---- reports
@@ -158,7 +149,11 @@ def test_a_reported_outcome_is_learned_from_as_a_further_step(learned_run: Seen)
 
 def test_a_report_by_id_survives_the_program_that_was_shown_it(learned_run: Seen) -> None:
     async def first(space: Any) -> str:
-        return str((await space.show(QUERY)).id)
+        shown = await space.show(QUERY)
+        for score in (2.0, "good"):
+            with refused("outcome.invalid"):
+                await reported(space, shown, score=score)
+        return str(shown.id)
 
     async def later(space: Any) -> Any:
         await reported(space, id_, answer="unsure", score=0.0)
@@ -171,17 +166,7 @@ def test_a_report_by_id_survives_the_program_that_was_shown_it(learned_run: Seen
     assert use(learned_run.folder, later).steps == 1
 
 
-@pytest.mark.parametrize("outcome", [{"score": 2.0}, {"score": "good"}], ids=str)
-def test_an_outcome_that_is_none_is_refused(learned_run: Seen, outcome: dict[str, Any]) -> None:
-    async def work(space: Any) -> None:
-        shown = await space.show(QUERY)
-        with refused("outcome.invalid"):
-            await reported(space, shown, **outcome)
-
-    use(learned_run.folder, work)
-
-
-def test_what_a_spent_budget_leaves_is_learned_from_next_time(learned_run: Seen) -> None:
+def test_reports_above_a_spent_budget_are_learned_from_next_time(learned_run: Seen) -> None:
     async def work(space: Any) -> Any:
         for n in (5, 6, 7):
             shown = await space.show(f"Message {n}: which word?")
@@ -199,41 +184,31 @@ def test_what_a_spent_budget_leaves_is_learned_from_next_time(learned_run: Seen)
 # ---- questions
 
 
-def test_a_question_is_answered_with_what_was_learned_and_names_the_entries(run: Seen) -> None:
-    answered = practicum.run_sync(
-        practicum.ask("Message 1: which word?", run.folder, parts=practicum.Parts(clients={"agent": model()}))
-    )
-    assert answered.text == "word1"
+def test_an_answer_names_its_entries_and_writes_nothing(run: Seen) -> None:
+    answered = practicum.run_sync(practicum.ask("Message 1: which word?", run.folder, parts=parts()))
+    assert (answered.text, answered.as_json()["answer"]) == ("word1", "word1")
     assert [entry.text for entry in answered.used] == [lesson(1)]
     assert answered.context.version == run.result.context.version
     assert (answered.usage.calls, answered.learned) == (1, None)
-    assert answered.as_json()["answer"] == "word1"
-    # Answering alone writes nothing.
     assert len(practicum.load_context(run.folder)) == 3
+    with refused("settings.conflict"):
+        # A target is only for learning.
+        practicum.run_sync(practicum.ask(QUERY, run.folder, target="word7", parts=parts()))
 
 
 def test_a_question_may_be_learned_from_as_one_more_step(learned_run: Seen) -> None:
-    parts = practicum.Parts(clients={"agent": model()})
-    work = practicum.ask(QUERY, learned_run.folder, learn=True, target="word7", parts=parts)
-    answered = practicum.run_sync(work)
-    assert answered.text == "unsure"
-    assert answered.learned.step == 4
+    answered = practicum.run_sync(
+        practicum.ask(QUERY, learned_run.folder, learn=True, target="word7", parts=parts())
+    )  # fmt: skip
+    assert (answered.text, answered.learned.step) == ("unsure", 4)
     assert lesson(7) in [entry.text for entry in practicum.load_context(learned_run.folder)]
-    again_ = practicum.run_sync(practicum.ask(QUERY, learned_run.folder, parts=parts))
-    assert again_.text == "word7"
-
-
-def test_a_target_is_only_for_learning(run: Seen) -> None:
-    with refused("settings.conflict"):
-        practicum.run_sync(
-            practicum.ask(QUERY, run.folder, target="word7", parts=practicum.Parts(clients={"agent": model()}))
-        )
+    assert practicum.run_sync(practicum.ask(QUERY, learned_run.folder, parts=parts())).text == "word7"
 
 
 # ---- versions and names
 
 
-def test_a_name_stands_for_a_version_while_the_run_learns_on(learned_run: Seen) -> None:
+def test_a_name_refers_to_a_version_while_the_run_continues_to_learn(learned_run: Seen) -> None:
     folder = learned_run.folder
 
     async def work(space: Any) -> None:
@@ -242,7 +217,10 @@ def test_a_name_stands_for_a_version_while_the_run_learns_on(learned_run: Seen) 
         await space.ask(QUERY, learn=True, target="word7")
         async with practicum.open(f"{folder}@prod") as pinned, practicum.open(folder, version=1) as first:
             assert len(pinned.context) == 3
-            assert len(first.context) == 1
+            assert [one.text for one in first.context] == learned_run.texts[:1]
+            with refused("settings.conflict"):
+                # An earlier version does not learn.
+                await first.ask(QUERY, learn=True)
             assert len(space.context) == 4
             assert space.name("prod", 4) == 4
             assert len(pinned.context) == 4
@@ -261,26 +239,10 @@ def test_a_name_stands_for_a_version_while_the_run_learns_on(learned_run: Seen) 
     assert len(practicum.load_context(folder)) == 4
 
 
-def test_an_earlier_version_is_not_learned_on(learned_run: Seen) -> None:
-    async def work(space: Any) -> None:
-        with refused("settings.conflict"):
-            await space.ask(QUERY, learn=True)
-
-    use(learned_run.folder, work, version=1)
-
-
-def test_two_versions_can_be_compared_entry_by_entry(run: Seen) -> None:
-    first, last = practicum.load_context(run.folder, 1), practicum.load_context(run.folder)
-    added = [entry for entry in last if entry.id not in first]
-    assert len(added) == 2
-    assert all(entry.born > first.version for entry in added)
-    assert first.digest != last.digest
-
-
 # ---- playbooks
 
 
-def test_a_playbook_file_is_shown_and_asked_but_keeps_nothing(tmp_path: Path) -> None:
+def test_a_playbook_file_is_shown_and_asked_but_stores_nothing(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
     book.write_text("## rules\n\n- If it is message 4, answer word4.\n", encoding="utf-8")
 
@@ -289,8 +251,11 @@ def test_a_playbook_file_is_shown_and_asked_but_keeps_nothing(tmp_path: Path) ->
         assert "If it is message 4" in shown.text
         with refused("run.needed"):
             await reported(space, shown, score=1.0)
-        with refused("run.needed"):
-            await space.learn()
+        for work in (space.learn, lambda: space.rollback(0), lambda: space.edit(practicum.Delete("e0")),
+                     lambda: space.forget(entries=["e0"])):  # fmt: skip
+            with refused("run.needed"):
+                await work()
+        assert space.versions() == []
         return await space.ask("Message 4: which word?")
 
     assert use(book, work).text == "word4"
@@ -299,64 +264,32 @@ def test_a_playbook_file_is_shown_and_asked_but_keeps_nothing(tmp_path: Path) ->
         practicum.open(tmp_path / "nothing")
 
 
-def test_a_space_that_was_closed_is_closed(run: Seen) -> None:
-    async def work() -> Any:
-        space = practicum.open(run.folder)
-        await space.close()
-        await space.close()
-        with refused("space.closed"):
-            await space.show(QUERY)
-
-    practicum.run_sync(work())
-
-
-def test_many_tasks_may_use_a_space_at_once(run: Seen) -> None:
-    async def work(space: Any) -> Any:
-        return await asyncio.gather(*(space.show(f"Message {n}: which word?") for n in range(20)))
-
-    shown = use(run.folder, work)
-    assert len({each.id for each in shown}) == 20
-    assert len({each.text for each in shown}) == 1
-
-
 # ---- evaluation
 
 
 def test_an_evaluation_is_a_score_with_its_interval(run: Seen) -> None:
-    work = practicum.evaluate(
-        again(0, 1, 2, 9), run.folder, repeat=2, parts=practicum.Parts(clients={"agent": model()})
-    )
-    done = practicum.run_sync(work)
+    done = practicum.run_sync(practicum.evaluate(again(0, 1, 2, 9), run.folder, repeat=2, parts=parts()))
     assert (done.score, done.n, done.repeat, done.errors) == (0.75, 4, 2, 0)
     assert 0 < done.ci95[0] < 0.75 < done.ci95[1] < 1
     assert done.usage.calls == 8
     values = json.loads(json.dumps(done.as_json()))
     assert [attempt["value"] for attempt in values["attempts"]] == [1, 1, 1, 0] * 2
     assert len(practicum.load_context(run.folder)) == 3
+    with refused("attempts.all_failed"):
+        practicum.run_sync(practicum.evaluate(again(0, 1), run.folder, retries=0, parts=parts(model(agent=down))))
 
 
-def test_an_evaluation_that_is_given_a_folder_goes_on_where_it_was_cut_off(tmp_path: Path, run: Seen) -> None:
+def test_an_evaluation_with_a_folder_resumes_after_its_budget(tmp_path: Path, run: Seen) -> None:
     played = model()
 
     def evaluated(**how: Any) -> Any:
-        parts = practicum.Parts(clients={"agent": played})
-        return practicum.run_sync(
-            practicum.evaluate(again(0, 1, 2, 9), run.result.context, out=tmp_path / "eval", parts=parts, **how)
-        )
+        how |= {"out": tmp_path / "eval", "parts": parts(played)}
+        return practicum.run_sync(practicum.evaluate(again(0, 1, 2, 9), run.result.context, **how))
 
     cut = evaluated(max_calls=2, concurrency=1)
     assert (cut.n, len(played.calls)) == (2, 2)
     whole = evaluated()
     assert (whole.n, whole.score, len(played.calls), whole.usage.calls) == (4, 0.75, 4, 4)
-
-
-def test_what_cannot_be_scored_at_all_is_an_error(run: Seen) -> None:
-    with refused("attempts.all_failed"):
-        practicum.run_sync(
-            practicum.evaluate(
-                again(0, 1), run.folder, retries=0, parts=practicum.Parts(clients={"agent": model(agent=down)})
-            )
-        )
 
 
 # ---- comparisons
@@ -369,24 +302,24 @@ def test_a_comparison_runs_every_method_with_every_seed_under_one_budget(tmp_pat
     def compared() -> Any:
         work = practicum.compare(
             LEARNED, test=again(0, 1, 2, 9), methods=["none", "episodes", "ace"], seeds=2, out=tmp_path / "c",
-            settings={"ace.rounds": 0}, max_calls=40, parts=practicum.Parts(clients={"agent": played}),
+            settings={"ace.rounds": 0}, max_calls=40, parts=parts(played),
         )  # fmt: skip
         return practicum.run_sync(work)
 
-    found = compared()
-    rows = {row["name"]: row for row in found.report["variants"]}
+    done = compared()
+    rows = {row["name"]: row for row in done.report["variants"]}
     assert {name: row["score"] for name, row in rows.items()} == {"none": 0.0, "episodes": 0.75, "ace": 0.75}
     assert {name: row["by_seed"] for name, row in rows.items()}["ace"] == {"0": 0.75, "1": 0.75}
     assert {name: row["calls"] for name, row in rows.items()} == {"none": 4, "episodes": 4, "ace": 3 + 3 + 3 + 4}
-    assert found.report["runs"] == {"planned": 6, "done": 6}
-    assert found.failed == ()
+    assert done.report["runs"] == {"planned": 6, "done": 6}
+    assert done.failed == ()
     assert len(played.calls) == sum(2 * row["calls"] for row in rows.values())
     # Four tasks and two seeds allow no claim, and the report says so.
-    assert len(found.report["warnings"]) == 2
+    assert len(done.report["warnings"]) == 2
     assert {"report.html", "report.json", "report.md"} <= {path.name for path in (tmp_path / "c").iterdir()}
     # The same comparison again pays nothing.
     paid = len(played.calls)
-    assert compared().report["variants"] == found.report["variants"]
+    assert compared().report["variants"] == done.report["variants"]
     assert len(played.calls) == paid
 
 
@@ -395,26 +328,23 @@ def test_a_comparison_runs_every_method_with_every_seed_under_one_budget(tmp_pat
     [
         ({"methods": ["ace", "ace"]}, "comparison.duplicate"),
         ({"methods": ["none", "nothing_of_that_name"]}, "method.unknown"),
-        ({"methods": ["none", "ace"], "test": LEARNED}, "tasks.overlap"),
-        ({"methods": ["none", "ace"], "seed": 3}, "settings.conflict"),
+        ({"test": LEARNED}, "tasks.overlap"),
+        ({"seed": 3}, "settings.conflict"),
     ],
-    ids=["twice", "unknown", "overlap", "a seed"],
+    ids=str,
 )
-def test_a_comparison_that_cannot_be_fair_is_refused(tmp_path: Path, how: dict[str, Any], code: str) -> None:
-    played = model(agent=agent)
-    how = {"test": again(0, 1), **how}
+def test_an_unfair_comparison_is_refused(tmp_path: Path, how: dict[str, Any], code: str) -> None:
+    played, out = model(), tmp_path / "c"
+    how = {"test": again(0, 1), "methods": ["none", "ace"], **how}
     with refused(code):
-        practicum.run_sync(
-            practicum.compare(LEARNED, out=tmp_path / "c", parts=practicum.Parts(clients={"agent": played}), **how)
-        )
-    assert played.calls == []
-    assert not (tmp_path / "c").exists()
+        practicum.run_sync(practicum.compare(LEARNED, out=out, parts=parts(played), **how))
+    assert (played.calls, out.exists()) == ([], False)
 
 
 # ---- versions, edits, forgetting
 
 
-def test_a_program_edits_goes_back_and_forgets(learned_run: Seen) -> None:
+def test_a_program_edits_rolls_back_and_forgets(learned_run: Seen) -> None:
     async def work(space: Any) -> None:
         versions = space.versions()
         assert versions[-1].version == space.context.version == learned_run.result.context.version
@@ -422,9 +352,9 @@ def test_a_program_edits_goes_back_and_forgets(learned_run: Seen) -> None:
         assert [one.text for one in space.context] == [*learned_run.texts[1:], "Read twice."]
         assert [one.edit.id for one in edited.refused] == ["e9"]
         assert "Read twice." in space.export("markdown")
-        made = await space.rollback(versions[-1].version)
+        rollback = await space.rollback(versions[-1].version)
         assert [one.text for one in space.context] == learned_run.texts
-        assert space.versions()[-1].version == made == versions[-1].version + 2
+        assert space.versions()[-1].version == rollback == versions[-1].version + 2
         done = await space.forget(entries=["e1"])
         assert (done.left, [one.id for one in done.removed]) == (0, ["e1"])
         assert [one.text for one in space.context] == [learned_run.texts[0], learned_run.texts[2]]
@@ -433,27 +363,19 @@ def test_a_program_edits_goes_back_and_forgets(learned_run: Seen) -> None:
     use(learned_run.folder, work)
 
 
-@pytest.mark.parametrize("how", ["rollback", "edit", "forget"])
-def test_what_is_no_run_has_no_versions(how: str, tmp_path: Path) -> None:
-    async def work(space: Any) -> None:
-        assert space.versions() == []
-        with refused("run.needed"):
-            await {"rollback": lambda: space.rollback(0), "edit": lambda: space.edit(practicum.Delete("e0")),
-                   "forget": lambda: space.forget(entries=["e0"])}[how]()  # fmt: skip
-
-    use(practicum.Context(), work)
-
-
 # ---- further tasks
 
 
-def test_a_space_learns_from_further_tasks_by_attempts_of_its_agent(learned_run: Seen) -> None:
-    played = model()
-    result = use(learned_run.folder, lambda space: space.learn(messages(7, 8)), played)
+def test_a_space_learns_from_further_tasks_and_pays_nothing_twice_after_a_failure(learned_run: Seen) -> None:
+    with refused("attempts.all_failed"):
+        use(learned_run.folder, lambda space: space.learn(messages(7)), model(curator=down))
+    for n, roles in ((7, ["curator"]), (8, ["agent", "reflector", "curator"])):
+        played, tasks = model(), messages(n)
+        result = use(learned_run.folder, lambda space, tasks=tasks: space.learn(tasks), played)
+        assert [call.role for call in played.calls] == roles
     assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7), lesson(8)]
-    assert [call.role for call in played.calls] == ["agent", "reflector", "agent", "curator"] * 2
-    nothing = use(learned_run.folder, lambda space: space.learn([]))
-    assert (nothing.steps, nothing.usage.calls) == (0, 0)
+    empty = use(learned_run.folder, lambda space: space.learn([]))
+    assert (empty.steps, empty.usage.calls) == (0, 0)
 
 
 def test_a_space_learns_from_further_traces_as_they_were_answered(learned_run: Seen, tmp_path: Path) -> None:
@@ -467,20 +389,7 @@ def test_a_space_learns_from_further_traces_as_they_were_answered(learned_run: S
     assert [call.role for call in played.calls] == ["reflector", "curator"]
 
 
-def test_learning_from_further_tasks_that_was_cut_off_goes_on_and_pays_nothing_twice(learned_run: Seen) -> None:
-    lost, played = model(curator=down), model()
-    with refused("attempts.all_failed"):
-        use(learned_run.folder, lambda space: space.learn(messages(7)), lost)
-    result = use(learned_run.folder, lambda space: space.learn(messages(7)), played)
-    assert [entry.text for entry in result.context] == [*learned_run.texts, lesson(7)]
-    assert [call.role for call in played.calls] == ["curator"]
-    assert result.hits == 3
-
-
-# ---- running async work
-
-
-def test_run_sync_says_what_to_do_where_a_loop_runs_already(run: Seen) -> None:
+def test_run_sync_refuses_to_run_in_a_loop(run: Seen) -> None:
     async def notebook() -> None:
         with pytest.raises(RuntimeError):
             practicum.run_sync(practicum.ask(QUERY, run.folder))

@@ -1,10 +1,11 @@
-"""Failure replay: the laws of its buffer, of its batches and of their sizes."""
+"""Sampling: laws of the replay buffer, of batches and their sizes, and of the batch size chosen from delays."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from math import comb
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,20 +19,27 @@ from practicum.core.context import Context
 from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
 from practicum.engine.loop import Batch, SampleSeam, StepReport
 from practicum.engine.run import Run
-from practicum.methods.blocks.sample import LIKELY, MOST, TaskResult, attempts_needed, replay_buffer, replayed, share
+from practicum.methods.blocks.sample import (
+    LIKELY,
+    MOST,
+    DelayFit,
+    Point,
+    TaskResult,
+    attempts_needed,
+    fit_delay,
+    replay_buffer,
+    replayed,
+    share,
+)
 
 MARKS: dict[str, tuple[bool | None, bool]] = {
     "P": (True, False), "F": (False, True), "f": (False, False), "-": (None, False),
 }  # fmt: skip
 
 
-def told(marks: str, task: str = "t") -> list[TaskResult]:
-    return [TaskResult(step, task, *MARKS[mark]) for step, mark in enumerate(marks, 1)]
-
-
 @given(st.text("PFf-", max_size=30), st.integers(1, 4), st.integers(1, 4))
 def test_laws_of_the_buffer(marks: str, graduate: int, evict: int) -> None:
-    outcomes = told(marks)
+    outcomes = [TaskResult(step, "t", *MARKS[mark]) for step, mark in enumerate(marks, 1)]
     for end in range(len(outcomes) + 1):
         row = replay_buffer(outcomes[:end], graduate, evict).get("t")
         assert (row is None) == (not {"F", "f"} & set(marks[:end]))
@@ -59,51 +67,34 @@ def test_tasks_do_not_touch_each_other(events: list[tuple[str, str]]) -> None:
     assert [row.entered for row in rows.values()] == sorted(row.entered for row in rows.values())
 
 
-def attempt(task: Task, *passed: bool | None, lost: bool = False) -> Attempt:
-    """An attempt, with siblings where there are several outcomes; `lost` is about the first."""
-    one, *others = (Attempt(task, Trace(""), None, Feedback(ok, ""), f"attempt/{task.id}") for ok in passed)
-    return replace(one, trace=Trace("", error="gone" if lost else None, lost=lost), siblings=tuple(others))
-
-
-def report(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesson] = (), batch: Batch | None = None) -> Any:
-    batch = batch or Batch(tuple(r.task for r in attempts))
-    return StepReport(step, batch, tuple(attempts), tuple(lessons), Context(), (), (), (), None)
-
-
 Fate = Callable[[int, Task], tuple[bool | None, bool]]
 """Whether a task passes in a step, and whether it is reflected on."""
 
 RUN = cast(Run, SimpleNamespace(rng=random.Random))
 
 
-def always(step: int, task: Task) -> tuple[bool | None, bool]:
-    """Nothing ever passes, and nothing is reflected on: a buffer that no task leaves."""
-    return False, False
-
-
-def by_chance(seed: int, known: float = 1.0) -> Fate:
+def by_chance(seed: int, scored: float) -> Fate:
     def fate(step: int, task: Task) -> tuple[bool | None, bool]:
         chance = random.Random(f"{seed} {step} {task.id}")
         passed = chance.random() < 0.5
-        return (passed if chance.random() < known else None), not passed and chance.random() < 0.7
+        return (passed if chance.random() < scored else None), not passed and chance.random() < 0.7
 
     return fate
 
 
-def drive(n: int, sample: SampleSeam, fate: Fate = always) -> list[StepReport]:
-    """The steps of a run in which tasks fare so."""
+def batches(n: int, sample: SampleSeam, fate: Fate) -> list[Batch]:
+    """The batches of a run with these outcomes of its tasks."""
     history: list[StepReport] = []
     for step, batch in enumerate(sample(make_tasks(n), history, RUN), 1):
-        fates = [fate(step, task) for task in batch.tasks]
-        attempts = [attempt(task, passed) for task, (passed, _) in zip(batch.tasks, fates, strict=True)]
-        lessons = [Lesson("", "x", sources=r.sources) for r, (_, told) in zip(attempts, fates, strict=True) if told]
-        history.append(report(step, attempts, lessons, batch))
+        fates = {task.id: fate(step, task) for task in batch.tasks}
+        attempts = [
+            Attempt(task, Trace(""), None, Feedback(fates[task.id][0], ""), f"attempt/{task.id}")
+            for task in batch.tasks
+        ]
+        lessons = [Lesson("", "x", sources=r.sources) for r in attempts if fates[r.task.id][1]]
+        history.append(StepReport(step, batch, tuple(attempts), tuple(lessons), Context(), (), (), (), None))
         assert len(history) < 5_000, "it does not end"
-    return history
-
-
-def batches(n: int, sample: SampleSeam, fate: Fate = always) -> list[Batch]:
-    return [step.batch for step in drive(n, sample, fate)]
+    return [report.batch for report in history]
 
 
 def ids(batch: Batch) -> list[str]:
@@ -125,16 +116,16 @@ SIZES = st.none() | st.just("auto") | st.integers(1, 12)
 def test_laws_of_the_batches(
     n: int, epochs: int, batch: int, ratio: float, size: Any, graduate: int, evict: int, seed: int
 ) -> None:
-    found = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), by_chance(seed, known=0.8))
-    assert len(found) <= 2 * n * epochs
-    for b in found:
+    taken = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), by_chance(seed, 0.8))
+    assert len(taken) <= 2 * n * epochs
+    for b in taken:
         assert 1 <= len(b.tasks) <= b.data["attempted"]
         assert len(set(ids(b))) == len(b.tasks)
         assert ids(b)[: len(b.data["replayed"])] == b.data["replayed"]
         assert len(b.data["replayed"]) <= min(share(ratio, b.data["attempted"]), len(b.data["buffer"]))
         assert ("why" in b.data) == (size == "auto")
     for epoch in range(1, epochs + 1):
-        some = [b for b in found if b.epoch == epoch]
+        some = [b for b in taken if b.epoch == epoch]
         new = [id for b in some for id in fresh(b)]
         assert len(set(new)) == len(new)
         assert {id for b in some for id in ids(b)} >= {task.id for task in make_tasks(n)}
@@ -148,15 +139,63 @@ def test_laws_of_the_size(batch: int, rate: float) -> None:
     assert batch <= size <= MOST * batch
     assert chance >= LIKELY or size == MOST * batch
     if size > batch:
-        _, one_less = _chance(batch, rate, size - 1)
-        assert one_less < LIKELY
-    assert _chance(batch, rate, size)[1] == pytest.approx(chance, abs=1e-9)
+        assert _chance(batch, rate, size - 1) < LIKELY
+    assert _chance(batch, rate, size) == pytest.approx(chance, abs=1e-9)
     assert attempts_needed(batch, min(rate * 1.1, 0.999))[0] <= size
 
 
-def _chance(batch: int, rate: float, size: int) -> tuple[int, float]:
+def _chance(batch: int, rate: float, size: int) -> float:
     """The same from the definition."""
-    from math import comb
+    return 1 - sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in range(batch))
 
-    fewer = sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in range(batch))
-    return size, 1 - fewer
+
+# ---- the delay curve
+
+CANDIDATES = (10, 20, 40, 80)
+
+
+def measurements(seed: int, sizes: Sequence[int], alpha: float, A: float = 3_000.0, noise: float = 0.1) -> list[Point]:
+    """Iterations on 1,000 tasks whose epochs follow A · b^-alpha except for the noise."""
+    rng = random.Random(seed)
+    return [Point(b, A * b**-alpha * b / 1_000 * rng.lognormvariate(0, noise)) for b in sizes]
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen"),
+    [
+        ([], 10),
+        ([Point(40, 3.0), Point(40, 3.1)], 40),
+        ([Point(400, 3.0)], 100),
+        ([Point(99, 1e-3), Point(100, 1e3)], 10),
+    ],
+)
+def test_too_few_measurements_for_a_curve(points: list[Point], chosen: int) -> None:
+    fit = fit_delay(points, 1_000)
+    assert (fit.chosen, bool(fit.why), fit.alpha) == (chosen, True, None)
+    with pytest.raises(ValueError, match="at least two batch sizes"):
+        fit.curve(10)
+
+
+measured = st.lists(
+    st.builds(Point, st.integers(1, 200), st.floats(1e-6, 1e6) | st.sampled_from([0.0, -1.0, float("nan")])),
+    max_size=30,
+)
+
+
+@given(measured, st.integers(1, 20), st.integers(0, 200), st.floats(0.01, 0.9))
+def test_the_choice_is_allowed_explained_and_survives_json(
+    points: list[Point], b_min: int, room: int, tau: float
+) -> None:
+    fit = fit_delay(points, 1_000, b_min, b_min + room, tau)
+    assert b_min <= fit.chosen <= b_min + room
+    assert fit.why
+    assert len(fit.points) + len(fit.outliers) + fit.left_out == len(points)
+    assert DelayFit.from_json(json.loads(json.dumps(fit.as_json(), allow_nan=False))) == fit
+
+
+@settings(max_examples=examples(50))
+@given(st.integers(0, 1_000), st.floats(1e-3, 1e3))
+def test_the_unit_of_time_does_not_change_the_choice(seed: int, unit: float) -> None:
+    points = measurements(seed, (*CANDIDATES, 50, 50), 0.7, noise=0.3)
+    other = [Point(p.batch, p.seconds * unit) for p in points]
+    assert fit_delay(other, 1_000).chosen == fit_delay(points, 1_000).chosen
