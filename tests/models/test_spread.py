@@ -158,7 +158,7 @@ def test_a_failed_server_is_skipped_and_its_calls_move_to_another() -> None:
 def test_with_every_server_down_an_evaluation_fails() -> None:
     addresses = ",".join(f"http://127.0.0.1:{port}/v1" for port in (1, 7))
     work = practicum.evaluate(make_tasks(1), practicum.Context(), model=f"{addresses}#sim", retries=0)
-    with refused("model.unreachable"):
+    with refused("attempts.all_failed"):
         practicum.run_sync(work)
 
 

@@ -1,5 +1,4 @@
-"""Traces that lie elsewhere than in plain files: objects of a store, addresses of the web, Parquet, gzip; and that
-reading takes no more memory for more of them."""
+"""Traces from objects of a store, addresses of the web and Parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from practicum.tasks.traces import TraceStream, load_traces
 from practicum.tasks.traces.sources import shown
 
 SECRETS = ("password", "sesame")
-"""Stand in addresses, and nowhere else."""
+"""Words that occur only in addresses."""
 
 
 def chat(id: str, **fields: Any) -> dict[str, Any]:
@@ -56,7 +55,9 @@ def test_a_run_in_a_store_is_named_as_something_to_copy(memory: Any) -> None:
     assert "copy the run to this machine" in str(load_traces("memory://bucket").problems[0])
 
 
-def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_an_object_or_of_an_unknown_kind_is_refused(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert refusal("memory://bucket/none").startswith("memory://bucket/none: no such object")
     assert "no such object" in refusal("memory://bucket/*.jsonl")
     assert "Protocol not known: nowhere" in refusal("nowhere://password@x/y")
@@ -65,7 +66,7 @@ def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, m
     assert "reading from an object store needs a package: pip install " in refusal("s3://bucket/x")
 
 
-def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp_path: Path) -> None:
+def test_a_link_out_of_a_folder_is_not_followed_by_a_url_either(tmp_path: Path) -> None:
     (tmp_path / "secret.jsonl").write_bytes(lines("secret"))
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "a.jsonl").write_bytes(lines("a"))
@@ -73,7 +74,7 @@ def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp
     assert ids(f"file://{tmp_path}/given") == ["a"]
 
 
-def test_addresses_are_shown_without_what_is_secret() -> None:
+def test_addresses_are_shown_without_secrets() -> None:
     assert shown("https://user:password@host:8/a/b.jsonl?sig=sesame#x") == "https://host:8/a/b.jsonl"
     assert shown("zip://a.jsonl::s3://key:password@bucket/b.zip") == "zip://a.jsonl::s3://bucket/b.zip"
     assert shown("plain/path?x") == "plain/path?x"
@@ -82,21 +83,23 @@ def test_addresses_are_shown_without_what_is_secret() -> None:
 MANY = lines(*(f"t{n}" for n in range(3000)))
 
 
-def test_a_store_that_breaks_off_again_is_an_error_and_nothing_is_learned() -> None:
-    with served({"/logs.jsonl": MANY}, drops=99) as (url, _):
-        said = refusal(f"{url}/logs.jsonl?sig=sesame")
-    assert "/logs.jsonl: cannot be read" in said
-    assert "nothing was learned from it" in said
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("status", "path", "said"),
-    [(403, "/a.jsonl", "access is denied"), (200, "/none.jsonl", "no such"), (500, "/a.jsonl", "cannot be read (")],
-)
-def test_what_a_server_refuses_is_said_in_a_line_without_secrets(status: int, path: str, said: str) -> None:
-    with served({"/a.jsonl": MANY}, status=status) as (url, _):
-        assert said in refusal(f"{url}{path}?sig=sesame")
+    ("server", "path", "words"),
+    [
+        ({"status": 403}, "/a.jsonl", "access is denied"), ({"status": 500}, "/a.jsonl", "cannot be read ("),
+        ({}, "/none.jsonl", "no such"), ({"drops": 99}, "/a.jsonl", "nothing was learned from it"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_a_server_is_one_line_without_secrets(server: dict[str, int], path: str, words: str) -> None:
+    with served({"/a.jsonl": MANY}, **server) as (url, _):  # type: ignore[arg-type]
+        assert words in refusal(f"{url}{path}?sig=sesame")
+
+
+def test_a_read_that_breaks_off_continues_at_the_same_byte() -> None:
+    with served({"/a.jsonl": MANY}, drops=1) as (url, requests):
+        assert ids(f"{url}/a.jsonl?sig=sesame") == [f"t{n}" for n in range(3000)]
+    assert len(requests) > 1
 
 
 def table(path: Path, rows: list[dict[str, Any]], **how: Any) -> Path:
@@ -124,7 +127,9 @@ def test_rows_of_parquet_are_traces(tmp_path: Path, memory: Any) -> None:
     assert load_traces(tmp_path, trust="own").tasks == traces.tasks
 
 
-def test_without_pyarrow_a_table_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_a_table_is_refused_with_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = table(tmp_path / "a.parquet", [chat("t")])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "Parquet needs a package: pip install 'pyarrow" in refusal(path)
