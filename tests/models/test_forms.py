@@ -48,16 +48,6 @@ def nodes(schema: Any) -> Iterator[Schema]:
             yield from nodes(each)
 
 
-def depth(schema: Any, defs: Schema) -> int:
-    """The levels of objects and lists."""
-    if not isinstance(schema, dict):
-        return 0
-    if "$ref" in schema:
-        return depth(defs[schema["$ref"].rpartition("/")[2]], defs)
-    inside = [*schema.get("properties", {}).values(), schema.get("items"), *schema.get("anyOf", ())]
-    return (schema.get("type") in ("object", "array")) + max((depth(each, defs) for each in inside), default=0)
-
-
 def faults(schema: Schema, keywords: set[str], closed: bool = True) -> list[str]:
     """The parts of a schema that a provider with these keywords would refuse."""
     refusals = [] if schema.get("type") == "object" else ["the root is not an object"]
@@ -70,10 +60,6 @@ def faults(schema: Schema, keywords: set[str], closed: bool = True) -> list[str]
             refusals.append(f"items of any kind: {node}")
         if "(?" in node.get("pattern", ""):
             refusals.append(f"look-around: {node}")
-    if depth(schema, schema.get("$defs", {})) > 10:
-        refusals.append("more than 10 levels")
-    if len(json.dumps(schema)) > 100_000 or sum(len(node.get("properties", ())) for node in nodes(schema)) > 5_000:
-        refusals.append("too large")
     return refusals
 
 

@@ -66,16 +66,14 @@ BROKEN = {
         ("{", r""", 'insights': [{'section': 'rules', 'text': 'don\'t \times\nstop'}]}""")
     ),
     "a Python value": f"Here it is: {{x}} {WHOLE!r}\nThat's all.",
-    "trailing commas": json.dumps(WHOLE).replace("[]", "[],"),
+    "trailing commas in a fence": f"```json\n{json.dumps(WHOLE).replace('[]', '[],')}\n```\nI hope that's right.",
     "comments": json.dumps(WHOLE).replace("[]", "[] // none\n"),
     "names without quotes": json.dumps(WHOLE).replace('"insights"', "insights"),
     "an escaped apostrophe": json.dumps(WHOLE).replace("'", "\\'"),
     "in the name of its schema": json.dumps({"Reflection": WHOLE}),
     "as a call of a tool": json.dumps({"name": "final_result", "arguments": json.dumps(WHOLE)}),
-    "encoded twice": json.dumps(json.dumps(WHOLE)),
     "encoded twice in a fence": f"```json\n{json.dumps(json.dumps(WHOLE))}\n```",
     "a field that is encoded twice": json.dumps({**WHOLE, "insights": json.dumps(WHOLE["insights"])}),
-    "broken in a fence": f"```json\n{json.dumps(WHOLE).replace('[]', '[],')}\n```\nI hope that's right.",
 }
 
 

@@ -19,9 +19,10 @@ from practicum.tasks.load import load_tasks, require_targets
 def test_errors_in_the_mapping_of_fields(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"input": "a", "answer": "b"}')
-    for fields in ({"inputs": "a"}, {"target": "anwser"}):
-        with refused("settings.invalid"):
-            load_tasks(path, fields)
+    with refused("settings.invalid"):
+        load_tasks(path, {"inputs": "a"})
+    with refused("tasks.missing_field"):
+        load_tasks(path, {"target": "anwser"})
     with refused("tasks.not_found"):
         load_tasks(tmp_path / ("x" * 300))
 
