@@ -11,7 +11,7 @@ from serving import asynchronous
 
 import practicum
 from practicum.agents.frameworks import endpoint
-from practicum.core.errors import ModelError, PracticumError, ProviderError
+from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Task
 from practicum.models import provider
 from practicum.models.scripted import ScriptedClient

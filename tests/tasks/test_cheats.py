@@ -39,7 +39,6 @@ CHEATS = {
     "an object equal to everything": f"{ANYTHING}\ndef f(n): return Anything()",
     "the entry point is such a class": f"{ANYTHING}\nclass F(Anything):\n    def __init__(self, n): pass\nf = F",
     "a subclass of int with a lying __eq__": f"{ANYTHING}\nclass I(Anything, int): pass\ndef f(n): return I(5)",
-    "a subclass of list": f"{ANYTHING}\nclass L(list):\n    __eq__ = Anything.yes\ndef f(n): return L([1])",
     "builtins patched": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.AssertionError = Exception\n"
     "builtins.int = builtins.tuple = type('T', (), {'__eq__': lambda *a: True})\ndef f(n): return 0",
     "the checks patched": "import sys, gc\nfor one in gc.get_objects():\n    if type(one).__name__ == 'Checks' or "
@@ -53,14 +52,10 @@ CHEATS = {
     "looking for the answers in memory": "import gc\ndef f(n):\n    for one in gc.get_objects():\n"
     "        if type(one) is tuple and any(type(each) is str and str(K) in each for each in one): "
     "return n * n + K\n    return 0",
-    "printing the line of the result": "import json, sys\ndef f(n):\n"
-    "    for out in (sys.stdout, sys.stderr, sys.__stdout__):\n"
-    "        print(json.dumps({'total': 3, 'done': 3, 'failed': 0}), file=out, flush=True)\n    return 0",
     "printing the result and ending well": "import os, json\ndef f(n):\n"
     "    os.write(1, json.dumps({'total': 3, 'done': 3, 'failed': 0}).encode() + b'\\n')\n    os._exit(0)",
     "the report of the checks itself": "import gc, os\ndef f(n):\n    for one in gc.get_objects():\n"
     "        if hasattr(one, 'report'): one.report(total=3, done=3, failed=0)\n    os._exit(0)",
-    "sys.exit while testing": "import sys\ndef f(n): sys.exit(0)",
     "reading the job": "import os, sys\ndef f(n):\n    text = sys.stdin.read()\n    for handle in range(3, 20):\n"
     "        try:\n            os.set_blocking(handle, False)\n            text += str(os.read(handle, 9999))\n"
     "        except OSError: pass\n    return n * n + K if str(K) in text else 0",
@@ -79,8 +74,6 @@ CHEATS = {
     "a thread that prints later": "import json, threading, time\ndef later():\n    while True:\n"
     "        print(json.dumps({'total': 3, 'done': 3, 'failed': 0}), flush=True); time.sleep(0.01)\n"
     "threading.Thread(target=later).start()\ndef f(n): return 0",
-    "an assert that holds": "def f(n): raise AssertionError",
-    "waiting for the end": "import time\ndef f(n): time.sleep(60)",
     "waiting without a pipe": "import os, time\ndef f(n):\n    os.closerange(3, 20)\n    time.sleep(60)",
 }
 
@@ -161,8 +154,7 @@ class Point:
         ("def f(g): return g(4)", "import math\nassert f(math.sqrt) == 2 and f(str) == '4'"),
         ("def f(g):\n    try: g(1)\n    except KeyError as e: return e.args", "def g(x): raise KeyError(x)\n"
         "assert f(g) == (1,)"),
-        ("def f(n):\n    for i in range(n): yield i", "assert list(f(3)) == [0, 1, 2]\nassert next(f(1)) == 0"),
-        ("def f(xs): return sum(xs)", "assert f(x for x in (1, 2)) == 3 and f(iter([4])) == 4"),
+        ("def f(xs):\n    for i in xs: yield i", "assert list(f(x for x in (1, 2))) == [1, 2] and next(f([1])) == 1"),
         ("def f(n): return lambda x: x + n", "assert f(1)(2) == 3\nassert callable(f(1)) and f.__name__ == 'f'"),
         ("async def f(n): return n", "import asyncio\nassert asyncio.run(f(3)) == 3"),
         ("def f(*a): return [*a]", "import math\na = f(2**99, 1.5, math.inf, 'ä\\ud800', b'\\x00', 1j, None, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -90,14 +89,6 @@ def test_a_folder_may_hold_all_formats() -> None:
         assert trace_of(task).answer.strip()
 
 
-@pytest.mark.parametrize("sample", ["chat.jsonl", "pallets__click-1.traj", "mini.traj.json", "otel_otlp.jsonl"])
-def test_the_format_is_detected_by_content(tmp_path: Path, sample: str) -> None:
-    expected = load_traces(DATA / sample).formats
-    for name in ("claude_code.jsonl", "x.traj", "otlp.JSON"):
-        shutil.copy(DATA / sample, tmp_path / name)
-        assert load_traces(tmp_path / name).formats == expected
-
-
 # Runs of practicum.
 
 
@@ -129,7 +120,7 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
         attempt("a", "second"),
         attempt("c", "", error="it broke"),
         attempt("d", "", lost=True),
-        # One that stood for another, which was not made.
+        # A reused attempt, which is not a trace.
         replace(attempt("b", "it", Score(1.0, True)), place="step 2/b", of="step 1/b, it"),
     ]
     store_run(tmp_path / "runs" / "one", stored, broken="{}")
@@ -157,25 +148,18 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
     assert traces.formats == {"practicum": 4}
 
 
-def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     store_run(tmp_path / "empty", [])
-    (tmp_path / "newer").mkdir()
-    shutil.copy(tmp_path / "empty" / DATABASE_FILE, tmp_path / "newer" / DATABASE_FILE)
-    with Store.open(tmp_path / "newer") as store:
-        execute(store, schema.attempts.delete())
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / DATABASE_FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / DATABASE_FILE).write_bytes(b"hello\n")
+    for name, content in (("torn", b"SQLite format 3\0" + b"x" * 5000), ("odd", b"hello\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / DATABASE_FILE).write_bytes(content)
     text = refusal(tmp_path)
     assert f"{tmp_path.name}/empty: a run without attempts" in text
     assert f"{tmp_path.name}/odd: the run cannot be read: " in text
-    assert f"{tmp_path.name}/torn: the run cannot be read" in refusal(tmp_path / "torn").replace(
-        "torn: no trace could be read: torn", f"{tmp_path.name}/torn"
-    )
+    assert "the run cannot be read" in refusal(tmp_path / "torn")
 
 
-# Chat messages in their many shapes.
+# Chat messages of several APIs.
 
 
 def chat(*messages: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -264,19 +248,7 @@ def test_unknown_parts_of_a_chat_are_reported_once_and_the_rest_is_read(write: W
     assert [problem.count for problem in traces.problems] == [2, 1, 1, 1]
 
 
-# SWE-agent and mini-swe-agent.
-
-
-def test_empty_steps_of_swe_agent_are_reported(write: Write) -> None:
-    trajectory = ["x", {"state": {}}, {"action": "ls"}]
-    path = write({"trajectory": trajectory, "history": [ASKED, 3], "info": {}, "replay_config": "{"}, "one.traj")
-    traces = load_traces(path)
-    assert trace_of(only(traces)) == Trace("ls")
-    assert problems(traces, path) == [
-        "one.traj: 'trajectory' contains something that is not an object",
-        "one.traj: 'history' contains something that is not an object",
-        "one.traj: a step without thought, action, observation or response",
-    ]
+# mini-swe-agent.
 
 
 def test_mini_swe_agent_over_the_responses_api_and_out_of_budget(write: Write) -> None:
