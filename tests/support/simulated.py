@@ -1,16 +1,15 @@
-"""A small world in which a learner can go wrong as real ones do, to see what each of RCL's primitives is good for.
+"""A small world in which a learner makes the errors of real learners, to measure the use of RCL's primitives.
 
 Each task is about one kind of thing and mentions another. Each kind has one answer, and so one right rule: "If <kind>,
-answer <answer>." The roles know what stands in their prompts and no more, and err by a chance that follows from the
-task and the place:
+answer <answer>." The roles know only their prompts, and err by a chance that depends on the task and the place:
 
 - The agent follows the rule of its task's kind, save one time in four; where it sees none it guesses.
 - The reflector knows the right answer, and has to find out to which of the two kinds it belongs. The reasoning of a run
-  that succeeded tells it, and so does what the annotated run consulted or missed. Else it is right 3 times in 5; the
-  rule it then writes for the other kind may take the place of a right one.
-- The curator weighs a rule against the one it contradicts by how many diagnoses there were for each, as far as it can
-  see: those in its prompt, and those that its own notes count. One among several is not enough.
-- The notes, where there are some, count diagnoses.
+  that succeeded contains it, and so do the notes of the annotated run. Otherwise it is right 3 times in 5, and may
+  replace a right rule of the other kind.
+- The curator weighs a rule against the one it contradicts by the number of diagnoses for each, in its prompt
+  and in its notes. One diagnosis among several is not enough.
+- The notes, if present, count diagnoses.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Tally = Counter[tuple[str, str]]
 
 
 def made_tasks(n: int, kinds: int, seed: int) -> list[Task]:
-    """Tasks about the first so many kinds, each as often as the others."""
+    """Tasks about the first kinds, each equally often."""
     rng, some = Random(seed), KINDS[:kinds]
     about = (some * (n // kinds + 1))[:n]
     return [Task(f"t{i}", f"Note {i} on {k}, beside {rng.choice(some)}.", ANSWERS[k]) for i, k in enumerate(about)]
@@ -59,12 +58,12 @@ def made_tasks(n: int, kinds: int, seed: int) -> list[Task]:
 
 def told(text: str) -> dict[str, tuple[str, str]]:
     """The rules of a prompt by kind, with their ids: plain or annotated, the newest of a kind."""
-    found = re.findall(r'^(?:<entry id="|\[)(e\d+).*?[)>] ?If (\w+), answer (\w+)\.', text, re.MULTILINE)
-    return {kind: (id, answer) for id, kind, answer in found}
+    rules = re.findall(r'^(?:<entry id="|\[)(e\d+).*?[)>] ?If (\w+), answer (\w+)\.', text, re.MULTILINE)
+    return {kind: (id, answer) for id, kind, answer in rules}
 
 
 def chance(about: str, call: Call) -> Random:
-    """Of what the call is about, and of its place: not of how prompts are worded."""
+    """Chance that depends on the subject and the place of a call, and not on the words of its prompt."""
     return Random(number_of(f"{about} {call.options.seed}"))
 
 
@@ -85,8 +84,8 @@ def reflector(call: Call) -> dict[str, Any]:
     assert right
     contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", case, re.DOTALL)
     twin = re.search(r"# The agent's notes.*?(?:missing: what to do with|Reasoning: It is on) (\w+)", case, re.DOTALL)
-    known = contrast or twin
-    blamed = known[1] if known else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
+    proof = contrast or twin
+    blamed = proof[1] if proof else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
     return {"insight": f"If {blamed}, answer {right[1]}."}
 
 
@@ -109,9 +108,9 @@ def curator(call: Call) -> dict[str, Any]:
 
 
 def noted(text: str) -> Tally:
-    """What the notes count."""
-    found = re.findall(r"^- (\w+) (\w+): (\d+)$", text, re.MULTILINE)
-    return Counter({(kind, answer): int(count) for kind, answer, count in found})
+    """The counts in the notes."""
+    counts = re.findall(r"^- (\w+) (\w+): (\d+)$", text, re.MULTILINE)
+    return Counter({(kind, answer): int(count) for kind, answer, count in counts})
 
 
 def state(call: Call) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def state(call: Call) -> dict[str, Any]:
 
 
 class Paper:
-    """Neither a journal nor an embedder that would do anything."""
+    """A journal and an embedder that do nothing."""
 
     name, hits = "paper", 0
 
@@ -140,7 +139,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Learner:
-    """What came of a run."""
+    """The outcome of a run."""
 
     tasks: list[Task]
     reports: list[StepReport]
@@ -148,18 +147,18 @@ class Learner:
     @property
     def misattributed(self) -> float:
         """Share of the rules that reflection came to that are wrong."""
-        found = re.findall(r"If (\w+), answer (\w+)", str([x.text for r in self.reports for x in r.lessons]))
-        return mean(ANSWERS[kind] != answer for kind, answer in found)
+        rules = re.findall(r"If (\w+), answer (\w+)", str([x.text for r in self.reports for x in r.lessons]))
+        return mean(ANSWERS[kind] != answer for kind, answer in rules)
 
     @property
     def reversals(self) -> int:
         """Edits that give a rule words it had before."""
         past: set[tuple[str, str | None]] = set()
-        found = 0
+        count = 0
         for report in self.reports:
-            found += sum((a.id, a.edit.text) in past for a in report.applied if isinstance(a.edit, Update))
+            count += sum((a.id, a.edit.text) in past for a in report.applied if isinstance(a.edit, Update))
             past |= {(entry.id, entry.text) for entry in report.context if not entry.hidden}
-        return found
+        return count
 
     @property
     def final(self) -> float:
