@@ -1,26 +1,27 @@
-"""Traces from objects of a store (S3 is simulated by moto), addresses of the web, and Parquet."""
+"""Traces from objects of a store, addresses of the web, and Parquet."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import fsspec
 import pytest
 from needs import needs
+from refusals import refused
 from web import served
 
 from practicum.core.errors import TaskFileError
 from practicum.tasks.traces import TraceStream, load_traces
 from practicum.tasks.traces.sources import shown
 
-SECRETS = ("password", "sesame", "key-of-the-store")
+SECRETS = ("password", "sesame")
 """Words that occur only in addresses."""
 
 
@@ -51,6 +52,17 @@ def memory() -> Iterator[Any]:
     yield system
     system.store.clear()
     system.pseudo_dirs[:] = [""]
+
+
+def test_a_store_is_read_by_name_by_folder_and_by_pattern(memory: Any, tmp_path: Path) -> None:
+    objects = {
+        "b.jsonl": lines("b"), "in/c.jsonl.gz": gzip.compress(lines("c")), "a.jsonl": lines("a1", "a2"),
+        "p.parquet": table(tmp_path / "p", [chat("p1"), chat("p2")]).read_bytes(), "notes.txt": b"no trace",
+    }  # fmt: skip
+    memory.pipe({f"/bucket/logs/{name}": raw for name, raw in objects.items()})
+    assert ids("memory://bucket/logs") == ["a1", "a2", "b", "p1", "p2", "c"] == ids("memory://bucket")
+    assert ids("memory://bucket/logs/a.jsonl") == ["a1", "a2"]
+    assert ids("memory://bucket/logs/*.jsonl") == ["a1", "a2", "b"]
 
 
 def test_a_run_in_a_store_is_named_as_something_to_copy(memory: Any) -> None:
@@ -105,6 +117,46 @@ def test_a_read_that_breaks_off_continues_at_the_same_byte() -> None:
     assert len(requests) > 1
 
 
+class Breaking(io.BytesIO):
+    """A file of a store whose second read fails."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(raw)
+        self.size, self.reads = len(raw), 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.reads += 1
+        if self.reads > 1:
+            raise OSError("connection reset")
+        return super().read(size)
+
+
+WHOLE = lines(*(f"t{n}" for n in range(10)), note="x" * 400_000)
+
+
+@pytest.mark.parametrize("later", [WHOLE, lines("t0"), None], ids=["unchanged", "replaced", "deleted"])
+def test_a_read_that_fails_continues_unless_the_object_changed(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, later: bytes | None
+) -> None:
+    memory.pipe("/bucket/a.jsonl", b"")
+    content: list[bytes | None] = [WHOLE]
+
+    def opened(path: str, mode: str, **how: Any) -> Breaking:
+        if content[-1] is None:
+            raise FileNotFoundError(path)
+        return Breaking(content[-1])
+
+    monkeypatch.setattr(memory, "open", opened)
+    traces = iter(TraceStream("memory://bucket/a.jsonl"))
+    assert next(traces).id == "t0"
+    content.append(later)
+    if later == WHOLE:
+        assert [task.id for task in traces] == [f"t{n}" for n in range(1, 10)]
+    else:
+        with refused("traces.changed"):
+            list(traces)
+
+
 def table(path: Path, rows: list[dict[str, Any]], **how: Any) -> Path:
     pyarrow, parquet = needs("pyarrow", "parquet"), needs("pyarrow.parquet", "parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, **how)
@@ -136,83 +188,3 @@ def test_without_pyarrow_a_table_is_refused_with_the_package_to_install(
     path = table(tmp_path / "a.parquet", [chat("t")])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "Parquet needs a package: pip install 'pyarrow" in refusal(path)
-
-
-# ---- S3
-
-
-def in_s3(test: Any) -> Any:
-    return pytest.mark.slow(pytest.mark.filterwarnings("default")(test))
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    pytest.importorskip("s3fs", reason="pip install s3fs")
-    server = pytest.importorskip("moto.server", reason="pip install 'moto[server]'").ThreadedMotoServer(
-        ip_address="127.0.0.1", port=0, verbose=False
-    )
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key-of-the-store")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    system = fsspec.filesystem("s3")
-    system.mkdir("bucket")
-    yield system
-    urlopen(Request(f"{moto}/moto-api/reset", method="POST")).close()
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-
-
-@in_s3
-def test_a_bucket_is_read_by_name_by_folder_and_by_pattern(s3: Any, tmp_path: Path) -> None:
-    objects = {
-        "b.jsonl": lines("b"), "in/c.jsonl.gz": gzip.compress(lines("c")), "a.jsonl": lines("a1", "a2"),
-        "p.parquet": table(tmp_path / "p", [chat("p1"), chat("p2")]).read_bytes(),
-        "notes.txt": b"no trace",
-    }  # fmt: skip
-    s3.pipe({f"bucket/logs/{name}": raw for name, raw in objects.items()})
-    assert ids("s3://bucket/logs") == ["a1", "a2", "b", "p1", "p2", "c"] == ids("s3://bucket")
-    assert ids("s3://bucket/logs/a.jsonl") == ["a1", "a2"]
-    assert ids("s3://bucket/logs/*.jsonl") == ["a1", "a2", "b"]
-
-
-@in_s3
-def test_a_place_without_objects_is_named(s3: Any) -> None:
-    for place in ("nowhere/logs", "bucket/none/*.jsonl", "bucket/none.jsonl"):
-        assert refusal(f"s3://{place}") == f"s3://{place}: no such object; pass the address of stored traces"
-
-
-@in_s3
-def test_a_wrong_key_and_a_missing_server_are_named(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with served({"/bucket/a.jsonl": lines("a")}, status=403) as (url, _):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url.replace("user:password@", ""))
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
-        assert refusal("s3://bucket/a.jsonl") == (
-            "s3://bucket/a.jsonl: access is denied; set the credentials of this store (docs/traces.md)"
-        )
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    assert "s3://bucket/a.jsonl: cannot be read (EndpointConnectionError" in refusal("s3://bucket/a.jsonl")
-
-
-@in_s3
-@pytest.mark.parametrize("change", ["deleted", "changed"])
-def test_an_object_that_is_changed_during_the_read_is_an_error(s3: Any, change: str) -> None:
-    raw = lines(*(f"t{n}" for n in range(26)), note="x" * 2**22)
-    s3.pipe("bucket/big.jsonl", raw)
-    traces = iter(TraceStream("s3://bucket/big.jsonl"))
-    assert next(traces).id == "t0"
-    if change == "deleted":
-        s3.rm("bucket/big.jsonl")
-    else:
-        s3.pipe("bucket/big.jsonl", raw.replace(b"say", b"SAY"))
-    with pytest.raises(TaskFileError, match=f"{change} during the read"):
-        list(traces)
