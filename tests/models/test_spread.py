@@ -163,20 +163,14 @@ def test_with_every_server_down_an_evaluation_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
+    "name",
     [
-        ("http://a:8000/v1,http://b:8000/v1", "model.invalid_name"),
-        ("http://a:8000/v1,,http://b:8000/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1#m,http://b:8000/v1#n", "model.invalid_name"),
-        ("http://a:8000/v1, HTTP://A:8000/v1/#m", "model.invalid_name"),
-        ("http://a/v1,http://a:80/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,b:8000/v1#m", "model.invalid_name"),
-        ("openai:gpt-4.1-mini,http://a:8000/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,http://b:port/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,http://[::1/v1#m", "model.invalid_name"),
-        (",#m", "model.unknown"),
+        "http://a:8000/v1,http://b:8000/v1", "http://a:8000/v1,,http://b:8000/v1#m",
+        "http://a:8000/v1#m,http://b:8000/v1#n", "http://a:8000/v1, HTTP://A:8000/v1/#m",
+        "http://a/v1,http://a:80/v1#m", "http://a:8000/v1,b:8000/v1#m", "openai:gpt-4.1-mini,http://a:8000/v1#m",
+        "http://a:8000/v1,http://b:port/v1#m", "http://a:8000/v1,http://[::1/v1#m",
     ],
-)
-def test_an_invalid_list_of_servers_is_refused(name: str, code: str) -> None:
-    with refused(code):
+)  # fmt: skip
+def test_an_invalid_list_of_servers_is_refused(name: str) -> None:
+    with refused("model.invalid_name"):
         Models().open(name)
