@@ -1,4 +1,4 @@
-"""Runs of Combee and of its baselines: one batch, one lesson an attempt, and the lessons that the curator read."""
+"""Runs of Combee and of its baselines: one batch, one lesson an attempt, and what the curator read."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def learned(
     folder: Path, respond: Callable[[Call], str | Exception] = learner, tasks: int | list[Task] = 40,
     settings: dict[str, Any] | None = None, method: str = "combee", **how: Any,
 ) -> Learned:  # fmt: skip
-    """One run with one lesson an attempt, by default in one batch of all tasks."""
-    tasks = make_tasks(tasks) if isinstance(tasks, int) else tasks
-    settings = {"batch": max(len(tasks), 1), "rounds": 0, **(settings or {})}
-    return scripts.learned(folder, client(respond), tasks, settings, method, **how)
+    """One run, in one batch of all tasks where nothing else is said, with one lesson an attempt."""
+    made = make_tasks(tasks) if isinstance(tasks, int) else tasks
+    settings = {"batch": max(len(made), 1), "rounds": 0, **(settings or {})}
+    return scripts.learned(folder, client(respond), made, settings, method, **how)
 
 
 def insight(call: Call) -> str:
-    """Each reflection teaches a different lesson; the curator adds all lessons."""
+    """Each reflection teaches something of its own; the curator adds it all."""
     if call.role == "reflector":
         return json.dumps({
             "kind": "", "correction": "", "diagnosis": "", "tags": [],

@@ -1,15 +1,16 @@
-"""A small world in which a learner makes the errors of real learners, to measure the use of RCL's primitives.
+"""A small world in which a learner can go wrong as real ones do, to see what each of RCL's primitives is good for.
 
 Each task is about one kind of thing and mentions another. Each kind has one answer, and so one right rule: "If <kind>,
-answer <answer>." The roles know only their prompts, and err by a chance that depends on the task and the place:
+answer <answer>." The roles know what stands in their prompts and no more, and err by a chance that follows from the
+task and the place:
 
 - The agent follows the rule of its task's kind, save one time in four; where it sees none it guesses.
 - The reflector knows the right answer, and has to find out to which of the two kinds it belongs. The reasoning of a run
-  that succeeded contains it, and so do the notes of the annotated run. Otherwise it is right 3 times in 5, and may
-  replace a right rule of the other kind.
-- The curator weighs a rule against the one it contradicts by the number of diagnoses for each, in its prompt
-  and in its notes. One diagnosis among several is not enough.
-- The notes, if present, count diagnoses.
+  that succeeded tells it, and so does what the annotated run consulted or missed. Else it is right 3 times in 5; the
+  rule it then writes for the other kind may take the place of a right one.
+- The curator weighs a rule against the one it contradicts by how many diagnoses there were for each, as far as it can
+  see: those in its prompt, and those that its own notes count. One among several is not enough.
+- The notes, where there are some, count diagnoses.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Tally = Counter[tuple[str, str]]
 
 
 def made_tasks(n: int, kinds: int, seed: int) -> list[Task]:
-    """Tasks about the first kinds, each equally often."""
+    """Tasks about the first so many kinds, each as often as the others."""
     rng, some = Random(seed), KINDS[:kinds]
     about = (some * (n // kinds + 1))[:n]
     return [Task(f"t{i}", f"Note {i} on {k}, beside {rng.choice(some)}.", ANSWERS[k]) for i, k in enumerate(about)]
@@ -58,12 +59,12 @@ def made_tasks(n: int, kinds: int, seed: int) -> list[Task]:
 
 def told(text: str) -> dict[str, tuple[str, str]]:
     """The rules of a prompt by kind, with their ids: plain or annotated, the newest of a kind."""
-    rules = re.findall(r'^(?:<entry id="|\[)(e\d+).*?[)>] ?If (\w+), answer (\w+)\.', text, re.MULTILINE)
-    return {kind: (id, answer) for id, kind, answer in rules}
+    found = re.findall(r'^(?:<entry id="|\[)(e\d+).*?[)>] ?If (\w+), answer (\w+)\.', text, re.MULTILINE)
+    return {kind: (id, answer) for id, kind, answer in found}
 
 
 def chance(about: str, call: Call) -> Random:
-    """Chance that depends on the subject and the place of a call, and not on the words of its prompt."""
+    """Of what the call is about, and of its place: not of how prompts are worded."""
     return Random(number_of(f"{about} {call.options.seed}"))
 
 
@@ -84,8 +85,8 @@ def reflector(call: Call) -> dict[str, Any]:
     assert right
     contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", case, re.DOTALL)
     twin = re.search(r"# The agent's notes.*?(?:missing: what to do with|Reasoning: It is on) (\w+)", case, re.DOTALL)
-    proof = contrast or twin
-    blamed = proof[1] if proof else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
+    known = contrast or twin
+    blamed = known[1] if known else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
     return {"insight": f"If {blamed}, answer {right[1]}."}
 
 
@@ -108,9 +109,9 @@ def curator(call: Call) -> dict[str, Any]:
 
 
 def noted(text: str) -> Tally:
-    """The counts in the notes."""
-    counts = re.findall(r"^- (\w+) (\w+): (\d+)$", text, re.MULTILINE)
-    return Counter({(kind, answer): int(count) for kind, answer, count in counts})
+    """What the notes count."""
+    found = re.findall(r"^- (\w+) (\w+): (\d+)$", text, re.MULTILINE)
+    return Counter({(kind, answer): int(count) for kind, answer, count in found})
 
 
 def state(call: Call) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def state(call: Call) -> dict[str, Any]:
 
 
 class Paper:
-    """A journal and an embedder that do nothing."""
+    """Neither a journal nor an embedder that would do anything."""
 
     name, hits = "paper", 0
 
@@ -139,7 +140,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Learner:
-    """The outcome of a run."""
+    """What came of a run."""
 
     tasks: list[Task]
     reports: list[StepReport]
@@ -147,18 +148,18 @@ class Learner:
     @property
     def misattributed(self) -> float:
         """Share of the rules that reflection came to that are wrong."""
-        rules = re.findall(r"If (\w+), answer (\w+)", str([x.text for r in self.reports for x in r.lessons]))
-        return mean(ANSWERS[kind] != answer for kind, answer in rules)
+        found = re.findall(r"If (\w+), answer (\w+)", str([x.text for r in self.reports for x in r.lessons]))
+        return mean(ANSWERS[kind] != answer for kind, answer in found)
 
     @property
     def reversals(self) -> int:
         """Edits that give a rule words it had before."""
         past: set[tuple[str, str | None]] = set()
-        count = 0
+        found = 0
         for report in self.reports:
-            count += sum((a.id, a.edit.text) in past for a in report.applied if isinstance(a.edit, Update))
+            found += sum((a.id, a.edit.text) in past for a in report.applied if isinstance(a.edit, Update))
             past |= {(entry.id, entry.text) for entry in report.context if not entry.hidden}
-        return count
+        return found
 
     @property
     def final(self) -> float:

@@ -1,8 +1,8 @@
-"""A small world for a network, whose agents know only their prompts.
+"""A small world for a network, whose agents know only what stands in their prompts.
 
 Each task has two parts and is about one kind of thing, for which there is one right answer. An agent that is shown a
-case of its kind repeats the solution, right or wrong, but not twice. Otherwise it guesses, right once in eight. A
-critic sees whether it is right; after critique, one further try in three is right.
+case of its kind does what was done there, right or wrong, but not twice. Else it guesses, right once in eight. A critic
+sees whether it is right; told so, one further try in three is right.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ GUESSED, MENDED = 1 / 8, 1 / 3
 
 
 def kind(text: str) -> str:
-    match = re.search(r"\bon (\w+)", text)
-    assert match
-    return match[1]
+    found = re.search(r"\bon (\w+)", text)
+    assert found
+    return found[1]
 
 
 def plan(call: Call) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def quality(call: Call) -> dict[str, Any]:
 
 def whole(call: Call) -> str:
     """Right where both parts are."""
-    answers = re.findall(r"^## Part \d.*\n(\w+)", call.prompt.user, re.MULTILINE)
-    return answers[0] if len({*answers}) == 1 else "undecided"
+    told = re.findall(r"^## Part \d.*\n(\w+)", call.prompt.user, re.MULTILINE)
+    return told[0] if len({*told}) == 1 else "undecided"
 
 
 STEPS = {"Plan": plan, "Answered": solve, "Critique": critique, "Quality": quality}

@@ -96,7 +96,7 @@ def test_a_reader_reads_any_input_guided_by_coverage_or_refuses_it(tmp_path: Pat
     for n in range(4 * len(fuzz.PROPERTIES)):
         (corpus / str(n)).write_bytes(bytes([n % len(fuzz.PROPERTIES)]) + chance.randbytes(2000))
     script = Path(fuzz.__file__).with_name("fuzz_atheris.py")
-    limits = ["-runs=1000", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
+    limits = ["-runs=200", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parent), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, str(script), "all", str(corpus), *limits]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
@@ -104,4 +104,4 @@ def test_a_reader_reads_any_input_guided_by_coverage_or_refuses_it(tmp_path: Pat
     # The fuzzer may run a few more inputs, which it keeps as seeds.
     summary = re.search(r"^Done (\d+) runs", done.stderr, re.MULTILINE)
     assert summary, done.stderr[-4000:]
-    assert int(summary[1]) >= 1000
+    assert int(summary[1]) >= 200
