@@ -166,18 +166,18 @@ def _unmerged(method: str) -> dict[str, Any]:
 
 
 def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None = None, **limits: Any) -> Learned:
-    """The run after a resume."""
+    """The same run, gone on with."""
     watched = Learned(model, run.folder)
-    all_parts = practicum.Parts(clients={"agent": model}, **(parts or {}))
-    watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=all_parts, watch=watched))
+    made = practicum.Parts(clients={"agent": model}, **(parts or {}))
+    watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=made, watch=watched))
     return watched
 
 
 def same_after_any_kill(
     whole: Learned, say: Callable[[Call], str], folder: Path, run: Callable[[Path, ScriptedClient], Learned]
 ) -> None:
-    """`run` in `folder`, stopped at every fifth call and resumed, has the results of `whole`. No answered call is paid
-    again, except at most eight calls that were in flight at the stop."""
+    """`run` in `folder`, stopped at every fifth call and resumed, comes to what `whole` came to, and no call that was
+    answered is paid again; those in flight at the stop, eight at most, are."""
     total = len(whole.model.calls)
     for n in range(1, total, 5):
         paid: list[Call] = []
