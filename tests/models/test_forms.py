@@ -111,7 +111,7 @@ def forms(method: str, profile: Profile, folder: Path, **more: Any) -> list[Sche
     return [call.schema for call in model.calls if call.schema is not None]
 
 
-FAST = (("rcl", "full"), ("unified", "small"))
+FAST = (("unified", "full"),)
 EVERY = [(method, profile) for method in methods.METHODS.names() for profile in ("full", "small")]
 
 

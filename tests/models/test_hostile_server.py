@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError
-from practicum.core.types import Prompt
+from practicum.core.types import Prompt, Usage
+from practicum.core.views import count_tokens
 from practicum.models import provider as provider_module
 from practicum.models.client import CallOptions, Reply
 from practicum.models.receiving import received
@@ -163,6 +165,32 @@ def test_a_reply_without_an_answer_is_a_failed_call() -> None:
 
     asyncio.run(work())
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("words", "counted", "lengths", "changes"),
+    [
+        (20, 20, (20, 20), set()), (20, 900_000, (20, 20), {Count.ESTIMATED_USAGE}),
+        (20, -1, (20, 20), {Count.ESTIMATED_USAGE}), (5_000, 5_000, (1_024, 5_000), {Count.OVERLONG_ANSWERS}),
+        (50_000, 1, (1_024, 50_000), {Count.OVERLONG_ANSWERS, Count.ESTIMATED_USAGE}),
+    ],
+)  # fmt: skip
+def test_an_overlong_answer_is_cut_and_an_implausible_count_is_estimated(
+    words: int, counted: int, lengths: tuple[int, int], changes: set[Count]
+) -> None:
+    body = completion(usage={"prompt_tokens": 10, "completion_tokens": counted})
+    body["choices"][0]["message"]["content"] = " word" * words
+    sent, _ = ask(ok(json.dumps(body).encode()))
+    assert isinstance(sent, Reply)
+    reply = received(sent, 10, 1024, lambda usage: None)
+    assert set(reply.changed) == changes
+    assert reply.cut == (words > 1024)
+    assert (count_tokens(reply.text), reply.usage.output_tokens) == pytest.approx(lengths, rel=0.3)
+
+
+def test_characters_that_cannot_be_stored_are_replaced() -> None:
+    reply = received(Reply("a\0b\ud800c", Usage(1, 10, 0, 5, 0.0)), 10, 1024, lambda usage: None)
+    assert (reply.text, reply.changed) == ("a\ufffdb\ufffdc", (Count.MENDED_TEXTS,))
 
 
 ODD = st.recursive(

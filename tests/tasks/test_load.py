@@ -23,7 +23,7 @@ def test_errors_in_the_mapping_of_fields(tmp_path: Path) -> None:
         load_tasks(path, {"inputs": "a"})
     with refused("tasks.missing_field"):
         load_tasks(path, {"target": "anwser"})
-    with refused("tasks.not_found"):
+    with refused("tasks.unreadable"):
         load_tasks(tmp_path / ("x" * 300))
 
 

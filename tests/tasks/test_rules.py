@@ -139,7 +139,7 @@ def test_an_answer_equal_to_the_target_is_right(text: str) -> None:
 
 
 def test_rules_score_very_long_answers() -> None:
-    for text in ("9" * 50_000, "1," * 50_000, "(" * 50_000, "1,111" * 20_000, '"' * 20_000):
+    for text in ("9" * 20_000, "1," * 20_000, "(" * 20_000, "1,111" * 10_000, '"' * 10_000):
         for name in COMPARING:
             assert not mark(name, "7", text).correct
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import PROFILE
 from refusals import refused
 from rows import execute
 
@@ -47,6 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.create(tmp_path_factory.mktemp("stored") / "run")
 
 
+@settings(max_examples=100 if PROFILE == "slow" else 10)
 @given(tasks_, st.data())
 def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list[Task], data: st.DataObject) -> None:
     positions = data.draw(
