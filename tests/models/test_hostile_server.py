@@ -128,6 +128,20 @@ def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) 
     assert requests == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "requests"),
+    [
+        ({"code": 429, "message": "slow down"}, 2), ({"message": "overloaded"}, 2),
+        ({"type": "invalid_request_error", "message": "bad field"}, 1),
+    ],
+)  # fmt: skip
+def test_an_error_with_status_200_is_the_error_of_its_code(error: dict[str, Any], requests: int) -> None:
+    failure, count = ask(ok(json.dumps({"error": error}).encode()), attempts=2)
+    assert isinstance(failure, ProviderError)
+    assert count == requests
+    assert error["message"] in str(failure)
+
+
 def nested(depth: int) -> bytes:
     return b'{"choices": ' + b"[" * depth + b"]" * depth + b"}"
 
