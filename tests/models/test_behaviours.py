@@ -1,97 +1,42 @@
-"""Every behaviour of the simulated server, met by learning, by an evaluation and by the service."""
+"""Behaviours of the simulated server in learning, in an evaluation and for an agent of the user."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import run_command, write_tasks
 from refusals import refused
 from serving import asynchronous
 
 import practicum
 from practicum.agents.frameworks import endpoint
-from practicum.core.errors import ModelError, PracticumError, ProviderError
+from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Task
 from practicum.models import provider
+from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Evaluation, Result, Watch
 from practicum.testing import BEHAVIOURS, ServerOptions, SimulatedServer, serve
 
 TASKS = [Task(f"t{n}", f"Question {n}: what is {n}?", str(n)) for n in range(6)]
-ONE = "Question 3"
-"""What one of six tasks has."""
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "_pause", lambda error, tries: 0)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between tries, in seconds; the tests do not wait for them."""
+    recorded: list[float] = []
+    pause = provider._pause
 
+    def record(error: BaseException, tries: int) -> float:
+        recorded.append(pause(error, tries))
+        return 0
 
-@dataclass(frozen=True)
-class Case:
-    """What is expected where a behaviour meets one task of six: a run counts `lost` (with lost_attempts), or `counts`,
-    or stops with `stops`. An evaluation of tasks that all meet it fails unless the task is `answered`. `asks` is the
-    number of requests of the one attempt."""
-
-    lost: str | None = None
-    counts: str | None = None
-    stops: str | None = None
-    asks: int = 1
-    status: int = 200
-
-    @property
-    def answered(self) -> bool:
-        return self.lost is None and self.stops is None
-
-
-ANSWERED, EVERYWHERE = Case(), Case(counts="refused_parameters", status=400)
-CASES: dict[str, Case] = {
-    **dict.fromkeys(
-        ("thoughts", "thoughts-unopened", "reasoning-content", "reasoning", "list-content", "list-content-thinking"),
-        ANSWERED,
-    ),
-    **dict.fromkeys(
-        ("thoughts-unclosed", "only-reasoning-content", "only-reasoning", "only-thinking-content"), Case("silent_cuts")
-    ),
-    "empty": Case("empty_answers"),
-    "null-content": Case("empty_answers"),
-    "refusal": Case("refused_answers"),
-    "filtered": Case("filtered_answers"),
-    "cut": Case(counts="cut_texts"),
-    "garbage": ANSWERED,
-    "no-choices": Case("lost_attempts", asks=2),
-    "error-in-200": Case("lost_attempts", asks=2),
-    "refuses-temperature": EVERYWHERE,
-    "refuses-max-tokens": EVERYWHERE,
-    "refuses-max-completion-tokens": ANSWERED,
-    "refuses-system": EVERYWHERE,
-    "refuses-json-schema": EVERYWHERE,
-    "refuses-response-format": EVERYWHERE,
-    "refuses-seed": EVERYWHERE,
-    "refuses-extra": Case(counts="refused_parameters", status=422),
-    "content-filter": Case("filtered_requests", status=400),
-    "context-window": Case("overlong_requests", status=400),
-    "context": Case("overlong_requests", status=400),
-    "unprocessable": Case("refused_requests", status=422),
-    "unknown-400": Case("refused_requests", status=400),
-    "json-validate-failed": Case("invalid_samples", asks=3, status=400),
-    "tool-use-failed": Case("invalid_samples", asks=3, status=400),
-    "401": Case(stops="refused the key", status=401),
-    "403": Case(stops="is not available to this account", status=403),
-    "404": Case(stops="was not found", status=404),
-    "no-credit": Case(stops="has no credit left", status=429),
-    "html": Case("lost_attempts", asks=2),
-    "drop": Case("lost_attempts", asks=2, status=502),
-    "429": Case("lost_attempts", asks=2, status=429),
-    "500": Case("lost_attempts", asks=2, status=500),
-}
+    monkeypatch.setattr(provider, "_pause", record)
+    return recorded
 
 
 class Warned(Watch):
-    """Keeps the warnings."""
+    """Records the warnings."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -100,55 +45,72 @@ class Warned(Watch):
         self.lines.append(text)
 
 
-async def learned(server: SimulatedServer, out: Path, **more: Any) -> Result:
+async def learned(server: SimulatedServer, out: Path, tasks: list[Task] = TASKS, **more: Any) -> Result:
     settings = {"rounds": 0, **more.pop("settings", {})}
-    return await practicum.learn(TASKS, out=out, model=f"{server.url}#sim", settings=settings, retries=1, **more)
+    return await practicum.learn(tasks, out=out, model=f"{server.url}#sim", settings=settings, **{"retries": 1, **more})
 
 
 async def evaluated(server: SimulatedServer, tasks: list[Task] = TASKS, **more: Any) -> Evaluation:
     return await practicum.evaluate(tasks, practicum.Context(), model=f"{server.url}#sim", retries=1, **more)
 
 
-def refusing(name: str, when: int | str = ONE) -> Any:
+def refusing(name: str, when: int | str = 1) -> Any:
     return serve(ServerOptions(behaviours=[(name, when)]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+# ---- behaviours that meet one request
+
+ANSWERED = (
+    *("thoughts", "thoughts-unopened", "reasoning-content", "reasoning", "list-content", "list-content-thinking"),
+    *("garbage", "cut"),
+)
+LOST: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(
+        ("thoughts-unclosed", "only-reasoning-content", "only-reasoning", "only-thinking-content"), ("silent_cuts", 1)
+    ),
+    **dict.fromkeys(("empty", "null-content"), ("empty_answers", 1)),
+    "refusal": ("refused_answers", 1),
+    "filtered": ("filtered_answers", 1),
+    "content-filter": ("filtered_requests", 1),
+    **dict.fromkeys(("context-window", "context"), ("overlong_requests", 1)),
+    **dict.fromkeys(("unprocessable", "unknown-400"), ("refused_requests", 1)),
+    **dict.fromkeys(("json-validate-failed", "tool-use-failed"), ("invalid_samples", 3)),
+    **dict.fromkeys(("no-choices", "error-in-200", "html", "drop", "429", "500"), ("lost_attempts", 2)),
+}
+"""Behaviour → the count of the run for it, and the requests of one attempt."""
+MIXED = [Task(name, f"Question {name}!", "x") for name in ("plain", *ANSWERED, *LOST)]
+BEHAVING = ServerOptions(behaviours=[(name, f"Question {name}!") for name in (*ANSWERED, *LOST)])
+
+
+def expected_counts() -> dict[str, int]:
+    names = [name for name, _ in LOST.values()]
+    return {name: names.count(name) for name in names} | {"lost_attempts": len(LOST)}
+
+
 @asynchronous
-async def test_a_run_and_an_evaluation_go_on_unless_it_is_about_all_requests(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    everywhere = name.startswith("refuses")
-    async with refusing(name, 1 if everywhere else ONE) as server:
-        if case.stops:
-            with pytest.raises(ModelError, match=case.stops):
-                await learned(server, tmp_path / "run")
-            with pytest.raises(ModelError, match=case.stops):
-                await evaluated(server)
-            return
-        result = await learned(server, tmp_path / "run")
-        assert (result.steps, result.cut_short) == (6, False)
-        # What the service, an evaluation and a run count goes by the same names.
-        server.reset()
-        evaluation = await evaluated(server, concurrency=1)
-        sees_it = name not in ("refuses-system", "refuses-json-schema", "refuses-response-format")
-        for counts in (result.errors, evaluation.counts) if sees_it else (result.errors,):
-            assert counts.get("lost_attempts", 0) == (case.lost is not None)
-            assert all(counts.get(key) for key in (case.lost, case.counts) if key)
-        assert evaluation.n == 6
-        extra = int(sees_it and case.counts == "refused_parameters")
-        assert server.stats()["received"] == 5 + case.asks + extra
-        errors = {row["id"]: row["error"] for row in evaluation.as_json()["attempts"]}
-        assert [id for id, error in errors.items() if error] == (["t3"] if case.lost else [])
-        if case.lost:
-            assert "schema" not in errors["t3"].lower()
-            with pytest.raises(PracticumError):  # nothing else was asked
-                await evaluated(server, TASKS[3:4])
+async def test_an_evaluation_loses_only_the_attempts_that_got_no_answer() -> None:
+    async with serve(BEHAVING) as server:
+        evaluation = await evaluated(server, MIXED)
+        assert server.stats()["received"] == 1 + len(ANSWERED) + sum(requests for _, requests in LOST.values())
+    errors = {row["id"]: row["error"] for row in evaluation.as_json()["attempts"]}
+    assert {id for id, error in errors.items() if error} == {*LOST}
+    assert not any("schema" in error.lower() for error in errors.values() if error)
+    assert evaluation.n == len(MIXED)
+    assert evaluation.counts.items() >= {**expected_counts(), "cut_texts": 1}.items()
+
+
+@asynchronous
+async def test_a_run_loses_only_the_attempts_that_got_no_answer(tmp_path: Path) -> None:
+    async with serve(BEHAVING) as server:
+        result = await learned(server, tmp_path / "run", MIXED, settings={"batch": 8})
+    assert (result.steps, result.cut_short) == (-(-len(MIXED) // 8), False)
+    assert {name: result.errors[name] for name in expected_counts()} == expected_counts()
 
 
 @asynchronous
 async def test_a_refused_request_is_named_with_its_task_and_is_not_asked_for_again(tmp_path: Path) -> None:
-    async with serve(ServerOptions(behaviours=[("content-filter", ONE), ("refuses-temperature", 1)])) as server:
+    behaviours: list[tuple[str, int | str]] = [("content-filter", "Question 3"), ("refuses-temperature", 1)]
+    async with serve(ServerOptions(behaviours=behaviours)) as server:
         warned = Warned()
         whole = await learned(server, tmp_path / "whole", watch=warned)
         assert len([line for line in warned.lines if "task t3" in line and "content management policy" in line]) == 1
@@ -166,21 +128,6 @@ async def test_a_refused_request_is_named_with_its_task_and_is_not_asked_for_aga
         assert [entry.text for entry in resumed.context] == [entry.text for entry in whole.context]
 
 
-@pytest.mark.parametrize(("name", "asked"), [("unknown-400", 5), ("unprocessable", 5), ("content-filter", 6)])
-@asynchronous
-async def test_a_run_stops_where_the_same_refusal_meets_all_requests_and_a_resume_asks_again(
-    name: str, asked: int, tmp_path: Path
-) -> None:
-    async with refusing(name, 1) as server:
-        with pytest.raises(ModelError if asked == 5 else ProviderError) as caught:
-            await learned(server, tmp_path / "run", settings={"batch": 1})
-        assert server.stats()["received"] == asked
-        assert BEHAVIOURS[name].error["message"][:40] in str(caught.value)
-    async with serve(ServerOptions()) as server:
-        result = await practicum.resume(tmp_path / "run", model=f"{server.url}#sim")
-        assert (result.steps, "lost_attempts" in result.errors) == (6, False)
-
-
 @asynchronous
 async def test_an_answer_that_the_provider_could_not_make_is_asked_for_again(tmp_path: Path) -> None:
     async with refusing("json-validate-failed", 4) as server:
@@ -189,110 +136,173 @@ async def test_an_answer_that_the_provider_could_not_make_is_asked_for_again(tmp
         assert not result.errors.keys() & {"lost_attempts", "lost_reflections", "lost_updates"}
 
 
+@asynchronous
+async def test_an_agent_that_asks_its_model_by_itself_loses_one_attempt_for_each_refusal(tmp_path: Path) -> None:
+    names = ("content-filter", "context-window", "unknown-400")
+    async with serve(ServerOptions(behaviours=[(name, f"Question {n}") for n, name in enumerate(names)])) as server:
+        parts = practicum.Parts(agent=endpoint(f"{server.url}#mine"))
+        result = await practicum.learn(
+            TASKS, out=tmp_path / "run", method="none", settings={}, test=TASKS, parts=parts, before=False
+        )
+    assert result.errors["lost_attempts"] == 3
+    assert [result.errors[LOST[name][0]] for name in names] == [1, 1, 1]
+
+
+# ---- transient faults, and behaviours that meet all requests
+
+
+@asynchronous
+async def test_transient_faults_are_retried_and_change_no_result(tmp_path: Path) -> None:
+    async with serve(ServerOptions()) as server:
+        calm = await learned(server, tmp_path / "calm", retries=2)
+    async with serve(ServerOptions(behaviours=[("429", 5), ("500", 6), ("drop", 7), ("html", 8)])) as server:
+        result = await learned(server, tmp_path / "run", retries=2)
+        assert server.stats()["faults"] >= 4
+    assert [entry.text for entry in result.context] == [entry.text for entry in calm.context]
+    assert "lost_attempts" not in result.errors
+    assert result.usage.calls == calm.usage.calls
+
+
+@asynchronous
+async def test_a_web_page_in_place_of_a_server_is_reported_after_few_tries(tmp_path: Path, pauses: list[float]) -> None:
+    async with refusing("html") as server:
+        with refused("model.unreachable"):
+            await learned(server, tmp_path / "run", retries=5)
+    assert len(pauses) == provider.FIRST_TRIES - 1
+    assert max(pauses) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("401", "model.key_refused"), ("403", "model.not_allowed"), ("404", "model.not_found"),
+        ("no-credit", "model.no_credit"),
+    ],
+)  # fmt: skip
+@asynchronous
+async def test_a_failure_of_the_account_ends_the_command_and_is_not_retried(
+    name: str, code: str, tmp_path: Path
+) -> None:
+    async with refusing(name) as server:
+        with refused(code):
+            await evaluated(server)
+        assert server.stats()["received"] == len(TASKS)
+        with refused(code):
+            await learned(server, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("name", "requests"), [("unknown-400", 5), ("content-filter", 6)])
+@asynchronous
+async def test_a_run_stops_if_the_same_refusal_meets_all_requests_and_a_resume_asks_again(
+    name: str, requests: int, tmp_path: Path
+) -> None:
+    async with refusing(name) as server:
+        with pytest.raises(ModelError if requests == 5 else ProviderError) as caught:
+            await learned(server, tmp_path / "run", settings={"batch": 1})
+        assert server.stats()["received"] == requests
+        assert BEHAVIOURS[name].error["message"][:40] in str(caught.value)
+    async with serve(ServerOptions()) as server:
+        result = await practicum.resume(tmp_path / "run", model=f"{server.url}#sim")
+        assert (result.steps, "lost_attempts" in result.errors) == (6, False)
+
+
 def form_of(body: dict[str, Any]) -> str:
     return str((body.get("response_format") or {}).get("type"))
 
 
-@pytest.mark.parametrize("structure", ["native", "tool", "prompted"])
+REFUSED = ("refuses-temperature", "refuses-seed", "refuses-system", "refuses-response-format", "refuses-max-tokens")
+
+
 @pytest.mark.parametrize(
-    "names",
+    ("names", "structure", "refusals", "forms"),
     [
-        ["refuses-system", "refuses-max-tokens"], ["refuses-json-schema"], ["refuses-response-format"],
-        ["refuses-temperature", "refuses-seed", "refuses-system", "refuses-response-format", "refuses-max-tokens"],
+        (("refuses-json-schema",), "native", 1, {"json_object"}),
+        (REFUSED, "native", 6, set()), (REFUSED, "tool", 4, set()), (REFUSED, "prompted", 4, set()),
     ],
 )  # fmt: skip
 @asynchronous
-async def test_a_server_that_refuses_much_is_asked_in_every_structure(
-    names: list[str], structure: Any, tmp_path: Path
+async def test_a_server_that_refuses_many_parameters_is_asked_in_every_structure(
+    names: tuple[str, ...], structure: Any, refusals: int, forms: set[str]
 ) -> None:
     bodies: list[dict[str, Any]] = []
 
-    def keep(body: dict[str, Any]) -> None:
+    def record(body: dict[str, Any]) -> None:
         bodies.append(body)
 
-    options = ServerOptions(behaviours=[(name, 1) for name in names], responder=keep)
-    async with serve(options) as server:
+    async with serve(ServerOptions(behaviours=[(name, 1) for name in names], responder=record)) as server:
         evaluation = await evaluated(server, scorer="judge", structure=structure, concurrency=1)
-        assert (evaluation.errors, evaluation.n) == (0, 6)
-        refused = evaluation.counts.get("refused_parameters", 0)
-        assert server.stats()["received"] == 12 + refused
-        assert len(bodies) == 12
-    if "refuses-system" in names:
+        assert (evaluation.errors, evaluation.n, len(bodies)) == (0, 6, 12)
+        assert evaluation.counts["refused_parameters"] == refusals
+        assert server.stats()["received"] == 12 + refusals
+    assert {form_of(body) for body in bodies} - {"None"} == forms
+    if names == REFUSED:
         assert not any(message["role"] == "system" for body in bodies for message in body["messages"])
-    if structure == "native":
-        kinds = {"json_object"} if names == ["refuses-json-schema"] else {"json_schema"}
-        kinds = {"None"} if "refuses-response-format" in names else kinds
-        assert {form_of(body) for body in bodies} - {"None"} == kinds - {"None"}
-    if "refuses-max-tokens" in names:
         assert {body["max_completion_tokens"] for body in bodies} == {4096}
 
 
-@pytest.mark.parametrize("structure", ["native", "tool", "prompted"])
 @asynchronous
-async def test_a_gateway_behind_the_name_of_a_provider_is_adapted_to(
-    structure: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_gateway_behind_the_name_of_a_provider_is_adapted_to(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for name in BEHAVIOURS if name.startswith("refuses") and name != "refuses-max-tokens"]
     async with serve(ServerOptions(behaviours=[(name, 1) for name in names])) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         evaluation = await practicum.evaluate(
-            TASKS, practicum.Context(), model="openai:sim", scorer="judge", structure=structure, concurrency=1,
+            TASKS, practicum.Context(), model="openai:sim", scorer="judge", structure="native", concurrency=1,
             model_options={"extra_body": {"top_p": 0.5, "stop": ["x"]}},
         )  # fmt: skip
         assert (evaluation.errors, evaluation.n) == (0, 6)
 
 
-@pytest.mark.parametrize("name", ["content-filter", "context-window", "unknown-400"])
-@asynchronous
-async def test_an_agent_that_asks_its_model_by_itself_loses_one_attempt(name: str, tmp_path: Path) -> None:
-    async with refusing(name) as server:
-        own = practicum.Parts(agent=endpoint(f"{server.url}#mine"))
-        result = await practicum.learn(
-            TASKS, out=tmp_path / "run", method="none", settings={}, test=TASKS, parts=own, before=False
-        )
-        assert (result.errors["lost_attempts"], result.errors[str(CASES[name].lost)]) == (1, 1)
-
-
 # ---- options of a model
 
 
-BAD_OPTIONS: dict[str, tuple[str, str]] = {
-    "not JSON": ("thinking=off", "not JSON"),
-    "unknown": ('{"body": {}}', "Extra inputs are not permitted"),
-    "a secret": ('{"headers": {"Authorization": "Bearer abcdef"}}', "looks like a secret"),
-    "a key of known form": ('{"extra_body": {"x": "AKIAIOSFODNN7EXAMPLE"}}', "holds a secret"),
-    "its own": ('{"extra_body": {"temperature": 1}}', "which practicum sets"),
-    "no header": ('{"headers": {"a b": "c"}}', "is not a valid header"),
-    "not set": ('{"headers": {"X-Key": "env:NOT_SET_HERE"}}', "NOT_SET_HERE, which is not set"),
-}
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("thinking=off", "settings.invalid"), ({"body": {}}, "settings.invalid"),
+        ({"headers": {"Authorization": "Bearer abcdef"}}, "settings.invalid"),
+        ({"headers": {"X-Mine": "AKIAIOSFODNN7EXAMPLE"}}, "settings.invalid"),
+        ({"extra_body": {"x": "AKIAIOSFODNN7EXAMPLE"}}, "settings.invalid"),
+        ({"extra_body": {"temperature": 1}}, "settings.invalid"), ({"headers": {"a b": "c"}}, "settings.invalid"),
+        ({"headers": {"X-Key": "env:NOT_SET_HERE"}}, "model.no_key"),
+    ],
+)  # fmt: skip
+@asynchronous
+async def test_wrong_model_options_are_refused_before_anything_is_sent(options: Any, code: str) -> None:
+    async with serve(ServerOptions()) as server:
+        with refused(code) as caught:
+            await evaluated(server, model_options=options)
+        assert server.stats()["received"] == 0
+    assert "abcdef" not in str(caught.value)
+    assert "AKIA" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "words"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
-def test_wrong_model_options_are_one_line_before_anything_is_sent(text: str, words: str, tmp_path: Path) -> None:
-    tasks = write_tasks(tmp_path / "tasks.jsonl", TASKS)
-    done = run_command(["eval", str(tasks), "--model", "http://127.0.0.1:9/v1#m", "--model-options", text], tmp_path)
-    assert done.code == 2
-    assert words in done.err
-    assert len(done.err.strip().splitlines()) == 1
-    assert "abcdef" not in done.err
-    assert "AKIA" not in done.err
+@pytest.mark.parametrize("second", ["https://b.example/v1#m", "http://a.example/v1#m"])
+@asynchronous
+async def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(
+    second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t")
+    first = second if second.startswith("http:") else "https://a.example/v1#m"
+    roles = {"agent": first, "reflector": second, "curator": first}
+    with refused("model.unsafe_key"):
+        options = {"headers": {"X-Key": "env:MY_TOKEN"}}
+        await practicum.learn(TASKS, out=tmp_path / "run", roles=roles, model_options=options)
+
+
+# ---- scripted models
 
 
 @pytest.mark.parametrize(
-    ("models", "code"),
+    ("text", "code"),
     [
-        ({"agent": "https://a.example/v1#m", "reflector": "https://b.example/v1#m"}, "model.unsafe_key"),
-        ({"agent": "http://a.example/v1#m", "reflector": "http://a.example/v1#m"}, "model.unsafe_key"),
+        (None, "file.unreadable"), ("", "script.invalid"), ("answer\n", "script.invalid"),
+        ('{"anser": "x"}\n', "script.invalid"), ('{"match": "(", "answer": "x"}\n', "script.invalid"),
     ],
-)
-def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(
-    models: dict[str, str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_TOKEN", "s3cr3t")
-    options = {"headers": {"X-Key": "env:MY_TOKEN"}}
+)  # fmt: skip
+def test_a_malformed_script_is_refused(tmp_path: Path, text: str | None, code: str) -> None:
+    path = tmp_path / "script"
+    if text is not None:
+        path.write_text(text)
     with refused(code):
-        asyncio.run(
-            practicum.learn(TASKS, out=tmp_path / "run", roles={**models, "curator": models["agent"]},
-                            model_options=options)
-        )  # fmt: skip
+        ScriptedClient.from_file(path)

@@ -1,4 +1,4 @@
-"""Budgets are hard, in whatever order calls start and end."""
+"""Budgets are hard, in every order of starts and ends of calls."""
 
 from __future__ import annotations
 

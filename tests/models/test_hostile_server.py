@@ -1,4 +1,4 @@
-"""A server that sends anything at any speed: each reply is an answer or a failed call, and the run goes on."""
+"""A model server that sends any bytes at any speed: each reply is an answer or a failed call."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError
-from practicum.core.types import Prompt
+from practicum.core.types import Prompt, Usage
+from practicum.core.views import count_tokens
 from practicum.models import provider as provider_module
 from practicum.models.client import CallOptions, Reply
 from practicum.models.receiving import received
 from practicum.models.registry import ClientSettings, Models
 
 Sent = bytes | Callable[[asyncio.StreamWriter], Any]
-"""What a server sends: bytes, after which it closes the connection, or a coroutine function that writes."""
+"""Bytes, after which the server closes the connection, or a coroutine function that writes."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,14 @@ async def serving(sent: Sent) -> AsyncIterator[tuple[str, list[int]]]:
         server.close()
 
 
+async def reply_of(client: Any, limit: float = 20.0) -> Reply | PracticumError:
+    try:
+        call = client.complete("agent", Prompt("", "2+2?"), None, CallOptions(timeout=limit))
+        return await asyncio.wait_for(call, 20)  # type: ignore[no-any-return]
+    except PracticumError as error:
+        return error
+
+
 def ask(sent: Sent, attempts: int = 1, timeout: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
     """The reply or the failure of a call to a server, and the number of requests."""
 
@@ -79,19 +89,15 @@ def ask(sent: Sent, attempts: int = 1, timeout: float = 20.0, **settings: Any) -
         async with serving(sent) as (address, requests):
             models = Models(ClientSettings(attempts=attempts, **settings))
             try:
-                client = models.open(f"{address}#m")
-                options = CallOptions(timeout=timeout)
-                return await client.complete("agent", Prompt("", "2+2?"), None, options), len(requests)
-            except PracticumError as error:
-                return error, len(requests)
+                return await reply_of(models.open(f"{address}#m"), timeout), len(requests)
             finally:
                 await models.close()
 
-    return asyncio.run(asyncio.wait_for(work(), 20))
+    return asyncio.run(work())
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
-    """A reply of which a byte comes every hundredth of a second, so that no pause is long."""
+    """A reply that sends a byte every hundredth of a second."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
     while True:
         writer.write(b" ")
@@ -100,7 +106,7 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
 
 
 async def _endless(writer: asyncio.StreamWriter) -> None:
-    """A reply that never ends, as fast as it is read."""
+    """A reply that never ends, as fast as the client reads."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
@@ -122,43 +128,83 @@ def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) 
     assert requests == 1
 
 
-@pytest.mark.slow
-def test_a_compressed_reply_is_not_unpacked() -> None:
-    failure, _ = ask(ok(gzip.compress(b" " * 100_000_000, 1), "Content-Encoding: gzip"))
-    assert "the reply is compressed (gzip), which was not asked for" in str(failure)
+@pytest.mark.parametrize(
+    ("error", "requests"),
+    [
+        ({"code": 429, "message": "slow down"}, 2), ({"message": "overloaded"}, 2),
+        ({"type": "invalid_request_error", "message": "bad field"}, 1),
+    ],
+)  # fmt: skip
+def test_an_error_with_status_200_is_the_error_of_its_code(error: dict[str, Any], requests: int) -> None:
+    failure, count = ask(ok(json.dumps({"error": error}).encode()), attempts=2)
+    assert isinstance(failure, ProviderError)
+    assert count == requests
+    assert error["message"] in str(failure)
 
 
 def nested(depth: int) -> bytes:
     return b'{"choices": ' + b"[" * depth + b"]" * depth + b"}"
 
 
+CHOICES: tuple[Any, ...] = ([], None, [7], [{"message": None}], [{"message": {"content": 5}}])
+NO_ANSWERS: tuple[bytes, ...] = (
+    *(ok(json.dumps(completion(choices=choices)).encode()) for choices in CHOICES),
+    *map(ok, (nested(100_000), b"null", b"", b"<html>", b"\xff\xfe\x00")),
+    ok(gzip.compress(json.dumps(completion()).encode()), "Content-Encoding: gzip"),
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{}",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}",
+    b"\x00\x01\x02", b"", b"HTTP/1.1 500 " + b"x" * 100_000 + b"\r\n\r\n",
+)  # fmt: skip
+
+
+def test_a_reply_without_an_answer_is_a_failed_call() -> None:
+    left = [*NO_ANSWERS]
+
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0))
+        await writer.drain()
+
+    async def work() -> None:
+        async with serving(send) as (address, _):
+            models = Models(ClientSettings(attempts=1))
+            client = models.open(f"{address}#m")
+            for sent in NO_ANSWERS:
+                failure = await reply_of(client)
+                assert isinstance(failure, ProviderError), sent[:200]
+                assert len(str(failure).splitlines()) == 1
+                assert len(str(failure)) < 600
+                assert b"[[[" not in sent or "nested too deeply" in str(failure)
+                assert b"gzip" not in sent or "compressed" in str(failure)
+            await models.close()
+
+    asyncio.run(work())
+    assert left == []
+
+
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("words", "counted", "lengths", "changes"),
     [
-        (ok(json.dumps(completion(choices=[])).encode()), ""),
-        (ok(json.dumps(completion(choices=None)).encode()), ""),
-        (ok(json.dumps(completion(choices=[7])).encode()), ""),
-        (ok(json.dumps(completion(choices=[{"message": None}])).encode()), ""),
-        (ok(json.dumps(completion(choices=[{"message": {"content": 5}}])).encode()), ""),
-        (ok(nested(100_000)), "nested too deeply"),
-        (ok(b"null"), ""),
-        (ok(b""), ""),
-        (ok(b"<html>"), ""),
-        (ok(b"\xff\xfe\x00"), ""),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{}", ""),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", ""),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}", ""),
-        (b"\x00\x01\x02", ""),
-        (b"", ""),
-        (b"HTTP/1.1 500 " + b"x" * 100_000 + b"\r\n\r\n", ""),
+        (20, 20, (20, 20), set()), (20, 900_000, (20, 20), {Count.ESTIMATED_USAGE}),
+        (20, -1, (20, 20), {Count.ESTIMATED_USAGE}), (5_000, 5_000, (1_024, 5_000), {Count.OVERLONG_ANSWERS}),
+        (50_000, 1, (1_024, 50_000), {Count.OVERLONG_ANSWERS, Count.ESTIMATED_USAGE}),
     ],
-)
-def test_what_is_no_answer_is_a_failed_call(sent: bytes, words: str) -> None:
-    failure, _ = ask(sent)
-    assert isinstance(failure, ProviderError)
-    assert words in str(failure)
-    assert len(str(failure).splitlines()) == 1
-    assert len(str(failure)) < 600
+)  # fmt: skip
+def test_an_overlong_answer_is_cut_and_an_implausible_count_is_estimated(
+    words: int, counted: int, lengths: tuple[int, int], changes: set[Count]
+) -> None:
+    body = completion(usage={"prompt_tokens": 10, "completion_tokens": counted})
+    body["choices"][0]["message"]["content"] = " word" * words
+    sent, _ = ask(ok(json.dumps(body).encode()))
+    assert isinstance(sent, Reply)
+    reply = received(sent, 10, 1024, lambda usage: None)
+    assert set(reply.changed) == changes
+    assert reply.cut == (words > 1024)
+    assert (count_tokens(reply.text), reply.usage.output_tokens) == pytest.approx(lengths, rel=0.3)
+
+
+def test_characters_that_cannot_be_stored_are_replaced() -> None:
+    reply = received(Reply("a\0b\ud800c", Usage(1, 10, 0, 5, 0.0)), 10, 1024, lambda usage: None)
+    assert (reply.text, reply.changed) == ("a\ufffdb\ufffdc", (Count.MENDED_TEXTS,))
 
 
 ODD = st.recursive(
@@ -182,7 +228,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.slow
-def test_whatever_a_server_sends_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
+def test_any_reply_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
     async def work() -> None:
         body = b""
 
@@ -200,14 +246,13 @@ def test_whatever_a_server_sends_is_an_answer_that_can_be_stored_or_a_failed_cal
             def check(sent: bytes) -> None:
                 nonlocal body
                 body = sent
-                call = client.complete("agent", Prompt("", "2+2?"), None, CallOptions(timeout=10))
-                try:
-                    reply = asyncio.run_coroutine_threadsafe(call, loop).result(20)
-                except (ProviderError, ModelError):
-                    return
-                found = received(reply, 10, 1024, client.cost)
-                assert found.text.encode().decode() == found.text
-                assert 0 < found.usage.tokens < 2**54
+                reply = asyncio.run_coroutine_threadsafe(reply_of(client), loop).result(20)
+                if isinstance(reply, Reply):
+                    read = received(reply, 10, 1024, client.cost)
+                    assert read.text.encode().decode() == read.text
+                    assert 0 < read.usage.tokens < 2**54
+                else:
+                    assert isinstance(reply, ProviderError | ModelError)
 
             try:
                 await asyncio.to_thread(check)

@@ -1,11 +1,10 @@
-"""One model on several servers: where calls go, what happens to those of a server that fails, and what is cached."""
+"""One model on several servers: routing of calls, and calls of a server that fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +14,17 @@ from hypothesis import strategies as st
 from refusals import refused
 
 import practicum
+from practicum.core.counts import Count
+from practicum.core.errors import ProviderError
 from practicum.core.types import Prompt, Turn
 from practicum.models.client import CallOptions, Reply
 from practicum.models.registry import Models
 from practicum.models.scripted import ScriptedClient
 from practicum.models.spread import MORE_THAN_MEAN, SIDE_BY_SIDE, Server, Spread
-from practicum.session.live import Live
-from practicum.session.result import Result
-
-DOWN = "http://127.0.0.1:"
 
 
 class Held(ScriptedClient):
-    """Tells of each call, and answers when it is released."""
+    """Reports each call, and answers when it is released."""
 
     def __init__(self, arrived: asyncio.Queue[None]) -> None:
         super().__init__(lambda call: "answer")
@@ -41,7 +38,7 @@ class Held(ScriptedClient):
 
 
 def spread(clients: Sequence[ScriptedClient], slots: int = 100, pause: float = 0.0) -> Spread:
-    """A model on as many servers, which are named s0, s1, ..."""
+    """A model on servers s0, s1, ..., one for each client."""
     servers = {Server(f"s{n}", slots): client for n, client in enumerate(clients)}
     return Spread(name="m", clients=servers, attempts=3, pause=pause)
 
@@ -55,12 +52,12 @@ def homes(model: Spread, *asked: Prompt) -> list[str]:
     """The servers that answer these prompts, one after another."""
 
     async def work() -> list[str]:
-        found = []
+        names = []
         for prompt in asked:
             before = counts_of(model)
             await model.complete("agent", prompt, None, CallOptions())
-            found += [name for name, count in counts_of(model).items() if count > before[name]]
-        return found
+            names += [name for name, count in counts_of(model).items() if count > before[name]]
+        return names
 
     return asyncio.run(work())
 
@@ -84,17 +81,17 @@ def test_prompts_that_begin_alike_go_to_one_server(prompt: Prompt, user: str, cl
     asked = Prompt(prompt.system, user, prompt.pages, closing=closing)
     assert len({*homes(idle(n), prompt, asked)}) == 1
     assert homes(idle(n), asked) == homes(idle(n), prompt)
-    # Later versions of a playbook change what is further back.
+    # Later versions of a playbook change later parts of the prompt.
     versions = [pages, (pages[0] + " and more", *pages[1:]), pages[:1]]
     assert len({*homes(idle(n), *(Prompt(prompt.system, user, version) for version in versions))}) == 1
 
 
 @given(st.lists(prompts, max_size=8), st.integers(2, 8), st.data())
-def test_a_server_that_goes_moves_its_own_calls_alone(asked: list[Prompt], n: int, data: st.DataObject) -> None:
-    whole, gone = idle(n), data.draw(st.integers(0, n - 1))
-    left = {server: client for server, client in idle(n).clients.items() if server.name != f"s{gone}"}
+def test_a_missing_server_moves_only_its_own_calls(asked: list[Prompt], n: int, data: st.DataObject) -> None:
+    whole, missing = idle(n), data.draw(st.integers(0, n - 1))
+    left = {server: client for server, client in idle(n).clients.items() if server.name != f"s{missing}"}
     before, after = homes(whole, *asked), homes(Spread(name="m", clients=left, attempts=3), *asked)
-    assert all(now == then or then == f"s{gone}" for then, now in zip(before, after, strict=True))
+    assert all(now == then or then == f"s{missing}" for then, now in zip(before, after, strict=True))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 30))
@@ -118,7 +115,7 @@ def test_no_server_has_many_more_calls_than_the_others(roles: list[int], n: int,
     assert asyncio.run(work()) == asyncio.run(work())
 
 
-def test_a_conversation_stays_where_its_turns_are_when_its_first_server_was_busy() -> None:
+def test_a_conversation_stays_on_its_server_after_another_server_was_busy() -> None:
     async def work() -> list[int]:
         arrived: asyncio.Queue[None] = asyncio.Queue()
         held = [Held(arrived) for _ in range(2)]
@@ -128,7 +125,7 @@ def test_a_conversation_stays_where_its_turns_are_when_its_first_server_was_busy
             await arrived.get()
         (home,) = (n for n, client in enumerate(held) if client.calls)
         held[1 - home].release.set()
-        prompt = Prompt("role", "a question of its own")
+        prompt = Prompt("role", "a new question")
         await model.complete("agent", prompt, None, CallOptions())
         held[home].release.set()
         await asyncio.gather(*busy)
@@ -139,50 +136,41 @@ def test_a_conversation_stays_where_its_turns_are_when_its_first_server_was_busy
     assert asyncio.run(work()) == [SIDE_BY_SIDE, 2]
 
 
-class Said(Live):
-    """Keeps the lines that stay."""
+def test_a_failed_server_is_skipped_and_its_calls_move_to_another() -> None:
+    failing = ProviderError("provider.failed", "the server is down")
+    answers: list[str | Exception] = [failing, "back"]
+    (home,) = homes(idle(2), Prompt("role", "question"))
+    first = ScriptedClient(lambda call: answers.pop(0))
+    clients = [ScriptedClient(lambda call: "moved")]
+    clients.insert(int(home[1:]), first)
+    model = spread(clients, pause=60.0)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
+    async def work() -> list[tuple[str, bool]]:
+        replies = [await ask(model, "role"), await ask(model, "role")]
+        next(iter(server for server in model.clients if server.name == home)).down_until = 0.0
+        replies.append(await ask(model, "role"))
+        return [(reply.text, Count.MOVED_CALLS in reply.changed) for reply in replies]
 
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
-async def learn(folder: Path, addresses: Sequence[str], watch: Said | None = None, **config: Any) -> Result:
-    """A run of six steps with two attempts each."""
-    config = {"settings": {"rounds": 0, "batch": 2}, "model": ",".join(addresses) + "#sim"} | config
-    return await practicum.learn(make_tasks(12), out=folder, watch=watch, **config)
+    assert asyncio.run(work()) == [("moved", True), ("moved", False), ("back", False)]
+    assert counts_of(model) == {home: 2, f"s{1 - int(home[1:])}": 2}
 
 
-def test_without_any_server_a_run_stops_as_with_one_that_is_down(tmp_path: Path) -> None:
-    with refused("model.unreachable"):
-        practicum.run_sync(learn(tmp_path / "run", [f"{DOWN}{port}/v1" for port in (1, 7)]))
+def test_with_every_server_down_an_evaluation_fails() -> None:
+    addresses = ",".join(f"http://127.0.0.1:{port}/v1" for port in (1, 7))
+    work = practicum.evaluate(make_tasks(1), practicum.Context(), model=f"{addresses}#sim", retries=0)
+    with refused("attempts.all_failed"):
+        practicum.run_sync(work)
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
+    "name",
     [
-        ("http://a:8000/v1,http://b:8000/v1", "model.invalid_name"),
-        ("http://a:8000/v1,http://b:8000/v1#", "model.invalid_name"),
-        ("http://a:8000/v1,,http://b:8000/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,#m", "model.invalid_name"),
-        (",http://a:8000/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1#m,http://b:8000/v1#n", "model.invalid_name"),
-        ("http://a:8000/v1,HTTP://A:8000/v1/#m", "model.invalid_name"),
-        ("http://a:8000/v1, http://A:8000/v1/#m", "model.invalid_name"),
-        ("http://a/v1,http://a:80/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,b:8000/v1#m", "model.invalid_name"),
-        ("b:8000/v1,http://a:8000/v1#m", "model.invalid_name"),
-        ("openai:gpt-4.1-mini,http://a:8000/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,http://b:port/v1#m", "model.invalid_name"),
-        ("http://a:8000/v1,http://#m", "model.invalid_name"),
-        ("http://a:8000/v1,http://[::1/v1#m", "model.invalid_name"),
-        (",#m", "model.unknown"),
+        "http://a:8000/v1,http://b:8000/v1", "http://a:8000/v1,,http://b:8000/v1#m",
+        "http://a:8000/v1#m,http://b:8000/v1#n", "http://a:8000/v1, HTTP://A:8000/v1/#m",
+        "http://a/v1,http://a:80/v1#m", "http://a:8000/v1,b:8000/v1#m", "openai:gpt-4.1-mini,http://a:8000/v1#m",
+        "http://a:8000/v1,http://b:port/v1#m", "http://a:8000/v1,http://[::1/v1#m",
     ],
-)
-def test_a_list_that_is_none_is_refused_in_one_line(name: str, code: str) -> None:
-    with refused(code) as caught:
+)  # fmt: skip
+def test_an_invalid_list_of_servers_is_refused(name: str) -> None:
+    with refused("model.invalid_name"):
         Models().open(name)
-    assert "\n" not in str(caught.value)

@@ -1,7 +1,7 @@
-"""A small stand-in for AppWorld's environment server, which answers as that of appworld 0.1.3 was seen to.
+"""A small imitation of AppWorld's environment server, with the answers of appworld 0.1.3.
 
-One world at a time, which another `initialize` replaces; any fault is a bare 500; what `evaluate` found is found again
-until the world is closed. A task asks for a sum, and is done when complete_task was told it.
+It has one world at a time, which the next `initialize` replaces. Any fault is a bare 500. The result of `evaluate` does
+not change until the world is closed. A task asks for a sum, and is solved if complete_task got the sum.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from types import SimpleNamespace
 from typing import Any
 
 HUNG = "while True: pass"
-"""Code that is ended as if it had run out of its time."""
+"""Code that ends with a time-out at once."""
 
 
 @dataclass
 class OpenWorld:
-    """A world: its variables, what it was told at the end, and what its tests found."""
+    """A world: its variables, its answer, and the result of its tests."""
 
     task: str
     seconds: int
     names: dict[str, Any] = field(default_factory=dict)
     answer: Any = None
-    found: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
 
     def run(self, code: str) -> str:
-        """What the code prints."""
+        """The output of the code."""
         if code == HUNG:
             return f"Execution failed. Traceback:\nException: Execution timed out after {self.seconds} seconds."
         printed: list[str] = []
@@ -47,21 +47,22 @@ class OpenWorld:
         self.answer = answer
 
     def evaluate(self, right: int) -> dict[str, Any]:
-        if self.found is None:
+        if self.result is None:
             done = self.answer == right
             failed = {"requirement": "The sum is right.", "label": "no_op_fail"}
             code = f"```python\ntest.answer(told, {right})\n```"
             trace = f"{code}\n----------\nAssertionError:  '{self.answer}' == '{right}'"
-            kept = {"requirement": "Nothing else was touched.", "label": "no_op_pass"}
-            self.found = {
+            passed = {"requirement": "Nothing else was touched.", "label": "no_op_pass"}
+            self.result = {
                 "success": done, "difficulty": 1, "num_tests": 2,
-                "passes": [*([failed] if done else []), kept], "failures": [] if done else [{**failed, "trace": trace}],
+                "passes": [*([failed] if done else []), passed],
+                "failures": [] if done else [{**failed, "trace": trace}],
             }  # fmt: skip
-        return self.found
+        return self.result
 
 
 class AppWorlds(ThreadingHTTPServer):
-    """A server of tasks s1_1, s1_2 and so on: `sN_M` wants N + M. `seen` is what was called, with the task."""
+    """A server of tasks s1_1, s1_2 and so on: `sN_M` asks for N + M. `seen` are the calls, with their tasks."""
 
     daemon_threads = True
 
@@ -86,7 +87,7 @@ class AppWorlds(ThreadingHTTPServer):
         return sum(name == method for name, _ in self.seen)
 
     def answer(self, method: str, body: dict[str, Any]) -> Any:
-        """What a method gives; anything raised is a bare 500."""
+        """The output of a method; an exception becomes a bare 500."""
         id = body["task_id"]
         self.seen.append((method, id))
         self.bodies.append(body)
@@ -165,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 _NEEDED = {"initialize": ("task_id",), "execute": ("task_id", "code"), "evaluate": ("task_id",), "close": ("task_id",)}
@@ -173,7 +174,7 @@ _NEEDED = {"initialize": ("task_id",), "execute": ("task_id", "code"), "evaluate
 
 @contextmanager
 def serving(count: int = 1) -> Iterator[list[AppWorlds]]:
-    """So many servers, up while the block runs."""
+    """Servers that run during the block."""
     servers = [AppWorlds() for _ in range(count)]
     threads = [threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01}) for one in servers]
     for thread in threads:

@@ -23,9 +23,11 @@ def tables() -> tuple[str, ...]:
     engine = create_engine("sqlite://")
     with engine.connect() as db:
         FORMAT.create(db)
-        made = db.execute(text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")).scalars().all()
+        statements = (
+            db.execute(text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")).scalars().all()
+        )
     engine.dispose()
-    return tuple(made)
+    return tuple(statements)
 
 
 def create(db: Connection) -> None:
@@ -37,17 +39,17 @@ def create(db: Connection) -> None:
 @cache
 def dialect() -> Any:
     """The one dialect of all databases, since statements are compiled for a dialect."""
-    made = create_engine("sqlite://")
-    made.connect().close()
-    made.dispose()
-    return made.dialect
+    engine = create_engine("sqlite://")
+    engine.connect().close()
+    engine.dispose()
+    return engine.dialect
 
 
-def engine(*given: Any, **how: Any) -> Engine:
+def engine(*args: Any, **how: Any) -> Engine:
     """As `create_engine`, with statements that are compiled once for all databases."""
-    made = create_engine(*given, **how, execution_options={"compiled_cache": COMPILED})
-    made.dialect = dialect()
-    return made
+    created = create_engine(*args, **how, execution_options={"compiled_cache": COMPILED})
+    created.dialect = dialect()
+    return created
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Kills a process at each step of making or deleting a space, and tells what the next one finds.
+"""Kills a process at each step of making or deleting a space, and prints the state that the next process reads.
 
-`python deaths.py KIND FOLDER POINTS [URL]` prints a line for each of so many points, evenly spread over the steps to
-the disk and the database: the step, and what the next process found.
+`python deaths.py KIND FOLDER POINTS [URL]` prints a line for each of POINTS points, evenly spread over the steps to
+the disk and the database: the step, and the state that the next process read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def notes(service: Service, name: str) -> int:
 
 
 async def looked_at(service: Service, kind: str, name: str) -> str:
-    """What is there after a kill; raises where it is not whole."""
+    """The state after a kill; raises if it is not complete."""
     there = name in service.database.names()
     if kind == "remove" and there:
         assert await notes(service, name) == OLD, "it is half deleted"
@@ -93,14 +93,14 @@ async def prepare(service: Service, name: str) -> str:
 
 
 def in_child(work: Callable[[], str], out: Path) -> tuple[int, str]:
-    """The exit code of work in a process of its own, and what it returned or raised."""
+    """The exit code of work in a child process, and its result or its exception."""
     out.unlink(missing_ok=True)
     if not (pid := os.fork()):
         code = 1
         try:
             out.write_text(work())
             code = 0
-        except BaseException as error:  # told to the parent, which lets the test fail
+        except BaseException as error:  # reported to the parent, in which the test fails
             out.write_text(f"{type(error).__name__}: {error}")
         finally:
             os._exit(code)
@@ -129,9 +129,9 @@ def attempt(kind: str, folder: Path, url: str, last: int) -> tuple[int, str]:
 
         return asyncio.run(serve(how, work, steps if kind == "start" else None))
 
-    code, said = in_child(killed, out)
+    code, report = in_child(killed, out)
     if last < 0 or code != KILLED:
-        return code, said
+        return code, report
     return in_child(lambda: asyncio.run(serve(how, lambda service: looked_at(service, kind, name))), out)
 
 

@@ -1,4 +1,4 @@
-"""Work that is killed at a chosen moment, or finds the disk full, in a process of its own."""
+"""Work in a child process that is killed at a chosen moment, or has a full disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def counted(moment: Callable[[], None]) -> Iterator[None]:
 
 
 def moments(work: Callable[[], object]) -> int:
-    """How many moments there are in some work at which `killed` can end it."""
+    """The number of moments of some work at which `killed` can end it."""
     count = 0
 
     def moment() -> None:
@@ -80,12 +80,12 @@ def killed(work: Callable[[], object], at: int) -> None:
 
 
 def fill_disk(room: int) -> None:
-    """Let no file of this process grow beyond a size (bytes) any more."""
+    """Limit the size of the files of this process (bytes)."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
 
 def in_child(work: Callable[[], object]) -> Any:
-    """What some work returns in a child of this process; KILLED if that was killed."""
+    """The result of some work in a child process; KILLED if the child was killed."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -101,8 +101,8 @@ def in_child(work: Callable[[], object]) -> Any:
             os._exit(code)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
+        pickled = answer.read()
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in (0, KILLED), f"the child ended with {code}"
-    return KILLED if code == KILLED else pickle.loads(said)
+    return KILLED if code == KILLED else pickle.loads(pickled)

@@ -1,5 +1,5 @@
-"""What comes from outside, made by hypothesis, and what has to hold for each reader: values or a PracticumError, and
-nothing lost without a word. The fast run tries a few examples of each property; the slow run hands them to atheris, too
+"""Inputs from outside, made by hypothesis, and the property of each reader: values or a PracticumError, and nothing is
+lost without a report. The fast run tries a few examples of each property; the slow run uses atheris, too
 (`fuzz_atheris.py`).
 """
 
@@ -120,7 +120,7 @@ def _written(value: Any, ascii_only: bool) -> str:
 
 
 def files(values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
-    """Files of JSON lines, of one JSON document, and of what is neither."""
+    """Files of JSON lines, of one JSON document, and of other bytes."""
     written = st.builds(_written, values, st.booleans())
     twice = st.builds(lambda text: text.replace("{", '{"input": 1, "role": "user", ', 1), written)
     line = written | twice | NESTED | st.builds(lambda text, n: text[:n], written, st.integers(0, 200)) | TEXTS
@@ -132,7 +132,7 @@ def files(values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
 
 
 def read(content: bytes, name: str, reader: Callable[[Path], Any]) -> Any:
-    """What a reader makes of a file of this content; None if it refuses it, which it may do only in one way."""
+    """The result of a reader for a file of this content; None if it raises PracticumError."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
@@ -142,8 +142,8 @@ def read(content: bytes, name: str, reader: Callable[[Path], Any]) -> Any:
             return None
 
 
-def can_be_kept(tasks: Any) -> None:
-    """What is read can be stored, and sent to a model."""
+def can_be_stored(tasks: Any) -> None:
+    """The tasks can be stored, and sent to a model."""
     TypeAdapter(tuple[Task, ...]).dump_json(tuple(tasks))
     for task in tasks:
         json.dumps([task.id, task.input, task.target, dict(task.meta)], allow_nan=False, ensure_ascii=False).encode()
@@ -161,15 +161,15 @@ def _value(line: bytes) -> Any:
 
 @given(files(TASKS))
 def tasks(content: bytes) -> None:
-    found = read(content, "tasks.jsonl", load_tasks)
-    if found is not None:
+    loaded = read(content, "tasks.jsonl", load_tasks)
+    if loaded is not None:
         values = [_value(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
         if all(isinstance(value, dict) and "input" in value for value in values):
-            assert len(found) == len(values)
-        can_be_kept(found)
-        written = [{"id": t.id, "input": t.input, "meta": {**t.meta}} for t in found]
+            assert len(loaded) == len(values)
+        can_be_stored(loaded)
+        written = [{"id": t.id, "input": t.input, "meta": {**t.meta}} for t in loaded]
         assert [t.input for t in read("\n".join(map(json.dumps, written)).encode(), "again", load_tasks)] == [
-            t.input for t in found
+            t.input for t in loaded
         ]
 
 
@@ -179,21 +179,21 @@ def tasks(content: bytes) -> None:
     st.sampled_from(["d.csv", "d.jsonl"]),
 )
 def datasets(content: bytes, format: str | None, name: str) -> None:
-    found = read(content, name, lambda path: convert(path, format))
-    if found is not None:
-        can_be_kept(found.tasks)
-        assert len(read(as_json_lines(found.tasks).encode(), "tasks.jsonl", load_tasks)) == len(found.tasks)
+    converted = read(content, name, lambda path: convert(path, format))
+    if converted is not None:
+        can_be_stored(converted.tasks)
+        assert len(read(as_json_lines(converted.tasks).encode(), "tasks.jsonl", load_tasks)) == len(converted.tasks)
 
 
 @given(files(TRACES), st.sampled_from(["t.json", "t.jsonl", "t.traj"]))
 def traces(content: bytes, name: str) -> None:
     good = b'{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}\n'
-    found = read(good + content, name, lambda path: load_traces(path, trust_scores=True))
-    if found is not None:
-        assert sum(found.formats.values()) == len(found.tasks)
-        can_be_kept(found.tasks)
-        assert all(task.recorded is not None and task.recorded.trace.answer.strip() for task in found.tasks)
-        for problem in found.problems:
+    loaded = read(good + content, name, lambda path: load_traces(path, trust_scores=True))
+    if loaded is not None:
+        assert sum(loaded.formats.values()) == len(loaded.tasks)
+        can_be_stored(loaded.tasks)
+        assert all(task.recorded is not None and task.recorded.trace.answer.strip() for task in loaded.tasks)
+        for problem in loaded.problems:
             assert problem.count > 0
             assert len(str(problem).splitlines()) == 1
         filled = [line for line in (good + content).split(b"\n") if line.strip()]
@@ -201,7 +201,7 @@ def traces(content: bytes, name: str) -> None:
         collected = any(
             word in content for word in (b"race", b"resource", b"conversation", b"ession", b"uuid", b"type")
         )
-        assert collected or len(found.tasks) + found.faults >= len(filled)
+        assert collected or len(loaded.tasks) + loaded.faults >= len(filled)
 
 
 _LINES = [
@@ -234,10 +234,10 @@ def playbooks(content: bytes, markdown: bool) -> None:
     st.sampled_from(["memories", "pool a"]),
 )
 def hand_written(content: bytes, section: str) -> None:
-    made = read(content, "m.jsonl", lambda path: memories.read(path, section))
-    if made is not None:
-        assert not Delta(tuple(made)).deleted
-        assert all(add.text.strip() for add in made)
+    edits = read(content, "m.jsonl", lambda path: memories.read(path, section))
+    if edits is not None:
+        assert not Delta(tuple(edits)).deleted
+        assert all(add.text.strip() for add in edits)
 
 
 @cache
@@ -245,13 +245,13 @@ def forms() -> list[type[BaseModel]]:
     """Every form that a model may be asked to fill in."""
     for module in walk_packages(practicum.methods.__path__, "practicum.methods."):
         import_module(module.name)
-    found: list[type[BaseModel]] = []
+    kinds: list[type[BaseModel]] = []
     todo: list[type[BaseModel]] = [Output]
     while todo:
-        kinds = todo.pop().__subclasses__()
-        todo += kinds
-        found += kinds
-    return found
+        subclasses = todo.pop().__subclasses__()
+        todo += subclasses
+        kinds += subclasses
+    return kinds
 
 
 @given(files(st.dictionaries(FIELDS | TEXTS, VALUES, max_size=5)).map(lambda raw: raw.decode(errors="replace")))

@@ -29,7 +29,7 @@ class GatedServer:
         self._permits = asyncio.Semaphore(0)
 
     def answer(self, calls: int = 10_000) -> None:
-        """Answer so many calls, those that wait first."""
+        """Answer this number of calls, in the order of their arrival."""
 
         def release() -> None:
             for _ in range(calls):
@@ -69,13 +69,13 @@ class GatedServer:
 
     async def _permitted(self, receive: Receive) -> bool:
         """Wait for a permit; one whose client goes away takes none."""
-        permit, gone = asyncio.ensure_future(self._permits.acquire()), asyncio.ensure_future(receive())
+        permit, closed = asyncio.ensure_future(self._permits.acquire()), asyncio.ensure_future(receive())
         try:
-            await asyncio.wait((permit, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((permit, closed), return_when=asyncio.FIRST_COMPLETED)
             return permit.done()
         finally:
             permit.cancel()
-            gone.cancel()
+            closed.cancel()
 
 
 @contextmanager

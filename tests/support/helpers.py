@@ -1,7 +1,7 @@
-"""What several tests share: tasks, a scripted world that every method can learn in, and the command line as a process.
+"""Helpers of many tests: tasks, a scripted world in which every method can learn, and the command line as a process.
 
-`Launcher` keeps a process that has everything imported and forks one command at a time from it, so that a test can
-start, interrupt and kill real processes twenty times without paying for imports twenty times.
+`Launcher` has a process with all imports and forks one command at a time from it, so that a test can start and kill
+many real processes quickly.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ def write_tasks(path: Path, tasks: Sequence[Task]) -> Path:
 
 
 def number_of(text: str) -> int:
-    """A number that follows from a text alone."""
+    """A number that depends only on the text."""
     return int(sha256(text.encode()).hexdigest()[:12], 16)
 
 
 def world(call: Call) -> str:
-    """Fits any schema; the agent is right about half the time and cites real entries. A function of the prompt."""
+    """An answer that fits any schema and depends only on the prompt. The agent is right about half the time and cites
+    real entries."""
     number = number_of(call.role + call.text)
     if call.schema is not None:
         value = fill(call.schema, number)
         if "changes" in value:
-            # A curator at random would name no insight that there is.
-            told = [int(n) for n in re.findall(r"^Insight (\d+)", call.prompt.user, re.MULTILINE)]
-            value["changes"] += [{"op": "ADD", "insights": [n], "section": "", "text": ""} for n in told]
+            numbers = [int(n) for n in re.findall(r"^Insight (\d+)", call.prompt.user, re.MULTILINE)]
+            value["changes"] += [{"op": "ADD", "insights": [n], "section": "", "text": ""} for n in numbers]
         return json.dumps(value)
     if not parts_asked(call.prompt):
         return f"word{number % 7}"
-    known = re.findall(r"^\[(\w+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
+    shown = re.findall(r"^\[(\w+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
     answer = call.prompt.user.split()[-1] if number % 2 else f"word{number % 7}"
-    used = [known[number % len(known)]] if known else []
+    used = [shown[number % len(shown)]] if shown else []
     return in_parts(
         call.prompt, {"answer": answer, "used": used, "missing": "a map", "note": "seen", "reasoning": "so it is"}
     )
@@ -79,29 +79,29 @@ def as_asked(answer: str | Exception, call: Call) -> str | Exception:
     if isinstance(answer, Exception) or form not in full:
         return answer
     try:
-        said = json.loads(answer)
+        value = json.loads(answer)
     except ValueError:
         return answer
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         return answer
-    if form in ("Changes", "Mutations") and "decisions" in said:
-        return json.dumps({"changes": [{**one, "insights": [one["lesson"]]} for one in said["decisions"]]})
-    if form == "Reflections" and "reflections" in said:
-        return json.dumps({"reflections": [_full(one) for one in said["reflections"]]})
-    return json.dumps(_full(said))
+    if form in ("Changes", "Mutations") and "decisions" in value:
+        return json.dumps({"changes": [{**one, "insights": [one["lesson"]]} for one in value["decisions"]]})
+    if form == "Reflections" and "reflections" in value:
+        return json.dumps({"reflections": [_full(one) for one in value["reflections"]]})
+    return json.dumps(_full(value))
 
 
-def _full(said: dict[str, Any]) -> dict[str, Any]:
+def _full(short: dict[str, Any]) -> dict[str, Any]:
     """A reflection in the full form."""
-    if "insight" not in said:
-        return said
-    insights = [{"section": "", "text": said["insight"]}] if said["insight"] else []
-    filled = {name: said.get(name, "") for name in ("reasoning", "diagnosis", "cause", "correction")}
-    return {**filled, "tags": [], "insights": insights, **said}
+    if "insight" not in short:
+        return short
+    insights = [{"section": "", "text": short["insight"]}] if short["insight"] else []
+    filled = {name: short.get(name, "") for name in ("reasoning", "diagnosis", "cause", "correction")}
+    return {**filled, "tags": [], "insights": insights, **short}
 
 
 def context_bytes(result: Result) -> str:
-    """A final context as it is exported: what two runs are compared by."""
+    """The export of a final context, by which two runs are compared."""
     return playbook.export(result.context, "json")
 
 
@@ -178,7 +178,7 @@ class Running:
 
     @property
     def errors(self) -> str:
-        """What it has said on standard error so far."""
+        """Its standard error so far."""
         return self.files[1].read_text(encoding="utf-8")
 
 
@@ -267,7 +267,7 @@ def _fork_on_demand() -> None:
             with suppress(*missing):
                 import_module(module.name)
     _wordllama()
-    # No child's collection touches, and so copies, what they share.
+    # A collection in a child does not touch, and so does not copy, shared memory.
     gc.collect()
     gc.freeze()
     print(0, flush=True)

@@ -37,7 +37,7 @@ class Run:
 
     @classmethod
     def again(cls, folder: Path) -> Run:
-        """A run that was made before."""
+        """An earlier run."""
         run = cls.__new__(cls)
         run._begin(Store.open(folder), Words())
         return run
@@ -54,8 +54,8 @@ class Run:
         outcome = self.context.apply(Delta(tuple(edits)))
         if outcome.applied:
             new = outcome.context
-            made = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
-            put(self.store, schema.versions, [version_row(made)])
+            version = Version(new.version, self.context.version, 1, new.next_number, outcome.applied)
+            put(self.store, schema.versions, [version_row(version)])
             self.context = new
 
     async def save(self, index: bool = True) -> None:
@@ -69,7 +69,7 @@ class Run:
         return [(match.entry.id, round(match.similarity, 4)) for match in search.matches]
 
     async def fresh(self, folder: Path, text: str, where: EntryPredicate) -> list[tuple[str, float]]:
-        """What an index finds that was made of this context at once."""
+        """The matches in a new index of this context."""
         vectors = Vectors(Words())
         entries = list(self.context)
         covers = Covers(space=self.store.space, embedder="words", first=0, last=0)

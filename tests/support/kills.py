@@ -15,8 +15,8 @@ BEFORE_THE_TABLES = ("", "", 1)
 
 
 def kill_before(table: str, text: str, number: int) -> None:
-    """Have this process killed before it writes a row of a table: the one of this number, from 1, whose values contain
-    the text. BEFORE_THE_TABLES kills it before it makes the tables."""
+    """Kill this process before it writes a row of a table: row `number`, from 1, of the rows whose values contain the
+    text. BEFORE_THE_TABLES kills it before it makes the tables."""
     seen = 0
 
     def killing(write: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,18 +20,18 @@ from practicum.testing import ServerOptions, SimulatedServer, serve
 
 CLIENTS, CASES = 6, 4
 BACK = 120.0
-"""Seconds until a server must answer again: 5, and as many more as other tests on the same cores may take from it."""
+"""Seconds until a server must answer again: 5, and the time for other tests on the same cores."""
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @dataclass
 class Server:
-    """A server at a port, whichever process it is, in front of an upstream of this process."""
+    """A server process at a port, in front of an upstream of this process."""
 
     port: int
     behind: SimulatedServer
@@ -48,11 +48,11 @@ class Server:
         body = {"messages": [{"role": "user", "content": text}]}
         return await self.send("POST", "/v1/chat/completions", body, **headers)
 
-    async def report(self, **said: Any) -> Reply:
-        return await self.send("POST", "/v1/feedback", said)
+    async def report(self, **report: Any) -> Reply:
+        return await self.send("POST", "/v1/feedback", report)
 
     async def shown(self, text: str) -> str:
-        """What the upstream is sent for a question. A mark tells it from what the learner asks at the same time."""
+        """The prompt that the upstream receives for a question, which a header marks."""
         mark = str(len(self.behind.requests))
         assert (await self.ask(text, x_mark=mark)).status == 200
         (sent,) = (each for each in self.behind.requests if each.headers.get("x-mark") == mark)
@@ -71,7 +71,7 @@ class Server:
 
 @asynccontextmanager
 async def in_front(gap: float = 0.0, chunks: int = 8) -> AsyncIterator[Server]:
-    """A port, and what a server at it would need. `gap` are the seconds between the chunks of a stream."""
+    """A port for a server, and its upstream. `gap` is the time between the chunks of a stream (s)."""
     options = ServerOptions(responder=say_text, chunks=chunks, gap=gap)
     async with serve(options) as behind, aiohttp.ClientSession() as http:
         yield Server(free_port(), behind, http)
@@ -79,7 +79,7 @@ async def in_front(gap: float = 0.0, chunks: int = 8) -> AsyncIterator[Server]:
 
 @dataclass
 class Load:
-    """Clients at work, and what they know: of each report whether it was acknowledged."""
+    """Clients at work, and their records: whether each report was acknowledged."""
 
     server: Server
     rng: Random
@@ -89,18 +89,18 @@ class Load:
     answered: set[str] = field(default_factory=set)
     """Interactions whose answer arrived, since the last start."""
     reports: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
-    """By interaction: what was acknowledged, in order."""
+    """Interaction → acknowledged reports, in order."""
     unsure: set[Any] = field(default_factory=set)
-    """Scores and targets that were sent when the server was killed: they may be known, or not."""
+    """Scores and targets that were sent when the server was killed: they may be stored, or not."""
     hold: dict[str, list[str]] = field(default_factory=dict)
-    """By question: the correction that was acknowledged last ("" for none), and those of `unsure` since."""
+    """Question → the last acknowledged correction ("" for none), and later corrections in `unsure`."""
     sent: dict[str, list[str]] = field(default_factory=dict)
-    """By question: all corrections, in order."""
+    """Question → all corrections, in order."""
     versions: set[int] = field(default_factory=set)
     sends: int = 0
 
     async def work(self, client: int) -> None:
-        """One client: it asks, and reports what came of it, one request after the other."""
+        """One client: it asks, and reports outcomes, one request after the other."""
         while True:
             if not self.up.is_set():
                 self.parked += 1
@@ -117,7 +117,7 @@ class Load:
             assert reply.status == 200
             self.replies += 1
             if "x-practicum-version" not in reply.headers:
-                # On busy cores nothing could be shown in time, so the request went on unchanged and is not known.
+                # On busy cores the context was late, so the request passed unchanged and was not stored.
                 continue
             self.versions.add(int(reply.headers["x-practicum-version"]))
             self.answered.add(reply.interaction)
@@ -150,7 +150,7 @@ class Load:
 
     async def gone(self) -> None:
         """A connection broke. Only a kill may break one."""
-        assert not self.up.is_set(), "the server broke a connection that nobody killed"
+        assert not self.up.is_set(), "the server broke a connection, but was not killed"
 
 
 def live_corrections(applied: Iterable[str]) -> list[Correction]:

@@ -1,4 +1,4 @@
-"""Somebody with a browser, without a browser: keeps cookies, and sends the forms of the pages that it has."""
+"""A simulated user of a browser, who keeps cookies and sends the forms of pages."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Page:
 
     @property
     def token(self) -> str:
-        """What its forms carry."""
-        found = re.search(r'name="token" value="([^"]+)"', self.text)
-        assert found, self.text
-        return found[1]
+        """The token of its forms."""
+        match = re.search(r'name="token" value="([^"]+)"', self.text)
+        assert match, self.text
+        return match[1]
 
     @property
     def words(self) -> str:
-        """What it says."""
+        """Its text."""
         return unescape(" ".join(re.sub(r"<[^>]+>", " ", self.text).split()))
 
 
 @dataclass
 class Person:
-    """Somebody who visits the pages of a service."""
+    """A visitor of the pages of a service."""
 
     at: Served
     cookies: dict[str, str] = field(default_factory=dict)
@@ -59,9 +59,10 @@ class Person:
             {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())} if self.cookies else {}
         )
         kind = {"content-type": "application/x-www-form-urlencoded"} if body is not None else {}
-        given = {**cookie, **kind, **headers}
+        sent_headers = {**cookie, **kind, **headers}
         sent = self.at.http.request(
-            method, self.at.url + path, headers=given, data=body, allow_redirects=False, skip_auto_headers=("accept",)
+            method, self.at.url + path, headers=sent_headers, data=body, allow_redirects=False,
+            skip_auto_headers=("accept",),
         )  # fmt: skip
         async with sent as response:
             for each in response.headers.getall("set-cookie", []):

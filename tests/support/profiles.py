@@ -17,7 +17,7 @@ hypothesis.settings.register_profile("slow", max_examples=100, deadline=None)
 
 
 def cases(values: Iterable[Any], *default: Any) -> list[Any]:
-    """Values for `parametrize`: those of `default` are tried always, the others in the slow run."""
+    """Values for `parametrize`: values in `default` are always tried, the others in the slow run."""
     return [value if value in default else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 

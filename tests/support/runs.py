@@ -25,18 +25,18 @@ from practicum.tasks.scoring.registry import load_scorer
 
 
 class Memory:
-    """A journal that is not on a disk: `rows` by place, those of an earlier sitting first."""
+    """A journal in memory: place → row; rows of an earlier sitting come first."""
 
     def __init__(self, rows: Mapping[str, JournalRow] | None = None) -> None:
         self.rows: dict[str, JournalRow] = dict(rows or {})
-        self._known = dict(self.rows)
+        self._earlier = dict(self.rows)
         self.outages: list[tuple[Sequence[str], Sequence[str]]] = []
         self.hits = 0
 
     def find(self, place: str, digest: str) -> JournalRow | None:
-        known = self._known.pop(place, None)
-        assert known is None or known.digest == digest
-        return known
+        row = self._earlier.pop(place, None)
+        assert row is None or row.digest == digest
+        return row
 
     def post(self, record: JournalRow) -> None:
         self.rows[record.place] = record
@@ -55,8 +55,8 @@ class Words:
     name = "words"
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        made = np.stack([sum(map(_word, text.split()), np.zeros(64)) for text in texts])
-        unit: np.ndarray = (made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-9)).astype(np.float32)
+        sums = np.stack([sum(map(_word, text.split()), np.zeros(64)) for text in texts])
+        unit: np.ndarray = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)).astype(np.float32)
         return unit
 
 
@@ -75,8 +75,8 @@ def indoors(
     """The top of a run with a chat agent whose model answers so, and exact scores."""
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
     scorer = load_scorer("exact", None)
-    kept, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
-    state = RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices, profile=profile)
+    rows, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
+    state = RunState(rows, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices, profile=profile)
     state.sections = default_sections(profile)
     return Run(state)
 
@@ -94,24 +94,24 @@ def rules_shown(call: Call) -> list[str]:
 
 
 def spelled(number: int) -> str:
-    """A number as a plain word: digits and names are what code guards, and tests may want no guard."""
+    """A number as a plain word, because digits and names are guarded."""
     return "".join("bdfghklmnp"[int(digit)] + "aeiou"[int(digit) % 5] for digit in str(number))
 
 
 def make_lessons(n: int, **how: Any) -> list[Lesson]:
-    """Lessons that say different things, each with a source of its own."""
+    """Different lessons, each with its own source."""
     words = [f"If {spelled(i)} comes, do {spelled(i)}." for i in range(n)]
     return [Lesson(f"l{i}", text, sources=(f"task:t{i}",), **how) for i, text in enumerate(words)]
 
 
 OPS = ("add", "own words", "update", "merge", "delete", "covered", "forget", "unknown", "another", "twice", "no text")
-"""What a curator may do about a lesson."""
+"""Decisions of a curator about a lesson."""
 
 
 def random_curator(
     seed: int, ops: Sequence[str], failing: float, sizes: list[int]
 ) -> Callable[[Call], str | Exception]:
-    """Decides at random, as a function of what it reads: anything the schema lets it, or it fails altogether."""
+    """A curator that decides at random, depending only on its prompt: any decision of the schema, or a failure."""
 
     def one(rng: Random, n: int, text: str, shown: list[str]) -> list[dict[str, Any]]:
         ids = rng.sample(shown, min(len(shown), rng.randint(1, 3)))
@@ -146,15 +146,15 @@ def random_curator(
         rng = Random(number_of(f"{seed}{call.text}"))
         if rng.random() < failing:
             return rng.choice(["nonsense", '{"decisions": []}', ProviderError("provider.failed", "down")])
-        said = [d for n, text in enumerate(read, 1) for d in one(rng, n, text, shown)]
-        rng.shuffle(said)
-        return json.dumps({"decisions": said[:150] or [{"lesson": 99, "op": "ADD"}]})
+        decisions = [d for n, text in enumerate(read, 1) for d in one(rng, n, text, shown)]
+        rng.shuffle(decisions)
+        return json.dumps({"decisions": decisions[:150] or [{"lesson": 99, "op": "ADD"}]})
 
     return respond
 
 
 def learner(call: Call) -> str:
-    """Fits any role, as `world` does, with a curator that adds, changes, and finds covered what there is to it."""
+    """An answer for any role, as `world`, with a curator that adds, updates and finds lessons covered."""
     if call.role != "curator" or call.schema is None or "decisions" not in call.schema["properties"]:
         return world(call)
     shown = rules_shown(call)

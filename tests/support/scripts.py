@@ -1,4 +1,4 @@
-"""Models that play every role of the methods that grow a playbook, one function a role; and a run that is watched."""
+"""Scripted models for every role of the methods that grow a playbook, one function a role; and watched runs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FORM: dict[str, Any] = {
     "candidates": [], "sheet": "", "operations": [], "instruction": "", "instructions": "", "reasons": "",
     "reflection": "", "experiences": [], "exemplars": [], "feedback": [],
 }  # fmt: skip
-"""Every field that any role is asked for. What a role does not say stands as it is here."""
+"""Every field of every role, with its default."""
 
 
 def number(call: Call) -> int:
-    """Which message this is about: the last one named, since worked examples come first."""
+    """The number of the message: the last in the prompt, because worked examples come first."""
     return int(re.findall(r"Message (\d+)", call.text)[-1])
 
 
@@ -50,15 +50,15 @@ def wrong(call: Call) -> str:
 
 
 def obeying(call: Call) -> str:
-    """Right about as many messages as the instructions name: "solve 3" solves messages 0, 1 and 2."""
-    said = call.prompt.head.rpartition("solve ")[2].strip()
-    return right(call) if said.isdigit() and number(call) < int(said) else "wrong"
+    """Right about the number of messages in the instructions: "solve 3" solves messages 0, 1 and 2."""
+    count = call.prompt.head.rpartition("solve ")[2].strip()
+    return right(call) if count.isdigit() and number(call) < int(count) else "wrong"
 
 
 def material(prompt: Prompt) -> str:
     """The message of a role that learns or judges, without the marks around it."""
-    found = re.fullmatch(r"<data-([0-9a-f]{8})>\n(.*)\n</data-\1>", prompt.user, re.DOTALL)
-    return prompt.user if found is None else found[2]
+    match = re.fullmatch(r"<data-([0-9a-f]{8})>\n(.*)\n</data-\1>", prompt.user, re.DOTALL)
+    return prompt.user if match is None else match[2]
 
 
 def insight(call: Call) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def insight(call: Call) -> dict[str, Any]:
 
 def added(call: Call) -> dict[str, Any]:
     """Each lesson becomes a rule."""
-    found = re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.MULTILINE)
-    return {"decisions": [{"lesson": int(n), "op": "ADD"} for n in found]}
+    numbers = re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.MULTILINE)
+    return {"decisions": [{"lesson": int(n), "op": "ADD"} for n in numbers]}
 
 
 def memory(about: str, *more: str) -> dict[str, Any]:
-    """What an extraction says: one memory of each text."""
+    """The answer of an extraction: one memory for each text."""
     return {"items": [{"title": text, "description": "such tasks", "content": f"do {text}"} for text in (about, *more)]}
 
 
@@ -91,7 +91,7 @@ def annotated(call: Call) -> bool:
 
 
 def shape(call: Call) -> str:
-    """What is asked for, by the name of its schema; "" for an answer in text."""
+    """The name of the requested schema; "" for an answer in text."""
     return "" if call.schema is None else str(call.schema["title"])
 
 
@@ -99,23 +99,23 @@ def scripted(
     agent: Role = right, reflector: Role = insight, curator: Role = added, state: Role = nothing, judge: Role = nothing,
     **how: Any,
 ) -> ScriptedClient:  # fmt: skip
-    """A model of which each role says what its function says, the rest of its form filled in."""
+    """A model in which a function answers for each role, with the rest of its form filled in."""
     roles = {"agent": agent, "reflector": reflector, "curator": curator, "state": state, "judge": judge}
 
     def respond(call: Call) -> str | Exception:
-        said = roles[call.role](call)
-        if isinstance(said, Exception) or (isinstance(said, str) and call.role != "agent"):
-            return said
-        if isinstance(said, str):
-            said = {"answer": said}
-        return in_parts(call.prompt, said) if call.schema is None else json.dumps({**FORM, **said})
+        answer = roles[call.role](call)
+        if isinstance(answer, Exception) or (isinstance(answer, str) and call.role != "agent"):
+            return answer
+        if isinstance(answer, str):
+            answer = {"answer": answer}
+        return in_parts(call.prompt, answer) if call.schema is None else json.dumps({**FORM, **answer})
 
     return client(respond, **how)
 
 
 @dataclass
 class Learned(Watch):
-    """A run, watched: its result, its steps, and the calls each step made."""
+    """A watched run: its result, its steps, and the number of calls of each step."""
 
     model: ScriptedClient
     folder: Path
@@ -142,7 +142,7 @@ class Learned(Watch):
 
     @property
     def texts(self) -> list[str]:
-        """The rules; what is hidden from the agent left out."""
+        """The rules that the agent sees."""
         return [entry.text for entry in self.result.context if not entry.hidden]
 
 
@@ -150,11 +150,11 @@ def learned(
     folder: Path, model: ScriptedClient, tasks: int | Sequence[Task] = 1, settings: Mapping[str, Any] | None = None,
     method: str = "ace", parts: Mapping[str, Any] | None = None, **how: Any,
 ) -> Learned:  # fmt: skip
-    """One run. The tests' insights are much alike, so nothing is merged but where that is asked for."""
+    """One run. The insights of tests are similar, so lessons are merged only if a test sets it."""
     watched = Learned(model, folder / "run")
-    made = make_tasks(tasks) if isinstance(tasks, int) else tasks
+    tasks = make_tasks(tasks) if isinstance(tasks, int) else tasks
     work = practicum.learn(
-        made, out=watched.folder, method=method, settings={**_unmerged(method), **(settings or {})}, watch=watched,
+        tasks, out=watched.folder, method=method, settings={**_unmerged(method), **(settings or {})}, watch=watched,
         parts=practicum.Parts(clients={"agent": model}, **(parts or {})), **how,
     )  # fmt: skip
     watched.result = practicum.run_sync(work)

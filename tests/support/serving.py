@@ -42,7 +42,7 @@ Headers = Mapping[str, str]
 T = TypeVar("T")
 
 Place = Mapping[str, Any]
-"""Where a service keeps what it knows, as arguments of `served`."""
+"""The store and the folder of a service, as arguments of `served`."""
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
@@ -78,13 +78,13 @@ class Reply:
 
     @property
     def said(self) -> str:
-        """What an error says."""
+        """The message of an error."""
         return str(self.json["error"]["message"])
 
 
 @dataclass
 class Served:
-    """A service at an address, and what its upstream received."""
+    """A service at an address, and its upstream with the received requests."""
 
     url: str
     service: Service
@@ -103,11 +103,11 @@ class Served:
         """Ask in a chat of one message."""
         return await self.send("POST", CHAT, {"messages": [{"role": "user", "content": text}], **more}, headers)
 
-    async def report(self, headers: Headers | None = None, **said: Any) -> Reply:
-        return await self.send("POST", "/v1/feedback", said, headers)
+    async def report(self, headers: Headers | None = None, **report: Any) -> Reply:
+        return await self.send("POST", "/v1/feedback", report, headers)
 
     async def shown(self, text: str, headers: Headers | None = None) -> str:
-        """What the upstream is sent for a question."""
+        """The prompt that the upstream receives for a question."""
         await self.ask(text, headers)
         return prompt(self.upstream.requests[-1].body)
 
@@ -128,7 +128,7 @@ def _text(content: Any) -> str:
 
 
 async def until(reached: Callable[[], object]) -> None:
-    """Wait until something is so, which other threads or tasks bring about."""
+    """Wait for a condition that other threads or tasks fulfil."""
     async with asyncio.timeout(30):
         while not reached():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -174,17 +174,17 @@ async def served(
         service.late = service.opens = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        known = Keys(read_keys(keys), service.database, a_minute)
-        known.late = service.late
-        agents, pages = Agents(), Pages(service, known)
+        checked = Keys(read_keys(keys), service.database, a_minute)
+        checked.late = service.late
+        agents, pages = Agents(), Pages(service, checked)
         await stack.enter_async_context(agents.running())
         stack.callback(pages.close)
         app = App(
-            service, to, known, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
+            service, to, checked, pass_key=pass_key, passing=passing, pages=pages, agents=agents, spans=spans
         )  # fmt: skip
         url = await stack.enter_async_context(serving(app))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Served(url, service, behind, http, known)
+        yield Served(url, service, behind, http, checked)
 
 
 def add_learned(store: Store, *edits: Edit) -> None:

@@ -1,4 +1,4 @@
-"""A site over folders, asked in this process; and one that a browser can open."""
+"""The pages of folders: in this process, and on a server for a browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from practicum.view.server import PageServer
 
 
 class Reader(HTMLParser):
-    """What a page has: its tags with their attributes, and its text outside of style and script."""
+    """The contents of a page: its tags with their attributes, and its text outside of style and script."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ class Reader(HTMLParser):
     @property
     def links(self) -> list[str]:
         """The addresses that the page leads to, without the one to its content."""
-        found = (attrs.get("href") for tag, attrs in self.tags if tag == "a")
-        return [unescape(str(link)) for link in found if link and link != "#main"]
+        links = (attrs.get("href") for tag, attrs in self.tags if tag == "a")
+        return [unescape(str(link)) for link in links if link and link != "#main"]
 
     @property
     def words(self) -> str:
@@ -59,7 +59,7 @@ def site(*paths: Path, **how: Any) -> Iterator[TestClient]:
 
 
 def read(client: TestClient, path: str) -> Reader:
-    """A page that there is."""
+    """A page with status 200."""
     answer = client.get(path)
     assert answer.status_code == 200, (path, answer.status_code, answer.text[-2_000:])
     return Reader(answer.text)

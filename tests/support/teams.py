@@ -1,4 +1,4 @@
-"""A scripted team of agents for MAEL: what each kind of step says, tasks worth dividing, and whole runs of it."""
+"""A scripted team of agents for MAEL: the answer of each kind of step, tasks that need parts, and whole runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Step = Callable[[Call], Said]
 
 
 def number(call: Call) -> int:
-    """Which message this is about."""
+    """The number of the message."""
     return int(re.findall(r"Message (\d+)", call.prompt.user)[0])
 
 
 def ability(call: Call) -> Said:
-    """Only the whole is divided, and only where the message is odd."""
+    """Only the whole task is divided, and only if its message is odd."""
     return {"reason": "so", "alone": number(call) % 2 == 0}
 
 
@@ -63,11 +63,11 @@ STEPS: dict[str, Step] = {
 
 
 def team(**steps: Step) -> Callable[[Call], str | Exception]:
-    """A model for all agents and the judge; each kind of step says what its function says."""
+    """A model for all agents and the judge; a function answers for each kind of step."""
 
     def respond(call: Call) -> str | Exception:
-        said = {**STEPS, **steps}[shape(call)](call)
-        return json.dumps(said) if isinstance(said, dict) else said
+        answer = {**STEPS, **steps}[shape(call)](call)
+        return json.dumps(answer) if isinstance(answer, dict) else answer
 
     return respond
 

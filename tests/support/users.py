@@ -1,4 +1,4 @@
-"""Two end users of a service, what they ask, and where it is kept."""
+"""Two end users of a service, their questions, and the places of their data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from practicum.testing import Answer
 EPISODES: dict[str, Any] = {
     "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trust_users": True
 }  # fmt: skip
-"""A method that asks no model to learn; it learns when a test says so, also from what users asked."""
+"""A method that learns without a model, when a test starts it, also from questions of users."""
 
 ANNA, BEN = {"x-practicum-user": "anna"}, {"x-practicum-user": "ben"}
 
 SECRETS = ("quetzal", "marzipan")
-"""Words that Anna alone says, and that are said to her."""
+"""Words that occur only in requests of Anna and in answers to her."""
 
 
 def judging(body: Any) -> Answer:
@@ -43,7 +43,7 @@ async def teach(at: Served, who: dict[str, str], words: str, count: int, start: 
 
 
 async def learn(at: Served) -> None:
-    """Learn from what waits, and make that live by hand."""
+    """Learn from the waiting reports, and make the new version live by hand."""
     space = at.service.spaces["default"]
     at.service.learner.want("default")
     await until(lambda: space.rollout)

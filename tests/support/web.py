@@ -34,8 +34,8 @@ def served(
                 self.send_error(status if raw is not None else 404)
                 return
             whole, start = len(raw), 0
-            if ranges and (wanted := self.headers.get("Range")):
-                first, _, last = wanted.removeprefix("bytes=").partition("-")
+            if ranges and (requested := self.headers.get("Range")):
+                first, _, last = requested.removeprefix("bytes=").partition("-")
                 start, raw = int(first), raw[int(first) : int(last) + 1 if last else None]
                 self.send_response(206)
                 self.send_header("Content-Range", f"bytes {start}-{start + len(raw) - 1}/{whole}")

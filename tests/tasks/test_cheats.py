@@ -1,4 +1,4 @@
-"""The scorer `tests` believes nothing of the process in which an answer runs but the plain data that it sends."""
+"""The scorer `tests` uses only the plain data that the process of an answer sends."""
 
 from __future__ import annotations
 
@@ -37,14 +37,8 @@ K = "K = int('47' + str(11))\n"  # so that the number itself is not in the code
 
 CHEATS = {
     "an object equal to everything": f"{ANYTHING}\ndef f(n): return Anything()",
-    "such a class itself": f"{ANYTHING}\nclass Meta(Anything, type): pass\nclass F(metaclass=Meta): pass\n"
-    "def f(n): return F",
     "the entry point is such a class": f"{ANYTHING}\nclass F(Anything):\n    def __init__(self, n): pass\nf = F",
     "a subclass of int with a lying __eq__": f"{ANYTHING}\nclass I(Anything, int): pass\ndef f(n): return I(5)",
-    "a subclass of float": f"{ANYTHING}\nclass F(float):\n    __eq__ = Anything.yes\n    __sub__ = Anything.zero\n"
-    "def f(n): return F(5)",
-    "a subclass of str": f"{ANYTHING}\nclass S(str):\n    __eq__ = Anything.yes\ndef f(n): return S('x')",
-    "a subclass of list": f"{ANYTHING}\nclass L(list):\n    __eq__ = Anything.yes\ndef f(n): return L([1])",
     "builtins patched": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.AssertionError = Exception\n"
     "builtins.int = builtins.tuple = type('T', (), {'__eq__': lambda *a: True})\ndef f(n): return 0",
     "the checks patched": "import sys, gc\nfor one in gc.get_objects():\n    if type(one).__name__ == 'Checks' or "
@@ -58,22 +52,10 @@ CHEATS = {
     "looking for the answers in memory": "import gc\ndef f(n):\n    for one in gc.get_objects():\n"
     "        if type(one) is tuple and any(type(each) is str and str(K) in each for each in one): "
     "return n * n + K\n    return 0",
-    "printing the line of the result": "import json, sys\ndef f(n):\n"
-    "    for out in (sys.stdout, sys.stderr, sys.__stdout__):\n"
-    "        print(json.dumps({'total': 3, 'done': 3, 'failed': 0}), file=out, flush=True)\n    return 0",
-    "ending well": "import os\ndef f(n): os._exit(0)",
     "printing the result and ending well": "import os, json\ndef f(n):\n"
     "    os.write(1, json.dumps({'total': 3, 'done': 3, 'failed': 0}).encode() + b'\\n')\n    os._exit(0)",
     "the report of the checks itself": "import gc, os\ndef f(n):\n    for one in gc.get_objects():\n"
     "        if hasattr(one, 'report'): one.report(total=3, done=3, failed=0)\n    os._exit(0)",
-    "sys.exit while loading": "import sys\ndef f(n): return 0\nsys.exit(0)",
-    "sys.exit while testing": "import sys\ndef f(n): sys.exit(0)",
-    "the result at exit": "import atexit, json, sys\n"
-    "atexit.register(lambda: print(json.dumps({'done': 3, 'failed': 0})))\n"
-    "def f(n): sys.exit(0)",
-    "json patched": 'import json\njson.dumps = lambda *a, **k: \'{"raised": false, "done": 3, "failed": 0}\'\n'
-    "def f(n): return 0",
-    "standard output replaced": "import sys, io\nsys.stdout = sys.stderr = io.StringIO()\ndef f(n): return 0",
     "reading the job": "import os, sys\ndef f(n):\n    text = sys.stdin.read()\n    for handle in range(3, 20):\n"
     "        try:\n            os.set_blocking(handle, False)\n            text += str(os.read(handle, 9999))\n"
     "        except OSError: pass\n    return n * n + K if str(K) in text else 0",
@@ -92,14 +74,6 @@ CHEATS = {
     "a thread that prints later": "import json, threading, time\ndef later():\n    while True:\n"
     "        print(json.dumps({'total': 3, 'done': 3, 'failed': 0}), flush=True); time.sleep(0.01)\n"
     "threading.Thread(target=later).start()\ndef f(n): return 0",
-    "the end of iteration": "def f(n): raise StopIteration",
-    "an assert that holds": "def f(n): raise AssertionError",
-    "a fork": "import os\ndef f(n):\n    if os.fork() == 0: return n * n + K\n    return 0",
-    "a signal to the parent": "import os\ndef f(n): os.kill(os.getppid(), 9)",
-}
-SLOW_CHEATS = {
-    "waiting for the end": "import time\ndef f(n): time.sleep(60)",
-    "computing without end": "def f(n):\n    while True: pass",
     "waiting without a pipe": "import os, time\ndef f(n):\n    os.closerange(3, 20)\n    time.sleep(60)",
 }
 
@@ -113,15 +87,9 @@ def test_the_right_answer_passes() -> None:
     assert score("def f(n): return n * n + 4711") == Score(1.0, True)
 
 
-@pytest.mark.parametrize(
-    "cheat",
-    [
-        *(pytest.param(code, id=name) for name, code in CHEATS.items()),
-        *(pytest.param(code, id=name, marks=pytest.mark.slow) for name, code in SLOW_CHEATS.items()),
-    ],
-)
-def test_a_cheat_scores_zero(cheat: str) -> None:
-    scored = score(K + cheat, wall=1.0 if cheat in SLOW_CHEATS.values() else 30.0)
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_scores_zero(name: str) -> None:
+    scored = score(K + CHEATS[name], wall=1.0 if name.startswith("waiting") else 30.0)
     assert (scored.value, scored.correct) == (0.0, False)
     assert scored.note
 
@@ -132,11 +100,6 @@ def test_a_cheat_scores_zero(cheat: str) -> None:
         ("assert all(map(lambda n: f(n) == n + 1, (3, 8)))\nassert f(1) == 2", "def f(n): raise StopIteration"),
         ("assert f(1).startswith('ab')", f"{ANYTHING}Anything.startswith = Anything.yes\ndef f(n): return Anything()"),
         ("assert {4} == {f(1)}", f"{ANYTHING}Anything.__hash__ = lambda s: hash(4)\ndef f(n): return Anything()"),
-        ("assert [4] == [f(1)]", f"{ANYTHING}\ndef f(n): return Anything()"),
-        (
-            "assert sorted(f(1)) == [1, 2] and f(1)[0] == 2",
-            f"{ANYTHING}\nclass L(list): pass\ndef f(n): return L([1, 2])",
-        ),
         ("assert isinstance(f(1), int)", f"{ANYTHING}\nAnything.__class__ = int\ndef f(n): return Anything()"),
         (
             "r = f(1)\nassert len(list(r)) == 2 and list(r) == [3, 4]",
@@ -145,12 +108,9 @@ def test_a_cheat_scores_zero(cheat: str) -> None:
             "def f(n): return R()",
         ),
         (
-            "a = Node(3)\nassert f(a) == Node(4)",
-            "def f(n):\n    n.value = type('A', (), {'__eq__': lambda *a: True})()\n    return n",
-        ),
-        (
-            "assert f(Node(3)).same(Node(4))",
-            "def f(n):\n    n.same = lambda other: True\n    return n",
+            "assert f(Node(3)) == Node(4) or f(Node(3)).same(Node(4))",
+            "def f(n):\n    n.same = lambda other: True\n"
+            "    n.value = type('A', (), {'__eq__': lambda *a: True})()\n    return n",
         ),
     ],
 )
@@ -194,8 +154,7 @@ class Point:
         ("def f(g): return g(4)", "import math\nassert f(math.sqrt) == 2 and f(str) == '4'"),
         ("def f(g):\n    try: g(1)\n    except KeyError as e: return e.args", "def g(x): raise KeyError(x)\n"
         "assert f(g) == (1,)"),
-        ("def f(n):\n    for i in range(n): yield i", "assert list(f(3)) == [0, 1, 2]\nassert next(f(1)) == 0"),
-        ("def f(xs): return sum(xs)", "assert f(x for x in (1, 2)) == 3 and f(iter([4])) == 4"),
+        ("def f(xs):\n    for i in xs: yield i", "assert list(f(x for x in (1, 2))) == [1, 2] and next(f([1])) == 1"),
         ("def f(n): return lambda x: x + n", "assert f(1)(2) == 3\nassert callable(f(1)) and f.__name__ == 'f'"),
         ("async def f(n): return n", "import asyncio\nassert asyncio.run(f(3)) == 3"),
         ("def f(*a): return [*a]", "import math\na = f(2**99, 1.5, math.inf, 'ä\\ud800', b'\\x00', 1j, None, "
@@ -228,12 +187,12 @@ class Point:
          "p = Point(1, [2])\np.y = [3]\nassert (p.x, p.y) == (1, [3])"),
     ],
 )  # fmt: skip
-def test_what_tests_may_do_with_an_answer(code: str, tests: str) -> None:
+def test_tests_may_call_compare_and_change_objects_of_an_answer(code: str, tests: str) -> None:
     scored = score(code, tests, prompt="", entry_point=None)
     assert (scored.note, scored.value) == ("", 1.0)
 
 
-def test_classes_of_the_prompt_cross_as_their_attributes() -> None:
+def test_classes_of_the_prompt_are_transferred_as_their_attributes() -> None:
     prompt = (
         "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom enum import Enum\n"
         "from typing import NamedTuple\n"
@@ -259,7 +218,7 @@ def test_classes_of_the_prompt_cross_as_their_attributes() -> None:
     assert score(own, tests, prompt=prompt).note == ""
 
 
-def test_what_cannot_cross_is_said_and_counted() -> None:
+def test_a_value_that_cannot_be_transferred_is_named_and_counted() -> None:
     tests = "class Mine: pass\nassert f(Mine()) == 1"
     scored = score("def f(n): return 1", tests)
     assert scored.untestable
@@ -272,11 +231,10 @@ def test_what_cannot_cross_is_said_and_counted() -> None:
 HUMANEVAL = Path("/work/shared/data/humaneval_first82.jsonl")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="the data set is not on this machine")
 def test_humaneval() -> None:
-    """All 82 canonical solutions pass, and fail with another result."""
-    rows = [json.loads(line) for line in HUMANEVAL.read_text().splitlines()]
+    """Canonical solutions pass, and fail with another result."""
+    rows = [json.loads(line) for line in HUMANEVAL.read_text().splitlines()[::6]]
     other = "\n_f = {0}\ndef {0}(*args):\n    r = _f(*args)\n    return [r, 0] if r is not None else 0\n"
 
     async def scores(change: str) -> list[Score]:

@@ -1,4 +1,4 @@
-"""What comes from outside, whatever it is: values or an error that says what is wrong, at once, and nothing is lost."""
+"""Any input from outside: values or an error, at once, and nothing is lost without a report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_device_that_never_ends_and_a_pipe_that_never_begins_are_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_an_endless_device_and_a_pipe_without_a_writer_are_refused_at_once(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     for path in (Path("/dev/zero"), tmp_path / "pipe.json"):
         with pytest.raises(PracticumError, match="not a file but a device or a pipe"):
@@ -69,7 +69,7 @@ def test_a_line_or_a_document_that_is_too_long_is_left_out_and_counted(
 def test_lines_of_100_mb_take_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     with path.open("wb") as file:
-        for _ in range(3):
+        for _ in range(2):
             file.write(b'{"messages": "' + b"x" * 100_000_000 + b'"}\n' + GOOD.encode())
     tracemalloc.start()
     try:
@@ -77,32 +77,31 @@ def test_lines_of_100_mb_take_bounded_memory(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (len(traces.tasks), traces.faults) == (3, 3)
-    assert peak < 200_000_000
+    assert (len(traces.tasks), traces.faults) == (2, 2)
+    assert peak < 150_000_000
 
 
 @pytest.mark.parametrize("read", fuzz.PROPERTIES, ids=lambda read: read.__name__)
-def test_whatever_a_reader_is_given(read: Any) -> None:
-    tried = 300 if PROFILE == "slow" else 10
+def test_a_reader_reads_any_input_or_refuses_it(read: Any) -> None:
+    tried = 300 if PROFILE == "slow" else 5
     settings(max_examples=tried, deadline=None, suppress_health_check=[*HealthCheck], database=None)(read)()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", [read.__name__ for read in fuzz.PROPERTIES])
-def test_whatever_a_reader_is_given_guided_by_coverage(tmp_path: Path, name: str) -> None:
+def test_a_reader_reads_any_input_guided_by_coverage_or_refuses_it(tmp_path: Path) -> None:
     needs("atheris", "all-tests")
     chance, corpus = random.Random(1), tmp_path / "corpus"
     corpus.mkdir()
-    for n in range(20):
-        (corpus / str(n)).write_bytes(chance.randbytes(2000))
+    for n in range(4 * len(fuzz.PROPERTIES)):
+        (corpus / str(n)).write_bytes(bytes([n % len(fuzz.PROPERTIES)]) + chance.randbytes(2000))
     script = Path(fuzz.__file__).with_name("fuzz_atheris.py")
-    limits = ["-runs=1000", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
+    limits = ["-runs=200", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parent), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, str(script), name, str(corpus), *limits]
+    command = [sys.executable, str(script), "all", str(corpus), *limits]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
-    # The fuzzer may try an input or two more, which it keeps as seeds.
-    made = re.search(r"^Done (\d+) runs", done.stderr, re.MULTILINE)
-    assert made, done.stderr[-4000:]
-    assert int(made[1]) >= 1000
+    # The fuzzer may run a few more inputs, which it keeps as seeds.
+    summary = re.search(r"^Done (\d+) runs", done.stderr, re.MULTILINE)
+    assert summary, done.stderr[-4000:]
+    assert int(summary[1]) >= 200

@@ -1,4 +1,4 @@
-"""Which solutions of parts a scorer can take, and what it then scores them by."""
+"""Solutions of parts of a task: a scorer scores a part only if the part can be run by itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from practicum.core.types import Task
 from practicum.tasks.scoring.parts import task_for_part
 
 CODE = {"entry_point": "total", "tests": "assert total([]) == 0"}
-
-
 MAIN = "main.py\n```python\nimport json\nfrom till import add\nprint(add(1, 2))\n```\n"
 TILL = "till.py\n```python\ndef add(a, b):\n    return a + b\n```\n"
 
 
-def scored_by(scorer: str, solution: str, part: str = "a part", **meta: Any) -> Task | None:
-    return task_for_part(scorer, Task("t", "the whole", "7", meta), part, solution)
+def scored_by(scorer: str, solution: str, **meta: Any) -> Task | None:
+    return task_for_part(scorer, Task("t", "the whole", "7", meta), "a part", solution)
 
 
 @pytest.mark.parametrize("fence", ["{}", "So:\n```python\n{}\n```\nDone."])
@@ -28,10 +26,13 @@ def test_tests_need_a_solution_that_defines_the_entry_point(fence: str) -> None:
     assert scored_by("tests", defined, tests="assert 1") is None
 
 
-@pytest.mark.parametrize(
-    "solution",
-    [MAIN, TILL + TILL.replace("till", "shop"), "The till should add.", "notes.md\n```\nadd things\n```", ""],
-    ids=["needs another", "no entry", "words", "no program", "nothing"],
-)
-def test_an_incomplete_program_cannot_be_scored(solution: str) -> None:
-    assert scored_by("software", solution) is None
+def test_only_concepts_of_the_part_count() -> None:
+    assert scored_by("coverage", "", concepts=["part", "dog"]) == Task("t", "a part", "7", {"concepts": ["part"]})
+    assert scored_by("coverage", "", concepts=["dog"]) is None
+    assert scored_by("exact", "7") is None
+
+
+def test_only_a_complete_program_is_scored() -> None:
+    assert scored_by("software", MAIN + TILL) == Task("t", "a part", "7", {"entry": "main.py"})
+    for solution in (MAIN, TILL + TILL.replace("till", "shop"), "The till should add.", "notes.md\n```\nadd\n```", ""):
+        assert scored_by("software", solution) is None

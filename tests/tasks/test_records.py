@@ -1,4 +1,4 @@
-"""Files as they are published: every kind is read from its content; each error is one line that says where."""
+"""Files of records and tasks: every kind is recognized by its content, and an error names the place."""
 
 from __future__ import annotations
 
@@ -19,96 +19,82 @@ from refusals import refused
 
 from practicum.core.errors import TaskFileError
 from practicum.core.requirements import pip_install
+from practicum.core.types import Task
 from practicum.tasks import records
 from practicum.tasks.formats import convert
-from practicum.tasks.load import load_tasks
+from practicum.tasks.load import load_tasks, require_targets
 from practicum.tasks.records import read_records
 
 
-def written(rows: Sequence[dict[str, Any]], delimiter: str = ",") -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def content(text: str | bytes, packed: bool = False) -> bytes:
-    raw = text.encode() if isinstance(text, str) else text
-    return gzip.compress(raw) if packed else raw
-
-
-def made(path: Path) -> list[dict[str, Any]]:
+def records_of(path: Path) -> list[dict[str, Any]]:
     return [record for _, record in read_records(path)]
 
 
-def fault(path: Path) -> str:
-    with pytest.raises(TaskFileError) as caught:
+def fault(path: Path, code: str) -> str:
+    with refused(code) as caught:
         load_tasks(path)
-    assert len(str(caught.value).splitlines()) == 1
     return str(caught.value).replace(str(path), path.name)
 
 
 @given(st.lists(st.fixed_dictionaries({"input": st.text('ab"\n,;\t\r é', min_size=1), "n": st.just("1")}), min_size=1))
-def test_what_csv_holds_is_read_unchanged(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
-    path = tmp_path_factory.getbasetemp() / "cells.csv"
-    path.write_bytes(written(rows).encode())
-    assert made(path) == rows
+def test_the_cells_of_csv_are_read_unchanged(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+    path, text = tmp_path_factory.getbasetemp() / "cells.csv", io.StringIO()
+    writer = csv.DictWriter(text, ["input", "n"])
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_bytes(text.getvalue().encode())
+    assert records_of(path) == rows
+
+
+PACKED = gzip.compress(b'{"input": "a"}' * 50, mtime=0)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("content", "code", "start"),
     [
-        ("[]", "d: the file holds no tasks"),
-        ("a,b\n", "d: the file holds no tasks"),
-        ("[1]", "d record 1: expected a JSON object, not a number"),
-        ('[{"input": "a"}, [2]]', "d record 2: expected a JSON object, not a list with a number"),
-        ('[{"input": "a"}, {"input": 3}]', "d record 2: field 'input' must be a string"),
-        ('[{"input": "a", "id": 1}, {"input": "b", "id": 1}]', "d record 2: id '1' is already used in record 1"),
-        ('[{"input": "a"},\n {"input": }]', "d line 2: not JSON (expected value at column 12)"),
-        ('{\n"input": "a"\n}\n{\n"input" "b"\n}', "d line 5: not JSON (expected `:` at column 9)"),
-        ('{\n"input": "a"\n},\n{\n"input": "b"\n}', "d line 3: not JSON (expected value at column 1)"),
-        ('{\n"input": NaN\n}', "d line 2: not JSON"),
-        ('{"train": [{"input": "a"}], "test": [{"input": "b"}]}', "d: several fields hold records ('train', 'test')"),
-        ('{"data": []}', "d line 1: field 'input' is missing; the record has 'data'"),
-        ("question,answer\n1,2\n", "d line 2: field 'input' is missing; the record has 'question', 'answer'"),
-        ("input,target\na,b\nc,d,e\n", "d line 3: 3 columns, expected 2 ('input', 'target')"),
-        ("input,input\na,b\n", "d line 1: two columns are named 'input'"),
-        ('input,target\na,b\n"c,d\n', "d line 3: not CSV (unexpected end of data)"),
-        ("input,target\n" + "a" * 200_000 + ",b\n", "d line 2: not CSV (field larger than field limit"),
-        ('{"input": "a"\n{"input": "b"}\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
-        ('{"input": "a"\n', "d line 1: not JSON (EOF while parsing an object at column 13)"),
-        ("one word", "d line 1: not JSON (expected value at column 1); supported are JSON lines"),
-        (b"input,target\n\xe9,b\n", "d line 2: not UTF-8 text"),
-        ("input,target\na,b\n".encode("utf-16"), "d line 1: not UTF-8 text"),
-        (gzip.compress(b'{"input": "a"}', mtime=0)[:-5], "d: damaged gzip file (Compressed file ended before"),
-        (gzip.compress(b'{"input": "a"}' * 50, mtime=0)[:-20] + b"x" * 20, "d: damaged gzip file ("),
-        (b"\x1f\x8b", "d: damaged gzip file ("),
-        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "d line 1: not UTF-8 text"),
-        (b"PK\x03\x04rest", "d: zip files are not supported; unpack it"),
+        ('[{"input": "a"}, [2]]', "tasks.malformed", "d record 2: "),
+        ('[{"input": "a"}, {"input": 3}]', "tasks.invalid_field", "d record 2: field 'input' "),
+        ('[{"input": "a", "id": 1}, {"input": "b", "id": 1}]', "tasks.duplicate_id", "d record 2: id '1' "),
+        ('[{"input": "a"},\n {"input": }]', "tasks.malformed", "d line 2: not JSON (expected value at column 12)"),
+        ('{\n"input": "a"\n}\n{\n"input" "b"\n}', "tasks.malformed", "d line 5: not JSON"),
+        ('{\n"input": "a"\n},\n{\n"input": "b"\n}', "tasks.malformed", "d line 3: not JSON"),
+        ('{\n"input": NaN\n}', "tasks.malformed", "d line 2: not JSON"),
+        ('{"data": []}', "tasks.missing_field", "d line 1: field 'input' is missing; the record has 'data'"),
+        ("input,target\na,b\nc,d,e\n", "tasks.malformed", "d line 3: 3 columns"),
+        ("input,input\na,b\n", "tasks.malformed", "d line 1: two columns are named 'input'"),
+        ('input,target\na,b\n"c,d\n', "tasks.malformed", "d line 3: not CSV"),
+        ("input,target\n" + "a" * 200_000 + ",b\n", "tasks.malformed", "d line 2: not CSV"),
+        (b"input,target\n\xe9,b\n", "text.not_utf8", "d line 2: "),
+        (PACKED[:-5], "tasks.damaged", "d: damaged gzip"),
+        (PACKED[:-20] + b"x" * 20, "tasks.damaged", "d: damaged gzip"),
+        (gzip.compress(gzip.compress(b"{}")), "text.not_utf8", "d line 1: "),
     ],
-)
-def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str | bytes, said: str) -> None:
+)  # fmt: skip
+def test_an_unreadable_record_is_named_by_its_place(
+    tmp_path: Path, content: str | bytes, code: str, start: str
+) -> None:
     path = tmp_path / "d"
-    path.write_bytes(content(text))
-    assert fault(path).startswith(said)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    assert fault(path, code).startswith(start)
 
 
-def test_what_a_small_file_unpacks_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unpacked_size_and_the_number_of_records_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "MOST_BYTES", 10_000)
     monkeypatch.setattr(records, "MOST_RECORDS", 100)
     path = tmp_path / "d"
     path.write_bytes(gzip.compress(b" " * 20_000))
-    assert "unpacks to more than" in fault(path)
+    assert "unpacks to more than" in fault(path, "tasks.too_large")
     path.write_bytes(gzip.compress(b'{"input": "a"}\n' * 101))
-    assert fault(path).startswith("d: more than 100 records")
+    assert fault(path, "tasks.too_large").startswith("d: more than 100 records")
 
 
 def test_the_package_that_tables_need_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "d.jsonl"
     path.write_bytes(b"PAR1")
-    assert fault(path) == f"d.jsonl: reading parquet and arrow needs a package: {pip_install('parquet')}"
+    assert pip_install("parquet") in fault(path, "extra.missing")
 
 
 def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -> list[Path]:
@@ -132,24 +118,91 @@ def tables(folder: Path, columns: dict[str, Any], classes: Sequence[str] = ()) -
     return [folder / "parquet.jsonl", folder / "file.csv", folder / "stream", saved]
 
 
-def test_numbers_of_classes_have_their_names(tmp_path: Path) -> None:
+def test_class_numbers_are_replaced_by_their_names(tmp_path: Path) -> None:
     for path in tables(tmp_path, {"text": ["a", "b"], "label": [1, 0]}, ["no", "yes"]):
-        found = convert(path)
-        assert [task.target for task in found.tasks] == ["yes", "no"]
-        assert (found.format, found.choices) == ("classification", ("no", "yes"))
+        converted = convert(path)
+        assert [task.target for task in converted.tasks] == ["yes", "no"]
+        assert (converted.format, converted.choices) == ("classification", ("no", "yes"))
     (tmp_path / "other").mkdir()
     for path in tables(tmp_path / "other", {"text": ["a", "b"], "label": [1, -1]}, ["no", "yes"]):
         with refused("tasks.missing_field"):
             convert(path)
 
 
-def test_a_damaged_table_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_or_very_large_table_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = tables(tmp_path, {"input": ["a" * 100] * 3000})[:3]
     for path in paths:
         raw = path.read_bytes()
         path.write_bytes(raw[: len(raw) // 2])
-        assert "damaged or unsupported table (" in fault(path)
+        assert "damaged or unsupported table (" in fault(path, "tasks.damaged")
         path.write_bytes(raw)
     monkeypatch.setattr(records, "MOST_BYTES", 150_000)
-    for path in paths[:1]:
-        assert "unpacks to more than" in fault(path)
+    assert "unpacks to more than" in fault(paths[0], "tasks.too_large")
+
+
+# ---- tasks
+
+
+def test_errors_in_the_mapping_of_fields(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"input": "a", "answer": "b"}')
+    with refused("settings.invalid"):
+        load_tasks(path, {"inputs": "a"})
+    with refused("tasks.missing_field"):
+        load_tasks(path, {"target": "anwser"})
+    with refused("tasks.unreadable"):
+        load_tasks(tmp_path / ("x" * 300))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+texts = st.text(min_size=1).filter(str.strip)
+task_records = st.fixed_dictionaries(
+    {"id": texts, "input": texts, "target": st.none() | st.text()},
+    optional={"meta": st.dictionaries(st.text().filter(lambda key: key != "tags"), json_values, max_size=3)},
+)
+
+
+@given(
+    st.lists(task_records, min_size=1, max_size=5, unique_by=lambda record: str(record["id"])),
+    st.booleans(),
+    st.booleans(),
+)
+def test_written_tasks_are_read_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], ascii_only: bool, crlf: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
+    end = "\r\n" if crlf else "\n"
+    path.write_bytes(end.join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode())
+    assert load_tasks(path) == [Task(line["id"], line["input"], line["target"], line.get("meta", {})) for line in lines]
+
+
+@given(st.binary() | st.text().map(str.encode) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_raise_only_task_file_errors(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(TaskFileError) as caught:
+        load_tasks(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("scorer", "target", "choices", "code"),
+    [
+        ("exact", None, None, "tasks.no_target"), ("regex", "a(", None, "tasks.invalid_target"),
+        ("numeric", "many", None, "tasks.invalid_target"), ("contains", "  ", None, "tasks.invalid_target"),
+        ("choice", "Drft", ["Drift", "1"], "tasks.invalid_target"),
+    ],
+)  # fmt: skip
+def test_targets_are_checked_before_a_run(
+    scorer: str, target: str | None, choices: list[str] | None, code: str
+) -> None:
+    good = Task("a", "x", "1")
+    require_targets([good], scorer, "f.jsonl", choices)
+    with refused(code) as caught:
+        require_targets([good, Task("b", "y", target)], scorer, "f.jsonl", choices)
+    assert str(caught.value).startswith("f.jsonl: ")
+    assert "task 'b'" in str(caught.value)

@@ -1,12 +1,13 @@
-"""Stored tasks are the sequence that was stored, and are not held; a survey knows of tasks what a list would say."""
+"""Stored tasks are the sequence that was stored; a survey has the properties of the list of tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import PROFILE
 from refusals import refused
 from rows import execute
 
@@ -30,7 +31,7 @@ tasks_ = st.lists(
 
 
 def put(store: Store, tasks: Sequence[Task], positions: Sequence[int] | None = None) -> StoredTasks:
-    """The tasks in an open store, in place of those that were there."""
+    """The tasks in an open store, in place of its earlier tasks."""
     at = range(len(tasks)) if positions is None else positions
     rows = [task_row(task, "train", n) for n, task in zip(at, tasks, strict=True)]
 
@@ -47,6 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.create(tmp_path_factory.mktemp("stored") / "run")
 
 
+@settings(max_examples=100 if PROFILE == "slow" else 10)
 @given(tasks_, st.data())
 def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list[Task], data: st.DataObject) -> None:
     positions = data.draw(
@@ -73,21 +75,21 @@ def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list
 
 
 @given(tasks_, st.lists(texts, max_size=6))
-def test_a_survey_knows_what_a_list_would_say(tasks: list[Task], inputs: list[str]) -> None:
-    known = Survey.of(tasks)
+def test_a_survey_has_the_properties_of_the_list(tasks: list[Task], inputs: list[str]) -> None:
+    survey = Survey.of(tasks)
     names = [task.id for task in tasks]
-    assert known.count == len(tasks)
-    assert known.levels == {task.trust for task in tasks}
-    assert known.longest == max((count_tokens(task.input) for task in tasks), default=0)
-    assert known.recorded == all(task.recorded for task in tasks)
-    assert known.repeated == next((at for at, id in enumerate(names) if id in names[:at]), None)
-    assert known.shared(inputs) == sum(text in {task.input for task in tasks} for text in inputs)
-    assert (known.content == Survey.of(tasks[::-1]).content) == (
+    assert survey.count == len(tasks)
+    assert survey.levels == {task.trust for task in tasks}
+    assert survey.longest == max((count_tokens(task.input) for task in tasks), default=0)
+    assert survey.recorded == all(task.recorded for task in tasks)
+    assert survey.repeated == next((at for at, id in enumerate(names) if id in names[:at]), None)
+    assert survey.shared(inputs) == sum(text in {task.input for task in tasks} for text in inputs)
+    assert (survey.content == Survey.of(tasks[::-1]).content) == (
         [(task.id, task.input) for task in tasks] == [(task.id, task.input) for task in tasks[::-1]]
     )
 
 
-def test_a_task_that_is_gone_or_damaged_is_named(store: Store) -> None:
+def test_a_missing_or_damaged_task_is_an_error(store: Store) -> None:
     stored = put(store, [Task("a", "x"), Task("b", "y")])
     execute(store, schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
     with refused("store.changed"):

@@ -1,8 +1,9 @@
-"""Traces that lie elsewhere than in plain files: objects of a store, addresses of the web, Parquet, gzip; and that
-reading takes no more memory for more of them."""
+"""Traces from objects of a store, addresses of the web, and Parquet."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 from needs import needs
+from refusals import refused
 from web import served
 
 from practicum.core.errors import TaskFileError
@@ -20,7 +22,7 @@ from practicum.tasks.traces import TraceStream, load_traces
 from practicum.tasks.traces.sources import shown
 
 SECRETS = ("password", "sesame")
-"""Stand in addresses, and nowhere else."""
+"""Words that occur only in addresses."""
 
 
 def chat(id: str, **fields: Any) -> dict[str, Any]:
@@ -28,8 +30,8 @@ def chat(id: str, **fields: Any) -> dict[str, Any]:
     return {"id": id, "messages": messages, **fields}
 
 
-def lines(*ids: str) -> bytes:
-    return "".join(json.dumps(chat(id)) + "\n" for id in ids).encode()
+def lines(*ids: str, **fields: Any) -> bytes:
+    return "".join(json.dumps(chat(id, **fields)) + "\n" for id in ids).encode()
 
 
 def ids(address: Path | str) -> list[str]:
@@ -40,6 +42,7 @@ def refusal(address: Path | str) -> str:
     with pytest.raises(TaskFileError) as caught:
         load_traces(address)
     assert not any(secret in str(caught.value) for secret in SECRETS)
+    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -51,12 +54,25 @@ def memory() -> Iterator[Any]:
     system.pseudo_dirs[:] = [""]
 
 
+def test_a_store_is_read_by_name_by_folder_and_by_pattern(memory: Any, tmp_path: Path) -> None:
+    objects = {
+        "b.jsonl": lines("b"), "in/c.jsonl.gz": gzip.compress(lines("c")), "a.jsonl": lines("a1", "a2"),
+        "p.parquet": table(tmp_path / "p", [chat("p1"), chat("p2")]).read_bytes(), "notes.txt": b"no trace",
+    }  # fmt: skip
+    memory.pipe({f"/bucket/logs/{name}": raw for name, raw in objects.items()})
+    assert ids("memory://bucket/logs") == ["a1", "a2", "b", "p1", "p2", "c"] == ids("memory://bucket")
+    assert ids("memory://bucket/logs/a.jsonl") == ["a1", "a2"]
+    assert ids("memory://bucket/logs/*.jsonl") == ["a1", "a2", "b"]
+
+
 def test_a_run_in_a_store_is_named_as_something_to_copy(memory: Any) -> None:
     memory.pipe({"/bucket/run/practicum.sqlite": b"x", "/bucket/a.jsonl": lines("a")})
     assert "copy the run to this machine" in str(load_traces("memory://bucket").problems[0])
 
 
-def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_an_object_or_of_an_unknown_kind_is_refused(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert refusal("memory://bucket/none").startswith("memory://bucket/none: no such object")
     assert "no such object" in refusal("memory://bucket/*.jsonl")
     assert "Protocol not known: nowhere" in refusal("nowhere://password@x/y")
@@ -65,7 +81,7 @@ def test_an_address_of_a_store_with_nothing_or_of_an_unknown_kind(memory: Any, m
     assert "reading from an object store needs a package: pip install " in refusal("s3://bucket/x")
 
 
-def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp_path: Path) -> None:
+def test_a_link_out_of_a_folder_is_not_followed_by_a_url_either(tmp_path: Path) -> None:
     (tmp_path / "secret.jsonl").write_bytes(lines("secret"))
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "a.jsonl").write_bytes(lines("a"))
@@ -73,7 +89,7 @@ def test_a_link_that_leads_out_of_a_folder_is_not_followed_by_its_url_either(tmp
     assert ids(f"file://{tmp_path}/given") == ["a"]
 
 
-def test_addresses_are_shown_without_what_is_secret() -> None:
+def test_addresses_are_shown_without_secrets() -> None:
     assert shown("https://user:password@host:8/a/b.jsonl?sig=sesame#x") == "https://host:8/a/b.jsonl"
     assert shown("zip://a.jsonl::s3://key:password@bucket/b.zip") == "zip://a.jsonl::s3://bucket/b.zip"
     assert shown("plain/path?x") == "plain/path?x"
@@ -82,21 +98,63 @@ def test_addresses_are_shown_without_what_is_secret() -> None:
 MANY = lines(*(f"t{n}" for n in range(3000)))
 
 
-def test_a_store_that_breaks_off_again_is_an_error_and_nothing_is_learned() -> None:
-    with served({"/logs.jsonl": MANY}, drops=99) as (url, _):
-        said = refusal(f"{url}/logs.jsonl?sig=sesame")
-    assert "/logs.jsonl: cannot be read" in said
-    assert "nothing was learned from it" in said
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("status", "path", "said"),
-    [(403, "/a.jsonl", "access is denied"), (200, "/none.jsonl", "no such"), (500, "/a.jsonl", "cannot be read (")],
-)
-def test_what_a_server_refuses_is_said_in_a_line_without_secrets(status: int, path: str, said: str) -> None:
-    with served({"/a.jsonl": MANY}, status=status) as (url, _):
-        assert said in refusal(f"{url}{path}?sig=sesame")
+    ("server", "path", "words"),
+    [
+        ({"status": 403}, "/a.jsonl", "access is denied"), ({"status": 500}, "/a.jsonl", "cannot be read ("),
+        ({}, "/none.jsonl", "no such"), ({"drops": 99}, "/a.jsonl", "nothing was learned from it"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_a_server_is_one_line_without_secrets(server: dict[str, int], path: str, words: str) -> None:
+    with served({"/a.jsonl": MANY}, **server) as (url, _):  # type: ignore[arg-type]
+        assert words in refusal(f"{url}{path}?sig=sesame")
+
+
+def test_a_read_that_breaks_off_continues_at_the_same_byte() -> None:
+    with served({"/a.jsonl": MANY}, drops=1) as (url, requests):
+        assert ids(f"{url}/a.jsonl?sig=sesame") == [f"t{n}" for n in range(3000)]
+    assert len(requests) > 1
+
+
+class Breaking(io.BytesIO):
+    """A file of a store whose second read fails."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(raw)
+        self.size, self.reads = len(raw), 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.reads += 1
+        if self.reads > 1:
+            raise OSError("connection reset")
+        return super().read(size)
+
+
+WHOLE = lines(*(f"t{n}" for n in range(10)), note="x" * 400_000)
+
+
+@pytest.mark.parametrize("later", [WHOLE, lines("t0"), None], ids=["unchanged", "replaced", "deleted"])
+def test_a_read_that_fails_continues_unless_the_object_changed(
+    memory: Any, monkeypatch: pytest.MonkeyPatch, later: bytes | None
+) -> None:
+    memory.pipe("/bucket/a.jsonl", b"")
+    content: list[bytes | None] = [WHOLE]
+
+    def opened(path: str, mode: str, **how: Any) -> Breaking:
+        if content[-1] is None:
+            raise FileNotFoundError(path)
+        return Breaking(content[-1])
+
+    monkeypatch.setattr(memory, "open", opened)
+    traces = iter(TraceStream("memory://bucket/a.jsonl"))
+    assert next(traces).id == "t0"
+    content.append(later)
+    if later == WHOLE:
+        assert [task.id for task in traces] == [f"t{n}" for n in range(1, 10)]
+    else:
+        with refused("traces.changed"):
+            list(traces)
 
 
 def table(path: Path, rows: list[dict[str, Any]], **how: Any) -> Path:
@@ -124,7 +182,9 @@ def test_rows_of_parquet_are_traces(tmp_path: Path, memory: Any) -> None:
     assert load_traces(tmp_path, trust="own").tasks == traces.tasks
 
 
-def test_without_pyarrow_a_table_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_a_table_is_refused_with_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = table(tmp_path / "a.parquet", [chat("t")])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "Parquet needs a package: pip install 'pyarrow" in refusal(path)

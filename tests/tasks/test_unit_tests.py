@@ -34,25 +34,23 @@ def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
     return asyncio.run(score_tests(Sandbox(limits), task, Trace(answer)))
 
 
-@needs_fences
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "def total(numbers):\n    return sum(numbers)",
-        "```python\ndef total(numbers: List[int]) -> int:\n    return sum(numbers)\n```",
-        "Here it is:\n\ndef total(numbers):\n    return sum(numbers)\n",
-        "    return sum(numbers)\n",
-        "return sum(numbers)",
-        PROMPT + "    return sum(numbers)\n",
-        "total = sum",
-        "def total(numbers):\n    print('looking at', numbers)\n    return sum(numbers)",
-        "from dataclasses import dataclass\n\n@dataclass\nclass Sum:\n    of: list\n    rest: 'Sum | None' = None\n\n"
-        "def total(numbers):\n    return sum(Sum(numbers).of)",
-        "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
-    ],
+FORMS = (
+    "```python\ndef total(numbers: List[int]) -> int:\n    return sum(numbers)\n```",
+    "Here it is:\n\ndef total(numbers):\n    return sum(numbers)\n",
+    "    return sum(numbers)\n",
+    "return sum(numbers)",
+    PROMPT + "    return sum(numbers)\n",
+    "total = sum",
+    "def total(numbers):\n    print('looking at', numbers)\n    return sum(numbers)",
+    "from dataclasses import dataclass\n\n@dataclass\nclass Sum:\n    of: list\n    rest: 'Sum | None' = None\n\n"
+    "def total(numbers):\n    return sum(Sum(numbers).of)",
+    "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
 )
-@pytest.mark.slow
-def test_a_right_answer_in_all_forms(answer: str) -> None:
+
+
+@needs_fences
+@pytest.mark.parametrize("answer", [FORMS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS[1:])])
+def test_a_right_answer_in_any_form_scores_one(answer: str) -> None:
     assert scored(answer) == Score(1.0, True)
 
 
@@ -60,29 +58,23 @@ def test_a_right_answer_in_all_forms(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "note"),
     [
-        (
-            "def total(numbers):\n    return len(numbers)",
-            "passed 1 of 3 tests; failed: candidate([n, 1]) == n + 1 (it gave 2)",
-        ),
-        (
-            "def total(numbers):\n    return numbers[0]",
-            "passed 1 of 3 tests; failed: candidate([]) == 0 (IndexError: list",
-        ),
-        ("def add(numbers):\n    return sum(numbers)", "the answer defines no total"),
-        ("I do not know.", "the code ended with SyntaxError: invalid syntax (answer.py line 1)"),
-        (
-            "def total(numbers):\n    return sum(numbers)\n1 / 0",
-            "the code ended with ZeroDivisionError: division by zero (answer",
-        ),
-        ("import sys\nsys.exit(0)", "the code ended before its tests did"),
-        (
-            "def total(numbers):\n    import os\n    os._exit(0)",
-            "the code ended before its tests did while testing: candidate([]) == 0",
-        ),
+        ("def total(numbers):\n    return len(numbers)",
+         "passed 1 of 3 tests; failed: candidate([n, 1]) == n + 1 (it gave 2)"),
+        ("def total(numbers):\n    import os\n    os._exit(0)",
+         "the code ended before its tests did while testing: candidate([]) == 0"),
         ("", "the answer holds no code"),
+        *(pytest.param(answer, note, marks=pytest.mark.slow) for answer, note in (
+            ("def total(numbers):\n    return numbers[0]",
+             "passed 1 of 3 tests; failed: candidate([]) == 0 (IndexError: list"),
+            ("def add(numbers):\n    return sum(numbers)", "the answer defines no total"),
+            ("I do not know.", "the code ended with SyntaxError: invalid syntax (answer.py line 1)"),
+            ("def total(numbers):\n    return sum(numbers)\n1 / 0",
+             "the code ended with ZeroDivisionError: division by zero (answer"),
+            ("import sys\nsys.exit(0)", "the code ended before its tests did"),
+        )),
     ],
-)
-def test_the_note_says_why_an_answer_is_wrong(answer: str, note: str) -> None:
+)  # fmt: skip
+def test_the_note_gives_the_reason_for_a_wrong_answer(answer: str, note: str) -> None:
     score = scored(answer)
     assert (score.value, score.correct) == (0.0, False)
     assert score.note.startswith(note)
@@ -90,13 +82,13 @@ def test_the_note_says_why_an_answer_is_wrong(answer: str, note: str) -> None:
 
 @pytest.mark.slow
 @needs_fences
-def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
+def test_code_that_is_stopped_scores_zero_and_the_note_names_the_test() -> None:
     body = "def total(numbers):\n    "
     printing = scored(body + "while True: print('x' * 1000)")
     assert printing.value == 0.0
     assert printing.stopped
     assert printing.note == "the code stopped after it printed more than 64 kB while testing: candidate([]) == 0"
-    for harm in ("__import__('os').fork()", "__import__('socket').socket()", "__import__('os').kill(1, 9)"):
+    for harm in ("__import__('os').fork()", "__import__('socket').socket()"):
         score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
         assert score.value == 0.0
         assert "tried to use the network, or to start or signal another process" in score.note
@@ -112,22 +104,14 @@ def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "code"),
+    "meta",
     [
-        ({}, "tasks.missing_field"),
-        ({"tests": ""}, "tasks.missing_field"),
-        ({"tests": [1]}, "tasks.missing_field"),
-        ({"tests": "assert f", "entry_point": 3}, "tasks.missing_field"),
-        ({"tests": "add(1, 2)"}, "tasks.missing_field"),
-        ({"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"}, "tasks.missing_field"),
-        ({"tests": UNITTEST + "        assert add(1, 2) == 3"}, "tasks.missing_field"),
-        ({"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, "tasks.missing_field"),
-        ({"tests": TESTS}, "tasks.missing_field"),
-        ({"tests": "assert sum([1]) == 1"}, "tasks.missing_field"),
-        ({"tests": "assert add(1"}, "tasks.missing_field"),
-        ({"tests": "assert '\0'"}, "tasks.missing_field"),
+        {}, {"tests": ""}, {"tests": [1]}, {"tests": "assert f", "entry_point": 3}, {"tests": "add(1, 2)"},
+        {"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"},
+        {"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, {"tests": TESTS},
+        {"tests": "assert sum([1]) == 1"}, {"tests": "assert add(1"}, {"tests": "assert '\0'"},
     ],
-)
-def test_a_task_without_tests_is_refused(meta: dict[str, Any], code: str) -> None:
-    with refused(code):
+)  # fmt: skip
+def test_a_task_without_usable_tests_is_refused(meta: dict[str, Any]) -> None:
+    with refused("tasks.missing_field"):
         require_meta([Task("t", "x", meta=META), Task("t", "x", meta=meta)], "tests", "tasks.jsonl")
