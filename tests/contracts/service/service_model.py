@@ -14,7 +14,7 @@ from typing import Any
 from practicum.testing import ServerOptions, SimulatedServer, fill, serve
 
 MARK = "x-mark"
-"""A header by which a test finds its own request among those that the model server received."""
+"""A header by which a test finds its request among the model server's."""
 
 FAULT = "x-sim-fault"
 """A header that lets the model server fail: 429, 500, html, hang, die, ..."""
@@ -62,7 +62,7 @@ def _text(content: Any) -> str:
 
 @dataclass
 class Model:
-    """The model server. `answers` maps words of a prompt to what is answered: a text, or a function of the body."""
+    """The model server. `answers` maps words of a prompt to the answer: a text, or a function of the body."""
 
     server: SimulatedServer
     answers: dict[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
@@ -84,8 +84,8 @@ class Model:
 
     def received(self, mark: str | None = None) -> list[Received]:
         """The requests with this mark, or all, in the order of arrival."""
-        found = [one for one in list(self.server.requests) if mark is None or one.headers.get(MARK) == mark]
-        return [Received(one.path, one.headers, one.body) for one in found]
+        marked = [one for one in list(self.server.requests) if mark is None or one.headers.get(MARK) == mark]
+        return [Received(one.path, one.headers, one.body) for one in marked]
 
     def respond(self, body: dict[str, Any]) -> str:
         text = json.dumps(body, ensure_ascii=False)

@@ -19,7 +19,7 @@ from service_kit import (
     refused,
     serving,
     teach_to_try,
-    told,
+    run_json,
     unique,
     until,
 )
@@ -31,7 +31,7 @@ import practicum
 def edited(folder: Path, tmp_path: Path, text: str) -> int:
     """Edit the playbook as a file; returns the version."""
     (tmp_path / "playbook.md").write_text(f"# Playbook\n\n## rules\n\n- {text}\n")
-    version: int = told("space", "edit", folder, "--file", tmp_path / "playbook.md", "--yes")["version"]
+    version: int = run_json("space", "edit", folder, "--file", tmp_path / "playbook.md", "--yes")["version"]
     return version
 
 
@@ -51,7 +51,7 @@ def test_an_edit_is_live_at_once(space: Client, folder: Path, tmp_path: Path) ->
 
 def test_a_rollback_is_live_at_once_and_is_not_tried(space: Client, folder: Path, tmp_path: Path) -> None:
     edited(folder, tmp_path, "Quetzals are cards.")
-    version = told("space", "rollback", folder, 0, "--yes")["version"]
+    version = run_json("space", "rollback", folder, 0, "--yes")["version"]
     until(lambda: space.health()["version"] == version)
     assert space.entries() == []
     assert [one["state"] for one in space.get("/v1/history")["rollouts"]] == ["promoted", "promoted"]
@@ -67,7 +67,7 @@ def test_what_follows_from_the_live_version_again_is_no_rollout(space: Client, f
 
 def test_a_name_moves_what_is_live(space: Client, folder: Path, tmp_path: Path) -> None:
     edited(folder, tmp_path, "Quetzals are cards.")
-    told("space", "name", folder, "live", 0)
+    run_json("space", "name", folder, "live", 0)
     until(lambda: space.health()["version"] == 0)
     assert "Quetzals" not in space.shown()
 
@@ -89,10 +89,10 @@ def test_a_review_is_decided_at_an_address(locked: Client) -> None:
     user.report(user.ask("What are quetzals?"), target="Birds.")
     user.report(user.ask("What are ibises?"), target="Birds, too.")
     there = (locked.url, "--space", locked.space, "--key", locked.key)
-    first, second = told("review", *there)["corrections"]
-    decided = told("review", *there, "--approve", first["id"], "--reject", second["id"], "--reason", "no")["decided"]
+    first, second = run_json("review", *there)["corrections"]
+    decided = run_json("review", *there, "--approve", first["id"], "--reject", second["id"], "--reason", "no")["decided"]
     assert [(one["id"], one["state"]) for one in decided] == [(first["id"], "live"), (second["id"], "rejected")]
-    assert told("review", *there)["corrections"] == []
+    assert run_json("review", *there)["corrections"] == []
     assert code_of("review", *there, "--approve", second["id"]) == "review.decided"
     for local in (("--undo", "c1"), ("--try", "all"), ("--approve", "all"), ("--limit", 1)):
         assert code_of("review", *there, *local) == "settings.unused"
@@ -101,8 +101,8 @@ def test_a_review_is_decided_at_an_address(locked: Client) -> None:
 def test_a_users_data_is_exported_and_forgotten_at_an_address(locked: Client) -> None:
     locked.as_user("anna").ask("My secret is the heron.")
     there = (locked.url, "--space", locked.space, "--key", locked.key, "--user", "anna")
-    assert "the heron" in json.dumps(told("export", *there)["items"])
-    (done,) = told("space", "forget", *there, "--yes")["spaces"]
+    assert "the heron" in json.dumps(run_json("export", *there)["items"])
+    (done,) = run_json("space", "forget", *there, "--yes")["spaces"]
     assert (done["user"], done["interactions"], done["left"]) == ("anna", 1, 0)
     assert code_of("export", *there) == "user.unknown"
     assert code_of("export", locked.url) == code_of("space", "forget", locked.url) == "settings.missing"
@@ -110,21 +110,21 @@ def test_a_users_data_is_exported_and_forgotten_at_an_address(locked: Client) ->
 
 def test_keys_are_made_listed_and_removed_at_an_address(locked: Client) -> None:
     name, there = unique("key"), ("--store", locked.url, "--key", locked.key)
-    made = told("key", "add", name, "--grant", "ask", "--space", locked.space, *there)
+    made = run_json("key", "add", name, "--grant", "ask", "--space", locked.space, *there)
     assert (made["name"], made["space"], made["roles"]) == (name, locked.space, ["ask"])
     assert locked.with_key(made["key"]).ask()
-    assert name in [one["name"] for one in told("key", "list", *there)["keys"]]
-    assert told("key", "remove", name, "--space", locked.space, *there)["name"] == name
+    assert name in [one["name"] for one in run_json("key", "list", *there)["keys"]]
+    assert run_json("key", "remove", name, "--space", locked.space, *there)["name"] == name
     refused(locked.with_key(made["key"]).send("POST", CHAT, BODIES[CHAT]), "key.wrong")
 
 
 def test_an_operation_that_reads_leaves_a_run_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are birds.\n")
     run = tmp_path / "run"
-    told("space", "import", tmp_path / "playbook.md", "--out", run)
-    before = told("show", run)
-    assert told("space", "playbook", run)["total"] == 1
-    assert told("show", run) == before
+    run_json("space", "import", tmp_path / "playbook.md", "--out", run)
+    before = run_json("show", run)
+    assert run_json("space", "playbook", run)["total"] == 1
+    assert run_json("show", run) == before
     assert before["names"] == {}
 
 
@@ -148,7 +148,7 @@ def test_its_versions_are_scored_beside_the_service(keyed: Service, tmp_path: Pa
     folder = keyed.store / "spaces" / new_space(keyed.client).space
     edited(folder, tmp_path, "Quetzals are cards.")
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
-    (start,) = told("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
+    (start,) = run_json("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
     assert start["current"] == 0.0
 
 
@@ -167,9 +167,9 @@ def test_what_readers_see_is_the_live_version_while_another_one_is_tried(keyed: 
     candidate = learn(space)
     live = space.health()["version"]
     assert candidate > live
-    assert told("show", folder)["version"] == live
-    assert told("show", folder, "--version", candidate)["version"] == candidate
-    assert json.loads(told("export", folder, "--format", "json")["text"])["version"] == live
+    assert run_json("show", folder)["version"] == live
+    assert run_json("show", folder, "--version", candidate)["version"] == candidate
+    assert json.loads(run_json("export", folder, "--format", "json")["text"])["version"] == live
     tasks = [practicum.Task("t", "Which team?", "the first team")]
 
     async def program() -> int:
@@ -186,7 +186,7 @@ def test_what_readers_see_is_the_live_version_while_another_one_is_tried(keyed: 
 def test_serving_leaves_the_settings_of_a_run_alone(model: Model, tmp_path: Path) -> None:
     (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are cards.\n")
     run = tmp_path / "run"
-    told("space", "import", tmp_path / "playbook.md", "--out", run)
+    run_json("space", "import", tmp_path / "playbook.md", "--out", run)
     before = config_of(run)
     with serving(model, run) as service:
         assert "Quetzals" in service.client.shown()
