@@ -364,11 +364,11 @@ def serving(
 
 
 @contextmanager
-def serving_here(model: Model, store: Path, *options: object) -> Iterator[Service]:
+def serving_here(model: Model, store: Path, *options: object, upstream: str = "") -> Iterator[Service]:
     """A service in a thread of this process, for as long as the block lasts: a process would load all modules again."""
     out, ended = StringIO(), list[int]()
     handlers: dict[int, Any] = {}
-    typed = ["serve", "--upstream", model.url, store, "--port", 0, "--json", *options]
+    typed = ["serve", "--upstream", upstream or model.url, store, "--port", 0, "--json", *options]
 
     def run() -> None:
         try:
@@ -402,7 +402,10 @@ def serving_here(model: Model, store: Path, *options: object) -> Iterator[Servic
         assert not thread.is_alive()
 
 
-LEARNING = ("--method", "episodes", "--learn-every", 1_000_000, "--canary", 0.5, "--canary-length", 20)
+LENGTH = 20
+"""Scores of a candidate after which its rollout ends."""
+
+LEARNING = ("--method", "episodes", "--learn-every", 1_000_000, "--canary", 0.5, "--canary-length", LENGTH)
 """Options of a service that learns when a test says so, by a method that asks no model."""
 
 
