@@ -308,6 +308,13 @@ def command(*arguments: object) -> Done:
     return run_command(arguments, Path.cwd())
 
 
+def process(*arguments: object) -> Done:
+    """Run `practicum ARGUMENTS` in a process."""
+    typed = [str(PRACTICUM), *map(str, arguments)]
+    done = subprocess.run(typed, capture_output=True, text=True, env=environment(), timeout=LIMIT)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def run_json(*words: object) -> Any:
     """The result of `practicum WORDS --json`."""
     done = command(*words, "--json")
@@ -383,7 +390,10 @@ def serving_here(model: Model, store: Path, *options: object, upstream: str = ""
         return original(number, handler)
 
     def stop(number: int = signal.SIGTERM) -> int:
-        handlers[number](number, None)
+        with pytest.MonkeyPatch.context() as patch:
+            # No load balancer has to notice it.
+            patch.setattr("practicum.serve.server.NOTICE", 0)
+            handlers[number](number, None)
         thread.join(LIMIT)
         return ended[0] if ended else 0
 

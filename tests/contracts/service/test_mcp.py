@@ -75,7 +75,7 @@ def connected(plain: Service) -> Iterator[Agent]:
 
 @pytest.fixture(params=["connected", pytest.param("window", marks=slow)], ids=["http", "stdio"])
 def agent(request: pytest.FixtureRequest) -> Agent:
-    """An agent over each transport. The tests of a transport share a space, and use words of their own."""
+    """An agent over each transport. The tests of a transport share a space, and use different words."""
     value: Agent = request.getfixturevalue(request.param)
     return value
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from service_kit import RIGHT, Agent, Client, Service, learn, new_space, over_http, run_json, teach, until
+from service_kit import RIGHT, Agent, Client, Service, new_space, over_http, run_json, until
 from service_model import UNKNOWN
 
 import practicum
@@ -102,9 +102,11 @@ def test_a_report_has_the_same_effect_at_every_face(face: str, plain: Service, s
 @pytest.mark.parametrize("face", ["mcp", "program"])
 def test_an_outcome_that_changes_after_it_was_learned_from_waits_again(face: str, keyed: Service) -> None:
     space = new_space(keyed.client)
-    id, *_ = teach(space, 6)
-    learn(space)
-    assert space.health()["waiting"] == 0
+    id = space.ask().interaction
+    space.report(id, score=0.0)
+    until(lambda: space.health()["waiting"] == 1)
+    space.post("/v1/learn")
+    until(lambda: space.health()["waiting"] == 0)
     with ExitStack() as stack:
         assert FACES[face](space, keyed, stack)(id, None, {"target": RIGHT})["status"] == "changed"
     until(lambda: space.health()["waiting"] == 1)
