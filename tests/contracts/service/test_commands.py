@@ -13,6 +13,7 @@ from service_kit import (
     Client,
     Service,
     code_of,
+    files_with,
     learn,
     new_space,
     refused,
@@ -72,8 +73,8 @@ def test_a_change_without_the_service_waits_for_its_next_start(model: Model, tmp
 
 def test_a_review_is_decided_at_an_address(locked: Client) -> None:
     user = locked.as_user("anna")
-    user.report(user.ask("What are quetzals?"), target="Birds.")
-    user.report(user.ask("What are ibises?"), target="Birds, too.")
+    user.report(user.ask("Name a quetzal."), target="Birds.")
+    user.report(user.ask("Name an ibis, then."), target="Birds, too.")
     there = (locked.url, "--space", locked.space, "--key", locked.key)
     first, second = run_json("review", *there)["corrections"]
     options = ("--approve", first["id"], "--reject", second["id"], "--reason", "no")
@@ -128,8 +129,8 @@ def test_commands_that_read_work_while_the_service_runs(keyed: Service, tmp_path
     assert "Quetzals are cards." in json.dumps(run_json("space", "diff", folder, 0, 1))
     assert "Quetzals are cards." in run_json("export", folder)["text"]
     assert run_json("review", folder)["reviews"] == []
-    run_json("view", folder, "--output", tmp_path / "page.html")
-    assert "Quetzals are cards." in (tmp_path / "page.html").read_text()
+    run_json("view", folder, "--output", tmp_path / "pages")
+    assert files_with(tmp_path / "pages", "Quetzals are cards.")
     # Versions are scored with the model that the space learns with.
     (start,) = run_json("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
     assert start["current"] == 0.0

@@ -183,7 +183,7 @@ def test_a_response_continues_the_session_of_the_previous_one(space: Client) -> 
     assert sessions(space, first, second)[1] == (first.interaction, "previous_response_id")
 
 
-# Corrections, and whose word holds
+# Corrections
 
 
 def test_a_correction_in_an_answer_or_in_words_is_shown_to_the_same_question_in_other_words(space: Client) -> None:
@@ -229,7 +229,7 @@ def test_a_correction_stays_with_its_question_among_the_boilerplate_of_an_agent(
     for number in range(6):
         space.ask(frame.format(f"What about the {number}th parcel that came late?"))
     space.correct(frame.format(QUESTION))
-    assert RIGHT in space.shown(frame.format("Tell me which team handles lost cards."))
+    assert RIGHT in space.shown(frame.format("Say which team handles lost cards."))
     (live,) = space.get("/v1/corrections", state="live")["corrections"]
     assert live["question"].strip() == QUESTION
     assert RIGHT not in space.shown(frame.format("Where do penguins of the south pole sleep at night?"))

@@ -295,7 +295,7 @@ def test_a_promotion_is_on_the_pages(locked: Client) -> None:
     assert f"version {version}" in browser.get(at).words.lower()
 
 
-def test_a_space_is_made_searched_and_deleted_with_its_pages(plain: Service) -> None:
+def test_a_space_is_added_searched_and_deleted_with_its_pages(plain: Service) -> None:
     browser, name = Browser(plain.client), unique("short")
     browser.get("/")
     assert browser.post("/", name=name).headers["location"] == f"/s/{name}"

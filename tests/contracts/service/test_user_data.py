@@ -117,7 +117,7 @@ def test_a_session_with_other_users_is_learned_from_again_without_the_user(crowd
     word, both = unique("quetzal"), crowd.in_session("table 4")
     teach(crowd.as_user("ben"), 6, "albatross")
     both.as_user("anna").ask(f"May I pay for the {word}?")
-    last = both.as_user("ben").ask("And what do I owe for the soup?")
+    last = both.as_user("ben").ask("How much do I owe for the soup?")
     crowd.report(session="table 4", comment="He paid.", score=0.0)
     learn_live(crowd)
     done = crowd.send("DELETE", "/v1/user", {"user": "anna"}).json
