@@ -131,7 +131,7 @@ def added(reply: Reply, question: str) -> list[str]:
 
 
 def learned_in(parts: Sequence[str], nonce: str, instructions: str) -> Text:
-    """Learned text in texts of the service: without frames, and with solved tasks as turns. The text before a frame must
+    """Learned text in texts of the service: without frames, and with solved tasks as turns. Text before a frame must
     be of the agent's instructions, which it also has in evaluation."""
     bare = list[str]()
     for part in parts:
