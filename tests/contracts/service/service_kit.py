@@ -5,7 +5,6 @@ Nothing here depends on how the service is built: it is started by its command, 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, redirect_stdout
+from contextlib import asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from html import unescape
 from http.client import HTTPConnection, HTTPMessage
@@ -29,6 +28,7 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx2
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from helpers import Done, run_command
 from mcp.client.client import Client as Connected
 from mcp.client.stdio import StdioServerParameters
@@ -112,18 +112,24 @@ class Reply:
         return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
-STATUSES: dict[str, int] = {
-    "edit.empty": 400, "edit.refused": 400, "entry.changed": 409, "entry.deleted": 409, "entry.unknown": 404,
-    "correction.unknown": 404, "interaction.unknown": 404, "key.duplicate": 409, "key.expired": 401,
-    "key.forbidden": 403, "key.invalid": 400, "key.missing": 401, "key.not_configured": 403, "key.unknown": 404,
-    "key.wrong": 401, "learning.disabled": 409, "outcome.invalid": 400, "request.malformed": 400,
-    "request.not_passed": 403, "request.too_large": 413, "request.too_many": 429, "request.unknown_path": 404,
-    "request.wrong_verb": 405, "response.unknown": 404, "review.decided": 409, "review.unknown": 404,
-    "rollout.decided": 409, "rollout.pending": 409, "section.invalid": 400, "service.timeout": 503,
-    "space.in_use": 409, "space.invalid_name": 404, "space.learning": 409, "space.unknown": 404,
-    "store.unwritable": 507, "user.removal_unfinished": 507, "user.unknown": 404, "version.unchanged": 400,
-    "version.unknown": 404, "upstream.broken": 502, "upstream.timeout": 504, "upstream.unreachable": 502,
+CODES = {
+    400: "edit.empty edit.refused key.invalid outcome.invalid request.malformed section.invalid "
+    "version.unchanged",
+    401: "key.expired key.missing key.wrong",
+    403: "key.forbidden key.not_configured request.not_passed",
+    404: "correction.unknown entry.unknown interaction.unknown key.unknown request.unknown_path "
+    "response.unknown review.unknown space.invalid_name space.unknown user.unknown version.unknown",
+    405: "request.wrong_verb",
+    409: "entry.changed entry.deleted key.duplicate learning.disabled review.decided rollout.decided "
+    "rollout.pending space.in_use space.learning",
+    413: "request.too_large",
+    429: "request.too_many",
+    502: "upstream.broken upstream.unreachable",
+    503: "service.timeout",
+    504: "upstream.timeout",
+    507: "store.unwritable user.removal_unfinished",
 }  # fmt: skip
+STATUSES = {code: status for status, codes in CODES.items() for code in codes.split()}
 """The status of an error over HTTP, by its code."""
 
 
@@ -566,28 +572,16 @@ class ToolResult:
     failed: bool
 
 
+@dataclass(frozen=True)
 class Agent:
-    """A client of the MCP SDK, which runs in a thread."""
+    """A client of the MCP SDK in an event loop of another thread."""
 
-    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Connected]]) -> None:
-        self._connect, self._ready = connect, threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Agent:
-        self._thread.start()
-        assert self._ready.wait(LIMIT)
-        if self._failure is not None:
-            raise self._failure
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+    client: Connected
+    portal: BlockingPortal
 
     def call(self, tool: str, **arguments: Any) -> ToolResult:
         """Call a tool."""
-        result = self.wait(lambda client: client.call_tool(tool, arguments))
+        result = self.portal.call(self.client.call_tool, tool, arguments)
         (content,) = result.content
         return ToolResult(content.text, result.structured_content, bool(result.is_error))
 
@@ -604,51 +598,34 @@ class Agent:
         assert not result.failed, result.text
         return result
 
-    @property
-    def instructions(self) -> str:
-        return self._client.instructions or ""
-
-    def tools(self) -> list[Any]:
-        return list(self.wait(lambda client: client.list_tools()).tools)
-
-    def wait(self, ask: Callable[[Any], Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(ask(self._client), self._loop).result(LIMIT)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._stay())
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._ready.set()
-
-    async def _stay(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with self._connect() as self._client:
-            self._ready.set()
-            await self._stop.wait()
+    def tools(self) -> dict[str, Any]:
+        """The tools by name."""
+        return {tool.name: tool for tool in self.portal.call(self.client.list_tools).tools}
 
 
-def over_http(client: Client) -> Agent:
+@asynccontextmanager
+async def _connected(client: Client) -> AsyncIterator[Connected]:
+    async with (
+        httpx2.AsyncClient(headers=dict(client.headers), timeout=LIMIT) as http,
+        Connected(streamable_http_client(f"{client.url}/mcp", http_client=http)) as connected,
+    ):
+        yield connected
+
+
+@contextmanager
+def over_http(client: Client) -> Iterator[Agent]:
     """An agent at /mcp of a service, with the key, the space and the user of a client."""
-
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Connected]:
-        async with (
-            httpx2.AsyncClient(headers=dict(client.headers), timeout=LIMIT) as http,
-            Connected(streamable_http_client(f"{client.url}/mcp", http_client=http)) as connected,
-        ):
-            yield connected
-
-    return Agent(connect)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_connected(client)) as connected:
+        yield Agent(connected, portal)
 
 
-def over_stdio(*arguments: object, **variables: str) -> Agent:
+@contextmanager
+def over_stdio(*arguments: object, **variables: str) -> Iterator[Agent]:
     """An agent whose editor starts `practicum mcp ARGUMENTS`."""
-    how = StdioServerParameters(
-        command=str(PRACTICUM), args=["mcp", *map(str, arguments)], env=environment(**variables)
-    )  # fmt: skip
-    return Agent(lambda: Connected(how))
+    typed, env = ["mcp", *map(str, arguments)], environment(**variables)
+    server = Connected(StdioServerParameters(command=str(PRACTICUM), args=typed, env=env))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server) as connected:
+        yield Agent(connected, portal)
 
 
 slow = pytest.mark.slow

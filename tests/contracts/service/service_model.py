@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from practicum.testing import ServerOptions, SimulatedServer, fill, serve
 
@@ -100,27 +100,11 @@ class Model:
 @contextmanager
 def running_model() -> Iterator[Model]:
     """A model server in a thread, for as long as the block lasts."""
-    started: list[tuple[Model, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    ready = threading.Event()
-
-    async def stay() -> None:
-        holder: list[Model] = []
-        async with serve(ServerOptions(responder=lambda body: holder[0].respond(body), chunks=8)) as server:
-            holder.append(Model(server))
-            stop = asyncio.Event()
-            started.append((holder[0], asyncio.get_running_loop(), stop))
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(stay(),))
-    thread.start()
-    assert ready.wait(60)
-    ((model, loop, stop),) = started
-    try:
-        yield model
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    models: list[Model] = []
+    server = serve(ServerOptions(responder=lambda body: models[0].respond(body), chunks=8))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server) as running:
+        models.append(Model(running))
+        yield models[0]
 
 
 def without_ids(raw: bytes) -> bytes:

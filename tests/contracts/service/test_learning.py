@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from service_kit import (
     LEARNING,
     LENGTH,
@@ -146,17 +145,12 @@ def test_a_rollback_by_number_holds_from_the_next_request_of_every_session(space
     assert space.entries() == ["Rule one."]
     assert space.post("/v1/rollback", version=2) == {"version": 2}
     assert "Rule two." in old.shown("And again?")
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [({}, "version.unknown"), ({"version": 999}, "version.unknown"), ({"version": 0}, "version.unchanged"),
-     ({"version": "x"}, "request.malformed"), ({"version": -1}, "request.malformed"),
-     ({"version": True}, "request.malformed")],
-    ids=str,
-)  # fmt: skip
-def test_a_rollback_to_a_version_that_cannot_be_is_refused(body: dict[str, Any], code: str, untaught: Client) -> None:
-    refused(untaught.send("POST", "/v1/rollback", body), code)
+    for body, code in (
+        ({"version": 999}, "version.unknown"), ({"version": 2}, "version.unchanged"),
+        ({"version": "x"}, "request.malformed"), ({"version": -1}, "request.malformed"),
+        ({"version": True}, "request.malformed"),
+    ):  # fmt: skip
+        refused(space.send("POST", "/v1/rollback", body), code)
 
 
 def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(locked: Client) -> None:

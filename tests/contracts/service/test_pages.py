@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from service_kit import Browser, Client, Service, learn, score_until_decided, teach, unique, until
+from service_kit import Browser, Client, Service, teach, unique, until
 from service_model import Model
 
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp.exe"
@@ -106,12 +106,17 @@ def test_a_removed_key_ends_its_sessions(locked: Client) -> None:
     assert (part.status, "hx-get" in part.text) == (401, False)
 
 
-@pytest.mark.parametrize("way", ["https://example.org", "//example.org", "/\\example.org", "/s/x\r\na: b", "/v1/x"])
-def test_signing_in_leads_to_pages_of_this_service_only(way: str, keyed: Service) -> None:
+def test_signing_in_takes_the_token_of_its_page_and_leads_to_pages_of_this_service_only(keyed: Service) -> None:
     key = keyed.client.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
     browser = Browser(keyed.client)
-    browser.get("/sign-in")
-    assert browser.post("/sign-in", key=key, next=way).headers["location"] == "/"
+    page = browser.post("/sign-in", key=key, token="x")
+    assert (page.status, "allow cookies" in page.words) == (403, True)
+    for way in ("https://example.org", "//example.org", "/\\example.org", "/s/x\r\na: b", "/v1/x"):
+        browser.get("/sign-in")
+        page = browser.post("/sign-in", key=key, token="x")
+        assert (page.status, "out of date" in page.words) == (403, True)
+        assert browser.post("/sign-in", key=key, next=way).headers["location"] == "/"
+        browser = Browser(keyed.client)
 
 
 # Forms
@@ -144,28 +149,6 @@ def test_a_form_needs_the_token_of_its_page_and_shows_its_text_again(
     assert where.entries() == ["a text that took long"]
 
 
-def test_signing_in_takes_the_token_of_its_page_too(keyed: Service) -> None:
-    key = keyed.client.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
-    browser = Browser(keyed.client)
-    page = browser.post("/sign-in", key=key, token="x")
-    assert (page.status, "allow cookies" in page.words) == (403, True)
-    browser.get("/sign-in")
-    page = browser.post("/sign-in", key=key, token="x")
-    assert (page.status, "out of date" in page.words) == (403, True)
-
-
-@pytest.mark.parametrize(
-    ("form", "page"),
-    [("/canary", ""), ("/versions", ""), ("/learn", ""), ("/corrections/withdraw", "/corrections"),
-     ("/operations/learn", "/operations/learn")],
-)  # fmt: skip
-def test_a_refused_form_links_to_its_page(form: str, page: str, untaught: Client) -> None:
-    browser, at = browser_of(untaught)
-    browser.get(f"{at}/entries")
-    refused = browser.post(f"{at}{form}", token="x")
-    assert (refused.status, f'<a href="{at}{page}">Open the page</a>' in refused.text) == (403, True)
-
-
 def test_a_malformed_or_long_form_is_refused(untaught: Client) -> None:
     browser, at = browser_of(untaught)
     browser.get(f"{at}/entries")
@@ -174,6 +157,11 @@ def test_a_malformed_or_long_form_is_refused(untaught: Client) -> None:
     assert browser.post(f"{at}/versions", version="x", seen="0").status == 400
     assert untaught.send("POST", f"{at}/entries", b"\xff\xfe\x00").status == 403
     assert untaught.send("PUT", at, b"").status == 405
+    # A refused form links to its page.
+    for form, path in (("/canary", ""), ("/learn", ""), ("/corrections/withdraw", "/corrections"),
+                       ("/operations/learn", "/operations/learn")):  # fmt: skip
+        refused = browser.post(f"{at}{form}", token="x")
+        assert (refused.status, f'<a href="{at}{path}">Open the page</a>' in refused.text) == (403, True)
 
 
 # Contents and forms of the pages
@@ -283,16 +271,7 @@ def test_a_rollout_is_decided_by_hand_and_a_rollback_from_an_earlier_version_is_
     assert browser.post(f"{at}/versions", version="0", seen="0").status == 409
     assert browser.post(f"{at}/versions", version="0", seen=str(version)).status == 303
     assert locked.health()["version"] == 0
-
-
-def test_a_promotion_is_on_the_pages(locked: Client) -> None:
-    browser, at = reviewer(locked), f"/s/{locked.space}"
-    teach(locked, 6)
-    version = learn(locked)
-    score_until_decided(locked, lambda _: 1.0)
-    until(lambda: locked.get("/v1/history")["alarms"])
     assert f"version {version}" in browser.get(f"{at}/alarms").words.lower()
-    assert f"version {version}" in browser.get(at).words.lower()
 
 
 def test_a_space_is_added_searched_and_deleted_with_its_pages(plain: Service) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from service_kit import (
     FLAGGED,
     LEARNING,
@@ -173,18 +172,13 @@ def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(spac
     assert space.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"text": "x"}, "request.malformed"), ({"section": "x"}, "request.malformed"),
-        ({"id": "e0"}, "request.malformed"), ({"id": "x", "text": "y"}, "request.malformed"),
-        ({"text": " ", "section": "x"}, "request.malformed"), ({"text": "x", "section": "a\nb"}, "request.malformed"),
-        ({"id": "e9", "text": "y"}, "entry.unknown"), ({"text": "x" * 20_001, "section": "x"}, "request.malformed"),
-    ],
-    ids=range(8),
-)  # fmt: skip
-def test_a_malformed_edit_is_refused_and_makes_no_version(body: dict[str, str], code: str, untaught: Client) -> None:
-    refused(untaught.send("POST", "/v1/playbook", body), code)
+def test_a_malformed_edit_is_refused_and_makes_no_version(untaught: Client) -> None:
+    for body in (
+        {"text": "x"}, {"section": "x"}, {"id": "e0"}, {"id": "x", "text": "y"}, {"text": " ", "section": "x"},
+        {"text": "x", "section": "a\nb"}, {"text": "x" * 20_001, "section": "x"},
+    ):  # fmt: skip
+        refused(untaught.send("POST", "/v1/playbook", body), "request.malformed")
+    refused(untaught.send("POST", "/v1/playbook", {"id": "e9", "text": "y"}), "entry.unknown")
     assert untaught.health()["version"] == 0
 
 
