@@ -142,19 +142,14 @@ def refused(reply: Reply, code: str) -> None:
     assert "\n" not in error["message"]
 
 
-@dataclass(frozen=True)
-class Metrics:
-    """The text of /metrics at one time."""
-
-    text: str
+class Metrics(str):
+    """The text of /metrics."""
 
     def value(self, name: str, **labels: str) -> float:
         """The value of a metric, the sum over all series that have these labels."""
-        total = 0.0
-        for series, value in re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", self.text, re.MULTILINE):
-            if all(f'{key}="{label}"' in series for key, label in labels.items()):
-                total += float(value)
-        return total
+        rows = re.findall(rf"^{name}(?:{{(.*)}})? (\S+)$", self, re.MULTILINE)
+        required = [f'{key}="{label}"' for key, label in labels.items()]
+        return sum(float(value) for series, value in rows if all(label in series for label in required))
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ def test_a_change_without_the_service_waits_for_its_next_start(model: Model, tmp
         assert "Quetzals" in service.client.shown()
 
 
-def test_a_review_is_decided_at_an_address(locked: Client) -> None:
-    user = locked.as_user("anna")
+def test_reviews_user_data_and_keys_are_changed_at_an_address(locked: Client) -> None:
+    user, name = locked.as_user("anna"), unique("key")
     user.report(user.ask("Name a quetzal."), target="Birds.")
     user.report(user.ask("Name an ibis, then."), target="Birds, too.")
     there = (locked.url, "--space", locked.space, "--key", locked.key)
@@ -84,25 +84,18 @@ def test_a_review_is_decided_at_an_address(locked: Client) -> None:
     assert code_of("review", *there, "--approve", second["id"]) == "review.decided"
     for local in (("--undo", "c1"), ("--try", "all"), ("--approve", "all"), ("--limit", 1)):
         assert code_of("review", *there, *local) == "settings.unused"
-
-
-def test_a_users_data_is_exported_and_deleted_at_an_address(locked: Client) -> None:
-    locked.as_user("anna").ask("My secret is the heron.")
-    there = (locked.url, "--space", locked.space, "--key", locked.key, "--user", "anna")
-    assert "the heron" in json.dumps(run_json("export", *there)["items"])
-    (done,) = run_json("space", "forget", *there, "--yes")["spaces"]
-    assert (done["user"], done["interactions"], done["left"]) == ("anna", 1, 0)
-    assert code_of("export", *there) == "user.unknown"
+    anna = (*there, "--user", "anna")
+    assert "Name a quetzal." in json.dumps(run_json("export", *anna)["items"])
+    (done,) = run_json("space", "forget", *anna, "--yes")["spaces"]
+    assert (done["user"], done["interactions"], done["left"]) == ("anna", 2, 0)
+    assert code_of("export", *anna) == "user.unknown"
     assert code_of("export", locked.url) == code_of("space", "forget", locked.url) == "settings.missing"
-
-
-def test_keys_are_added_listed_and_removed_at_an_address(locked: Client) -> None:
-    name, there = unique("key"), ("--store", locked.url, "--key", locked.key)
-    added = run_json("key", "add", name, "--grant", "ask", "--space", locked.space, *there)
+    store = ("--store", locked.url, "--key", locked.key)
+    added = run_json("key", "add", name, "--grant", "ask", "--space", locked.space, *store)
     assert (added["name"], added["space"], added["roles"]) == (name, locked.space, ["ask"])
     assert locked.with_key(added["key"]).ask()
-    assert name in [one["name"] for one in run_json("key", "list", *there)["keys"]]
-    assert run_json("key", "remove", name, "--space", locked.space, *there)["name"] == name
+    assert name in [one["name"] for one in run_json("key", "list", *store)["keys"]]
+    assert run_json("key", "remove", name, "--space", locked.space, *store)["name"] == name
     refused(locked.with_key(added["key"]).send("POST", CHAT, BODIES[CHAT]), "key.wrong")
 
 

@@ -168,13 +168,6 @@ def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again
 
 
 @slow
-def test_a_round_begins_when_enough_outcomes_wait(model: Model, tmp_path: Path) -> None:
-    with serving_here(model, tmp_path / "store", *LEARNING, "--learn-every", 4) as service:
-        teach(service.client, 10)
-        assert until(lambda: service.client.health()["candidate"])
-
-
-@slow
 def test_without_a_canary_and_held_out_requests_no_version_becomes_live(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING, "--canary", 0) as service:
         teach(service.client, 6)
@@ -234,14 +227,6 @@ def test_a_round_that_fails_is_an_alarm_and_requests_continue(model: Model, tmp_
         assert len(alarms) == 1
         assert client.ask().status == 200
         assert client.metric("practicum_outcomes_waiting") > 0
-
-
-@slow
-def test_without_learning_corrections_hold(model: Model, tmp_path: Path) -> None:
-    with serving_here(model, tmp_path / "store", "--no-learning") as service:
-        service.client.correct()
-        assert "the blue team" in service.client.shown()
-        refused(service.client.send("POST", "/v1/learn"), "learning.disabled")
 
 
 @slow

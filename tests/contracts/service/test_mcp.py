@@ -56,25 +56,10 @@ def agent_key(space: Client, *roles: str) -> Client:
 
 
 @pytest.fixture(scope="module")
-def window(plain: Service) -> Iterator[Agent]:
-    """An agent over standard input and output, in a space of the running service, with three roles."""
-    roles = ("--grant", "ask", "--grant", "report", "--grant", "review")
-    with over_stdio("--store", plain.store, "--space", new_space(plain.client).space, *roles) as agent:
-        yield agent
-
-
-@pytest.fixture(scope="module")
-def connected(plain: Service) -> Iterator[Agent]:
+def agent(plain: Service) -> Iterator[Agent]:
     """An agent over HTTP."""
     with over_http(new_space(plain.client)) as agent:
         yield agent
-
-
-@pytest.fixture(params=["connected", pytest.param("window", marks=slow)], ids=["http", "stdio"])
-def agent(request: pytest.FixtureRequest) -> Agent:
-    """An agent over each transport. The tests of a transport share a space, and use different words."""
-    value: Agent = request.getfixturevalue(request.param)
-    return value
 
 
 @pytest.mark.parametrize("transport", ["http", pytest.param("stdio", marks=slow)])
@@ -103,10 +88,9 @@ def test_the_next_session_has_the_memory_of_this_one(transport: str, plain: Serv
     assert RIGHT in space.shown()
 
 
-def test_the_tools_are_described_and_annotated(agent: Agent, request: pytest.FixtureRequest) -> None:
+def test_the_tools_are_described_and_annotated(agent: Agent) -> None:
     tools = agent.tools()
-    roles = ("ask", "report", "review") if "stdio" in request.node.name else ("admin",)
-    assert tools.keys() == of_roles(*roles)
+    assert tools.keys() == of_roles("admin")
     for tool in tools.values():
         assert tool.description
         assert all(field["description"] for field in tool.input_schema["properties"].values())

@@ -30,26 +30,22 @@ from service_kit import (
 )
 from service_model import FAULT, UNKNOWN, Model
 
-METRICS = {
-    "requests_total": "counter", "request_duration_seconds": "histogram", "added_duration_seconds": "histogram",
-    "interactions_total": "counter", "uncounted_interactions_total": "counter", "unchanged_requests_total": "counter",
-    "views_without_a_model_total": "counter",
-    "unread_requests_total": "counter", "oversized_requests_total": "counter", "oversized_answers_total": "counter",
-    "unread_answers_total": "counter", "wrong_numbers_total": "counter", "empty_answers_total": "counter",
-    "refused_answers_total": "counter", "filtered_answers_total": "counter", "unsaid_thoughts_total": "counter",
-    "silent_cuts_total": "counter", "failed_open_total": "counter", "upstream_failures_total": "counter",
-    "client_departures_total": "counter", "input_tokens_total": "counter",
-    "cached_tokens_total": "counter", "output_tokens_total": "counter", "upstream_errors_total": "counter",
-    "refused_requests_total": "counter", "refused_pages_total": "counter", "failed_pages_total": "counter",
-    "failed_writes_total": "counter", "faults_total": "counter", "mcp_requests_total": "counter",
-    "refused_mcp_requests_total": "counter", "notes_total": "counter", "failed_webhooks_total": "counter",
-    "failed_decisions_total": "counter", "failed_polls_total": "counter", "feedback_total": "counter",
-    "score": "summary",
-    "outcomes_waiting": "gauge", "corrections_waiting": "gauge", "live_version": "gauge", "canary_version": "gauge",
-    "learning_rounds_total": "counter", "learning_failures_total": "counter", "learning_calls_today": "gauge",
-    "learning_usd_today": "gauge", "alarms_total": "counter", "unwritten_rows": "gauge", "lost_rows_total": "counter",
-    "late_rows_total": "counter", "refused_rows_total": "counter", "open_spaces": "gauge", "open_spaces_bytes": "gauge",
+NAMES = {
+    "counter": "alarms_total cached_tokens_total client_departures_total empty_answers_total failed_decisions_total "
+    "failed_open_total failed_pages_total failed_polls_total failed_webhooks_total failed_writes_total "
+    "faults_total feedback_total filtered_answers_total input_tokens_total interactions_total late_rows_total "
+    "learning_failures_total learning_rounds_total lost_rows_total mcp_requests_total notes_total "
+    "output_tokens_total oversized_answers_total oversized_requests_total refused_answers_total "
+    "refused_mcp_requests_total refused_pages_total refused_requests_total refused_rows_total requests_total "
+    "silent_cuts_total unchanged_requests_total uncounted_interactions_total unread_answers_total "
+    "unread_requests_total unsaid_thoughts_total upstream_errors_total upstream_failures_total "
+    "views_without_a_model_total wrong_numbers_total",
+    "histogram": "added_duration_seconds request_duration_seconds",
+    "summary": "score",
+    "gauge": "canary_version corrections_waiting learning_calls_today learning_usd_today live_version open_spaces "
+    "open_spaces_bytes outcomes_waiting unwritten_rows",
 }  # fmt: skip
+METRICS = {name: kind for kind, names in NAMES.items() for name in names.split()}
 
 
 def test_health_takes_no_key_and_reports_spaces_to_a_key_for_all(locked: Client) -> None:

@@ -218,17 +218,6 @@ def test_at_most_four_corrections_are_shown_and_the_nearest_is_last(space: Clien
     assert max(places, key=lambda number: places[number]) == 3
 
 
-def test_a_correction_stays_with_its_question_among_the_boilerplate_of_an_agent(space: Client) -> None:
-    frame = "You work in the repository at /srv.\n{}\nReminder: be short, and use the tools that you have.\nFiles: a, b"
-    for number in range(6):
-        space.ask(frame.format(f"What about the {number}th parcel that came late?"))
-    space.correct(frame.format(QUESTION))
-    assert RIGHT in space.shown(frame.format("Say which team handles lost cards."))
-    (live,) = space.get("/v1/corrections", state="live")["corrections"]
-    assert live["question"].strip() == QUESTION
-    assert RIGHT not in space.shown(frame.format("Where do penguins of the south pole sleep at night?"))
-
-
 WORDS_OF: dict[str, tuple[str, str, str, str]] = {
     "the operator": ("", "", "own", "in effect"),
     "a user's question, corrected by the operator": ("anna", "", "labelled", "waits for review"),

@@ -20,6 +20,7 @@ from packages import install
 from python_kit import LEARNED, TEST, Seen, nothing, opened, playbook, refused
 from python_kit import model as scripted
 from service_kit import CHAT, Client, Reply, Service, over_http, run_json, serving_here, slow, unique
+from service_kit import refused as error
 from service_model import Model
 from test_methods import METHODS, TEAMS
 
@@ -356,21 +357,6 @@ def test_a_view_that_fails_passes_the_request_unchanged_and_is_an_error_at_the_o
             agent.refuses("recall", "method.wrong_result", input=f"Please {word}.")
 
 
-def test_with_a_method_that_is_not_installed_requests_pass_unchanged(tmp_path: Path, service: Service) -> None:
-    (tmp_path / "package").mkdir()
-    install(tmp_path / "package", "gone_view", PLUGIN, "practicum.methods", gone="gone_view:own")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(tmp_path / "package")
-        parts = practicum.Parts(clients={"agent": scripted()})
-        practicum.run_sync(practicum.learn(LEARNED, method="gone", out=tmp_path / "run", parts=parts))
-    space = as_space(service, tmp_path / "run")
-    before = space.metric("practicum_unchanged_requests_total")
-    raw = json.dumps({"model": "sim", **chat("Anything.")}).encode()
-    assert space.send("POST", CHAT, raw).sent.body == raw
-    assert space.metric("practicum_unchanged_requests_total") == before + 1
-    assert space.send("POST", "/v1/context", {"input": "Anything."}).json["error"]["code"] == "method.unknown"
-
-
 def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, model: Model) -> None:
     """The request itself reaches the model server unchanged."""
     address = "bob.byron@example.com"
@@ -386,6 +372,7 @@ def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, model: 
         stored = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
         assert address not in stored
         assert stored.count("<email-") >= 3
+        error(space.send("POST", "/v1/learn"), "learning.disabled")
         # The same placeholder is looked up, so the correction matches again.
         assert "He is <email-" in json.dumps(space.send("POST", CHAT, chat(question)).sent.json)
     files = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())

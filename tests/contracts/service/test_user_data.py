@@ -141,33 +141,6 @@ def test_the_notes_of_a_user_are_deleted_in_this_space_only(passing: Service) ->
 
 
 @slow
-def test_rules_that_a_model_wrote_are_deleted_with_their_prompts(model: Model, tmp_path: Path) -> None:
-    word = unique("quetzal")
-
-    def write(body: dict[str, object]) -> str:
-        about = word if word in json.dumps(body) else "albatross"
-        rule = {"text": f"The {about} has an office of this size.", "section": "strategies"}
-        form = {"reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": [], "insights": [rule]}
-        return json.dumps({**form, "changes": [{"op": "ADD", "insights": [n]} for n in range(1, 9)]})
-
-    model.answers['"response_format"'] = write  # type: ignore[assignment]
-    options = (*LEARNING, "--trust-users", "--method", "ace", "--profile", "full")
-    try:
-        with serving_here(model, tmp_path / "store", *options) as service:
-            client = service.client
-            teach(client.as_user("anna"), 6, word)
-            learn_live(client)
-            assert word in json.dumps(client.entries())
-            done = client.send("DELETE", "/v1/user", {"user": "anna"}).json
-            assert (done["left"], done["interactions"]) == (0, 6)
-            assert word not in json.dumps(client.entries())
-            assert word not in client.shown("Where is the office?")
-            assert files_with(tmp_path / "store", word) == []
-    finally:
-        del model.answers['"response_format"']
-
-
-@slow
 def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_path: Path) -> None:
     store, word = tmp_path / "store", unique("quetzal")
     options = (*LEARNING, "--trust-users", "--space", "default", "--space", "other")
