@@ -23,7 +23,7 @@ from service_kit import (
     unique,
     until,
 )
-from service_model import Model, prompt_of, running_model
+from service_model import Model, prompt_of
 
 SESSIONS = 16
 
@@ -112,23 +112,6 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
     assert rollout["state"] == "dropped"
     assert rollout["gate"]["tasks"] >= 1
     assert (locked.health()["version"], locked.health()["candidate"]) == (0, None)
-
-
-@slow
-def test_the_held_out_test_asks_another_model_again(model: Model, tmp_path: Path) -> None:
-    options = (tmp_path / "store", *LEARNING, "--canary", 0)
-    with serving_here(model, *options) as service:
-        teach_to_try(service.client)
-        service.client.post("/v1/learn")
-        (first,) = until(lambda: rollouts(service.client), "a rollout")
-        # That the version is live is written after its trial.
-        until(lambda: service.client.health()["version"] == first["version"])
-    with running_model() as other, serving_here(other, *options) as service:
-        # A score is not held out, so the same requests are asked again, also under the version that was tried.
-        service.client.report(service.client.ask(), score=1.0)
-        service.client.post("/v1/learn")
-        second, _ = until(lambda: tried if len(tried := rollouts(service.client)) > 1 else None, "a second rollout")
-    assert (second["base"], second["gate"]["tasks"]) == (first["version"], first["gate"]["tasks"])
 
 
 # Rollback

@@ -101,19 +101,6 @@ def test_the_tools_are_described_and_annotated(agent: Agent) -> None:
     assert {"rollouts", "alarms", "credits"} <= agent.do("history").data.keys()
 
 
-def test_a_note_is_recalled_for_its_topic_until_it_is_removed(agent: Agent) -> None:
-    word = unique("zeppelin")
-    for _ in range(2):
-        # The same note replaces itself.
-        note = agent.do("remember", text=f"A {word} lands at noon.", about=f"the {word}").data
-        assert note["note"] == "in effect"
-    assert agent.do("recall", input=f"When does the {word} land?").text.count("lands at noon") == 1
-    assert f"A {word} lands" not in agent.do("recall", input="Draw a map of Peru").text
-    agent.do("remove", id=note["id"])
-    assert "lands at noon" not in agent.do("recall", input=f"When does the {word} land?").text
-    agent.refuses("remove", "review.decided", id=note["id"])
-
-
 WRONG = {
     "an unknown field": ("recall", "request.malformed", {"question": QUESTION}),
     "a blank task": ("recall", "request.malformed", {"input": " "}),

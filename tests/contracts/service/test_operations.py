@@ -119,15 +119,6 @@ def test_metrics_count_requests_outcomes_and_failures(space: Client) -> None:
 # Limits
 
 
-def test_the_stored_texts_of_an_interaction_are_bounded(space: Client, model: Model) -> None:
-    word = unique("long")
-    model.answers[word] = "y" * 30_000
-    reply = space.ask(f"{word} {'x' * 30_000}")
-    assert len(reply.json["choices"][0]["message"]["content"]) == 30_000
-    (row,) = until(lambda: space.get("/v1/interactions")["interactions"])
-    assert (len(row["question"]) <= 20_000, len(row["answer"])) == (True, 20_000)
-
-
 def test_odd_numbers_and_compressed_answers_lose_nothing(space: Client) -> None:
     reply = space.send("POST", CHAT, BODIES[CHAT], **{FAULT: "odd"})
     assert (reply.status, b"protocol" in reply.body) == (200, True)
@@ -176,31 +167,6 @@ def test_a_stop_waits_for_streams_and_loses_nothing(number: signal.Signals, mode
         assert replies[0].status == 200
     with serving_here(model, tmp_path / "store") as service:
         assert service.client.report(replies[0], score=1.0)["status"] == "kept"
-
-
-@slow
-def test_a_round_of_learning_is_cut_by_a_stop_and_continues_afterwards(model: Model, tmp_path: Path) -> None:
-    word = unique("held")
-    gate = threading.Event()
-
-    def hold(body: object) -> str:
-        gate.wait(60)
-        return "{}"
-
-    model.answers["response_format"] = hold
-    try:
-        with serving(model, tmp_path / "store", *LEARNING, "--method", "ace") as service:
-            teach(service.client, 8, word)
-            before = len(model.received())
-            service.client.post("/v1/learn")
-            until(lambda: len(model.received()) > before)
-            gate.set()
-            assert service.stop() == 0
-    finally:
-        gate.set()
-        del model.answers["response_format"]
-    with serving_here(model, tmp_path / "store", *LEARNING, "--method", "ace") as service:
-        assert service.client.metric("practicum_outcomes_waiting") > 0
 
 
 @slow

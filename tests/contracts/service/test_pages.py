@@ -209,16 +209,6 @@ def test_the_page_of_an_interaction_takes_a_report_and_the_overview_has_the_sums
     assert "I do not know" not in browser.get(f"{at}/costs").words
 
 
-def test_a_note_is_added_and_withdrawn(space: Client) -> None:
-    browser, at = browser_of(space)
-    browser.get(f"{at}/corrections")
-    assert browser.post(f"{at}/corrections", text="Cards are free.", about="lost cards").status == 303
-    assert "Cards are free." in space.shown()
-    page = browser.get(f"{at}/corrections")
-    assert browser.post(f"{at}/corrections/withdraw", id=page.field("id")).status == 303
-    assert "Cards are free." not in space.shown()
-
-
 def test_an_entry_is_changed_restored_and_removed_and_the_second_of_two_editors_sees_both_texts(
     space: Client,
 ) -> None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from service_kit import (
     FLAGGED,
-    LEARNING,
     RIGHT,
     Client,
-    code_of,
     refused,
     rollouts,
-    run_json,
-    serving_here,
-    slow,
     teach,
     until,
 )
-from service_model import Model
 
 
 def waiting(space: Client) -> tuple[list[str], list[str]]:
@@ -135,21 +127,6 @@ def test_edits_learned_from_tools_wait_and_a_rejected_edit_is_removed(locked: Cl
     assert id not in waiting(locked)[1]
     assert (locked.health()["version"], rollouts(locked)) == (0, [])
     refused(locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}), "review.decided")
-
-
-@slow
-def test_practicum_review_decides_on_the_folder_of_a_space(model: Model, tmp_path: Path) -> None:
-    store, run = tmp_path / "store", tmp_path / "store/spaces/default"
-    ids = []
-    for decision in (("--approve",), ("--reject",)):
-        with serving_here(model, store, *LEARNING) as service:
-            service.client.send("POST", "/v1/rollback")
-            ids.append(held_edit(service.client))
-        assert ids[-1] in {one["id"] for one in run_json("review", run)["reviews"]}
-        run_json("review", run, *decision, ids[-1], *(["--reason", "no"] if "--reject" in decision else []))
-    assert code_of("review", run, "--approve", ids[0]) == "review.decided"
-    with serving_here(model, store, *LEARNING) as service:
-        assert not {*ids} & {*waiting(service.client)[1]}
 
 
 # Editing by hand

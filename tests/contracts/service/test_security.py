@@ -126,39 +126,34 @@ def test_an_answer_of_the_upstream_is_data_for_a_browser(untaught: Client) -> No
 
 
 @contextmanager
-def listening(status: int, location: str) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def redirecting(location: str) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """An HTTP server that redirects each request, and stores the posted bodies."""
     posted: list[dict[str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             posted.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(status)
+            self.send_response(307)
             self.send_header("location", location)
             self.send_header("content-length", "0")
             self.end_headers()
 
         do_GET = do_POST
+        log_message = print
 
-        def log_message(self, *_: object) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}", posted
-    finally:
         server.shutdown()
         thread.join()
-        server.server_close()
 
 
 @slow
 def test_no_redirect_is_followed_by_a_request_or_an_alarm(model: Model, tmp_path: Path) -> None:
     with (
-        listening(307, f"{model.base}/v1/chat/completions") as (away, asked),
-        listening(307, f"{model.base}/v1/embeddings") as (hook, alarms),
+        redirecting(f"{model.base}/v1/chat/completions") as (away, asked),
+        redirecting(f"{model.base}/v1/embeddings") as (hook, alarms),
         serving_here(model, tmp_path / "store", "--webhook", hook, upstream=f"{away}/v1#sim") as service,
     ):
         before = len(model.received())

@@ -165,17 +165,6 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
         assert "albatross" in service.client.shown("Which team handles albatross 3?")
 
 
-def test_practicum_forget_removes_a_learned_entry_of_a_running_service(crowd: Client, passing: Service) -> None:
-    word, bird = unique("quetzal"), unique("albatross")
-    teach(crowd, 4, word)
-    teach(crowd, 4, bird)
-    learn_live(crowd)
-    entry = next(one for one in crowd.get("/v1/playbook", limit=200)["entries"] if word in one["text"])
-    run_json("space", "forget", passing.store / "spaces" / crowd.space, "--entry", entry["id"], "--yes")
-    until(lambda: entry["text"] not in crowd.entries())
-    assert f"{bird} team" in playbook(crowd)
-
-
 @pytest.mark.parametrize("face", ["command", "program"])
 def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face: str, keyed: Service) -> None:
     space = new_space(keyed.client)
