@@ -71,9 +71,6 @@ def unique(prefix: str) -> str:
     return f"{prefix}{next(_numbers)}"
 
 
-# Requests
-
-
 @dataclass(frozen=True)
 class Reply:
     """A response, and the requests that the model server received for it."""
@@ -291,9 +288,6 @@ def _about(about: Reply | str | None) -> dict[str, str]:
     return {"interaction": about if isinstance(about, str) else about.interaction}
 
 
-# Commands and services
-
-
 def environment(**more: str) -> dict[str, str]:
     """The environment of the tests, without the keys and proxies of the machine."""
     hidden = re.compile(r".*(_api_key|_proxy)$", re.IGNORECASE)
@@ -491,9 +485,6 @@ def files_with(folder: Path, *words: str) -> list[str]:
     return [path.name for path in files if any(word.encode() in path.read_bytes() for word in words)]
 
 
-# A browser
-
-
 @dataclass(frozen=True)
 class Page:
     """A page that was read."""
@@ -553,9 +544,6 @@ class Browser:
                 if not morsel.value:
                     del self.cookies[name]
         return Page(reply.status, reply.headers, reply.body.decode())
-
-
-# Agents
 
 
 @dataclass(frozen=True)

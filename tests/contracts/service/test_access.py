@@ -70,9 +70,6 @@ def visit(client: Client, route: Route) -> Reply:
     return client.send(method, path, body)
 
 
-# Roles
-
-
 @pytest.mark.parametrize("role", ["ask", "report", "review", "admin"])
 def test_a_role_opens_its_routes_in_its_space_and_no_others(role: str, keyed: Service) -> None:
     admin, stranger = keyed.client, bare(keyed.client)
@@ -154,17 +151,6 @@ def test_an_admin_of_one_space_manages_keys_of_that_space_only(keyed: Service) -
     refused(local.send("DELETE", "/v1/keys", {"name": "x", "space": "default"}), "key.forbidden")
 
 
-def test_practicum_key_changes_the_keys_of_a_running_service(keyed: Service) -> None:
-    name, where = unique("ops"), ("--store", keyed.store)
-    options = ("--grant", "ask", "--space", "other", "--a-minute", 600, "--days", 90)
-    added = run_json("key", "add", name, *where, *options)
-    client = bare(keyed.client).with_key(added["key"]).with_headers(x_forwarded_for="203.0.113.77")
-    until(lambda: client.send("GET", "/v1/history").status == 200, "a service that has the key")
-    assert name in [one["name"] for one in run_json("key", "list", *where)["keys"]]
-    run_json("key", "remove", name, *where, "--space", "other")
-    until(lambda: client.send("GET", "/v1/history").status in (401, 429))
-
-
 @slow
 def test_a_service_without_a_key_listens_on_this_machine_only_and_one_that_had_a_key_stays_locked(
     model: Model, tmp_path: Path
@@ -191,9 +177,6 @@ def test_a_key_of_the_start_opens_its_space_and_is_long(model: Model, tmp_path: 
             ", for all" not in needed for needed in ROUTES.values()
         ]
         refused(visit(client.in_space("default"), ("POST", CHAT)), "key.forbidden")
-
-
-# Spaces
 
 
 def test_spaces_share_nothing(plain: Service) -> None:
@@ -254,9 +237,6 @@ def test_the_first_space_starts_from_a_context_and_its_files_are_private(model: 
     with serving_here(model, store, "--context", context) as service:
         assert "Name the team." in service.client.shown()
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [store, *store.rglob("*")]} == {0}
-
-
-# The OpenAPI document
 
 
 def closed(schema: Any) -> Any:
@@ -373,15 +353,6 @@ def test_wrong_fields_and_methods_are_errors_in_the_form_of_the_document(documen
             if (method, path) not in document.routes:
                 refused(locked.send(method, path, b"{}" if method != "GET" else None), "request.wrong_verb")
     refused(bare(locked).send("POST", "/openapi.json", b"{}"), "request.wrong_verb")
-
-
-def test_a_path_that_is_not_documented_is_not_an_operation(keyed: Service) -> None:
-    for path, code in (("/v1/feedbacks", "request.not_passed"), ("/v1/keys/x", "request.not_passed"),
-                       ("/nothing", "request.unknown_path")):  # fmt: skip
-        reply = bare(keyed.client).send("POST", path, b"{}")
-        assert reply.status in (401, 403, 404)
-        assert not reply.received
-        refused(keyed.client.send("POST", path, b"{}"), code)
 
 
 ODD: list[tuple[str, str, bytes | None, str]] = [

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, InternalServerError, OpenAI
-from service_kit import QUESTION, RIGHT, Client, Service, environment, new_space, slow, unique
+from service_kit import QUESTION, RIGHT, Client, Service, new_space, unique
 from service_model import FAULT, UNKNOWN, Model
 
 from practicum import PracticumError, UsageError, client
@@ -48,9 +46,6 @@ def chat(question: str) -> dict[str, Any]:
 
 def sdk(model: Model, **more: Any) -> OpenAI:
     return OpenAI(base_url=f"{model.base}/v1", api_key="own", max_retries=0, **more)
-
-
-# Corrections
 
 
 def corrected(body: dict[str, Any]) -> str:
@@ -129,9 +124,6 @@ def test_other_requests_and_errors_of_the_provider_are_not_interactions(
         with pytest.raises(InternalServerError):
             llm.chat.completions.create(**chat("two"), extra_headers={FAULT: "500"})
         assert client.interaction() is None
-
-
-# Tasks and sessions
 
 
 @contextmanager
@@ -230,9 +222,6 @@ def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Spa
         space.task(" ")
 
 
-# Failures do not stop the agent
-
-
 @pytest.fixture
 def away() -> str:
     """An address without a server."""
@@ -315,19 +304,3 @@ def test_a_folder_is_open_once_and_a_closed_space_takes_no_report(tmp_path: Path
     # The report holds after the folder is opened again.
     with client.open(tmp_path / "store", space="support") as space, space.task(QUESTION) as again:
         assert (RIGHT in task.context, RIGHT in again.context) == (False, True)
-
-
-@slow
-def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
-    program = """
-import sys
-from practicum import client
-with client.open(sys.argv[1]).task("Which team?") as t:
-    print(t.interaction)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, str(tmp_path / "store")], capture_output=True, text=True,
-        env=environment(), check=True,
-    )  # fmt: skip
-    with client.open(tmp_path / "store") as space:
-        assert space.report_sync(ended.stdout.strip(), score=1.0).status == "kept"

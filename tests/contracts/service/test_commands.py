@@ -9,7 +9,6 @@ import pytest
 from service_kit import (
     BODIES,
     CHAT,
-    LEARNING,
     Client,
     Service,
     code_of,
@@ -166,19 +165,3 @@ def test_serving_leaves_the_settings_of_a_run_unchanged(model: Model, tmp_path: 
     with serving_here(model, run) as service:
         assert "Quetzals" in service.client.shown()
     assert config_of(run) == before
-
-
-@slow
-def test_a_version_that_a_program_learns_without_a_service_is_live(model: Model, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with serving_here(model, store, *LEARNING) as service:
-        service.client.ask()
-
-    async def learn_one() -> tuple[int, int, int]:
-        parts = practicum.Parts(agent=lambda query, context: "the first team", scorer=lambda task, answer: 1.0)
-        async with practicum.open(store, parts=parts) as opened:
-            await opened.ask("Which team?", learn=True)
-            return opened.names["live"], opened.context.version, len(opened.context)
-
-    live, shown, entries = practicum.run_sync(learn_one())
-    assert (live, entries) == (shown, 1)

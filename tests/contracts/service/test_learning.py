@@ -114,9 +114,6 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
     assert (locked.health()["version"], locked.health()["candidate"]) == (0, None)
 
 
-# Rollback
-
-
 def test_a_rollback_by_number_holds_from_the_next_request_of_every_session(space: Client) -> None:
     for text in ("one", "two"):
         space.add_entry(f"Rule {text}.")
@@ -145,9 +142,6 @@ def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again
     assert locked.metric("practicum_outcomes_waiting", space=locked.space) > 0
     learn_live(locked)
     assert "the green team" in json.dumps(locked.entries())
-
-
-# Whole services
 
 
 @slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -142,9 +142,6 @@ def test_the_playbook_is_searched_and_listed_and_a_resource_with_its_sections(pl
         assert [line[:6] for line in lines if line.startswith("-")] == ["- [e3]"]
 
 
-# Roles
-
-
 @pytest.mark.parametrize("role", ["ask", "report", "review", "admin"])
 def test_the_tools_of_an_agent_are_those_of_its_keys_roles(role: str, locked: Client) -> None:
     with over_http(agent_key(locked, role)) as agent:
@@ -199,9 +196,6 @@ def test_a_connection_is_a_session_and_a_header_names_one(plain: Service) -> Non
     assert listed[1]["session"] != "mine"
 
 
-# Limits
-
-
 NONSENSE = [
     b"", b"no json", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}',
     b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 5}}', b"\xff\xfe", b"[" * 10_000,
@@ -229,9 +223,6 @@ def test_too_many_calls_are_refused_while_the_proxy_answers(locked: Client) -> N
     assert locked.ask().status == 200
 
 
-# Processes
-
-
 @slow
 def test_windows_share_one_store_or_service(tmp_path: Path, locked: Client) -> None:
     key = agent_key(locked, "ask", "report").key
@@ -248,60 +239,23 @@ def test_windows_share_one_store_or_service(tmp_path: Path, locked: Client) -> N
         assert NOTE in second.do("recall", input=QUESTION).text
 
 
-def _message(id: int, method: str, **params: object) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode() + b"\n"
+def message(id: int, method: str, **params: object) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
 
 
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
-def _window(store: Path) -> tuple[subprocess.Popen[bytes], Callable[[bytes], dict[str, object]]]:
-    """`practicum mcp` on a store, and a function that sends a message and returns the answer."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([PRACTICUM, "mcp", "--store", store], env=environment(), **pipes)  # type: ignore[call-overload]
-
-    def say(message: bytes) -> dict[str, object]:
-        process.stdin.write(message)
-        process.stdin.flush()
-        return dict(json.loads(process.stdout.readline()))
-
-    say(_message(0, "initialize", **HELLO))
-    return process, say
-
-
-@slow
-@pytest.mark.durable
-def test_an_acknowledged_note_is_on_the_disk_when_the_process_is_killed(tmp_path: Path) -> None:
-    process, say = _window(tmp_path / "memory")
-    try:
-        for number in range(1, 6):
-            note = {"text": f"Fact {number} is {number * number}.", "about": f"fact {number}"}
-            assert not say(_message(number, "tools/call", name="remember", arguments=note))["result"]["isError"]  # type: ignore[index]
-    finally:
-        process.kill()
-        process.communicate()
-    with over_stdio("--store", tmp_path / "memory") as agent:
-        for number in range(1, 6):
-            assert f"Fact {number} is {number * number}." in agent.do("recall", input=f"Fact {number}?").text
-
-
 @slow
 def test_nonsense_on_standard_input_is_an_error_and_the_end_of_it_ends_the_process(tmp_path: Path) -> None:
-    process, _ = _window(tmp_path / "memory")
-    try:
-        process.stdin.write(b"\n".join(body for body in NONSENSE if b"\n" not in body) + b"\n")  # type: ignore[union-attr]
-        process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "text": "' + b"x" * 2**20 + b'"}\n')  # type: ignore[union-attr]
-        process.stdin.write(_message(99, "ping"))  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
-        answers = []
-        while not answers or answers[-1].get("id") != 99:
-            answers.append(json.loads(process.stdout.readline()))  # type: ignore[union-attr]
-        assert -32600 in {one["error"]["code"] for one in answers if "error" in one}
-        _, errors = process.communicate(timeout=LIMIT)
-        assert process.returncode == 0
-        assert b"Traceback" not in errors
-    finally:
-        process.kill()
+    large = b'{"jsonrpc": "2.0", "id": 1, "text": "' + b"x" * 2**20 + b'"}'
+    sent = [message(0, "initialize", **HELLO), *NONSENSE, large, message(99, "ping"), b""]
+    typed = [PRACTICUM, "mcp", "--store", tmp_path / "memory"]
+    done = subprocess.run(typed, input=b"\n".join(sent), capture_output=True, env=environment(), timeout=LIMIT)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert -32600 in {one["error"]["code"] for one in answers if "error" in one}
+    assert 99 in {one.get("id") for one in answers if "result" in one}
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
 
 
 @slow

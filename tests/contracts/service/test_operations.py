@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sqlite3
 import threading
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from service_kit import (
     BODIES,
     CHAT,
-    LEARNING,
     QUESTION,
     RIGHT,
     Client,
@@ -20,11 +18,9 @@ from service_kit import (
     new_space,
     process,
     refused,
-    rollouts,
     serving,
     serving_here,
     slow,
-    teach,
     unique,
     until,
 )
@@ -116,9 +112,6 @@ def test_metrics_count_requests_outcomes_and_failures(space: Client) -> None:
     assert metrics.value("practicum_lost_rows_total") == 0
 
 
-# Limits
-
-
 def test_odd_numbers_and_compressed_answers_lose_nothing(space: Client) -> None:
     reply = space.send("POST", CHAT, BODIES[CHAT], **{FAULT: "odd"})
     assert (reply.status, b"protocol" in reply.body) == (200, True)
@@ -146,9 +139,6 @@ def test_a_slow_upstream_does_not_delay_other_requests(untaught: Client) -> None
     for path in BODIES:
         with untaught.streaming(path, {**BODIES[path], "stream": True}, **{FAULT: "hang"}):
             assert {untaught.ask(f"{QUESTION} {number}").status for number in range(3)} == {200}
-
-
-# The stop
 
 
 @slow
@@ -180,28 +170,3 @@ def test_one_process_serves_from_a_store(model: Model, tmp_path: Path) -> None:
         assert "--port" in done.err
         # A refused start leaves nothing behind.
         assert not (tmp_path / "more").exists()
-
-
-@slow
-def test_learned_and_reported_data_is_in_the_folder_after_a_restart(model: Model, tmp_path: Path) -> None:
-    with serving_here(model, tmp_path / "store", *LEARNING) as service:
-        client = service.client
-        reply = client.in_session("s").correct()
-        client.as_user("anna").post("/v1/notes", text="A note that waits.")
-        client.add_entry("A rule.")
-        teach(client, 8)
-        before = (client.entries(), client.get("/v1/corrections", state="live"), rollouts(client))
-        assert service.stop() == 0
-    # The store is copied as a folder.
-    copy = (tmp_path / "store").rename(tmp_path / "backup")
-    with serving_here(model, copy, *LEARNING) as service:
-        client = service.client
-        assert (client.entries(), client.get("/v1/corrections", state="live"), rollouts(client)) == before
-        assert RIGHT in client.shown()
-        assert client.report(reply, target=RIGHT)["status"] == "repeated"
-        assert client.report(session="s", score=0.0)["status"] == "changed"
-        assert client.get("/v1/corrections")["total"] == 1
-        assert service.stop() == 0
-    with sqlite3.connect(copy / "practicum.sqlite") as db:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    db.close()

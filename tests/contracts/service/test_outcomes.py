@@ -112,8 +112,6 @@ def test_many_reports_at_once_are_all_stored(space: Client) -> None:
     assert space.metric("practicum_score_count", space=space.space) == 24
 
 
-# Sessions
-
 NAMED: dict[str, tuple[str, dict[str, str], dict[str, Any], str, str]] = {
     "practicum's header": (CHAT, {"x-practicum-session": "a", "session_id": UUID}, {}, "a", "x-practicum-session"),
     "a header with a session": (RESPONSES, {"session-id": UUID, "thread-id": "t"}, {}, UUID, "session-id"),
@@ -181,9 +179,6 @@ def test_a_response_continues_the_session_of_the_previous_one(space: Client) -> 
     first = space.ask(path=RESPONSES)
     second = space.send("POST", RESPONSES, {"input": "r", "previous_response_id": first.json["id"]})
     assert sessions(space, first, second)[1] == (first.interaction, "previous_response_id")
-
-
-# Corrections
 
 
 def test_a_correction_in_an_answer_or_in_words_is_shown_to_the_same_question_in_other_words(space: Client) -> None:

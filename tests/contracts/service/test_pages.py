@@ -30,9 +30,6 @@ def reviewer(locked: Client, space: str = "") -> Browser:
     return browser
 
 
-# Signing in
-
-
 def test_without_keys_this_machine_sees_all_pages_and_they_load_nothing_of_other_sites(untaught: Client) -> None:
     browser, at = browser_of(untaught)
     for path in ("/", *(f"{at}{page}" for page in PAGES)):
@@ -119,9 +116,6 @@ def test_signing_in_takes_the_token_of_its_page_and_leads_to_pages_of_this_servi
         browser = Browser(keyed.client)
 
 
-# Forms
-
-
 @pytest.mark.parametrize("with_keys", [True, False], ids=["with keys", "without keys"])
 def test_a_form_needs_the_token_of_its_page_and_shows_its_text_again(
     with_keys: bool, locked: Client, space: Client
@@ -162,9 +156,6 @@ def test_a_malformed_or_long_form_is_refused(untaught: Client) -> None:
                        ("/operations/learn", "/operations/learn")):  # fmt: skip
         refused = browser.post(f"{at}{form}", token="x")
         assert (refused.status, f'<a href="{at}{path}">Open the page</a>' in refused.text) == (403, True)
-
-
-# Contents and forms of the pages
 
 
 def test_no_text_of_a_client_becomes_markup(space: Client, model: Model) -> None:

@@ -227,8 +227,6 @@ def test_addresses_methods_types_and_headers_of_other_clients_are_corrected_or_r
         refused(untaught.send("POST", CHAT, BODIES[CHAT], **header), "request.malformed")
 
 
-# Paths that pass
-
 PASSED = {
     "POST": ("completions", "embeddings", "moderations", "rerank", "audio/speech", "images/generations"),
     "GET": ("models", "models/sim"),
@@ -283,9 +281,6 @@ def test_a_path_that_the_operator_names_passes(model: Model, tmp_path: Path) -> 
         client = service.client.with_key("k" * 20)
         assert client.send("GET", "/v1/files/f1").received
         refused(client.send("GET", "/v1/batches"), "request.not_passed")
-
-
-# The last interactions
 
 
 def test_interactions_are_listed_the_newest_first_and_filtered_and_the_last_one_is_reported_on(space: Client) -> None:

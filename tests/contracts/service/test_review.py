@@ -86,9 +86,6 @@ def test_the_filter_flags_texts_that_steer_or_leak_and_passes_plain_words(space:
     assert [agent.post("/v1/notes", text=text)["note"] for text in PLAIN] == ["in effect"] * len(PLAIN)
 
 
-# Learned edits
-
-
 def held_edit(space: Client) -> str:
     """Learn from questions of a user, which makes an edit that waits. Returns its id."""
     teach(space.as_user("anna"), 6)
@@ -127,9 +124,6 @@ def test_edits_learned_from_tools_wait_and_a_rejected_edit_is_removed(locked: Cl
     assert id not in waiting(locked)[1]
     assert (locked.health()["version"], rollouts(locked)) == (0, [])
     refused(locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}), "review.decided")
-
-
-# Editing by hand
 
 
 def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(space: Client) -> None:

@@ -47,9 +47,6 @@ def lines_of(client: Client) -> list[str]:
     return [f"{name}: {value}" for name, value in client.headers.items()]
 
 
-# Clients of a service without keys
-
-
 @pytest.mark.parametrize(
     "headers",
     [{"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://localhost:3000"},
@@ -73,9 +70,6 @@ def test_without_keys_proxies_are_refused_and_with_keys_their_headers_stay_at_th
         reply = keyed.client.send("POST", CHAT, ASK, **{name: "203.0.113.7", "x-forwarded-proto": "https"})
         assert reply.status == 200
         assert not [name for name in reply.sent.headers if name.startswith(("x-forwarded", "x-practicum"))]
-
-
-# A request is read in one way
 
 
 TRAILERS = ("x-practicum-user: eve", "x-practicum-space: other", "host: evil.example", f"{FAULT}: 500")
@@ -113,9 +107,6 @@ def test_malformed_http_is_answered_with_400_and_the_end(untaught: Client) -> No
     assert [statuses(untaught.raw(sent)) for sent in NO_HTTP] == [[400]] * len(NO_HTTP)
     dropped = ["x-practicum-user: anna", "connection: X-Practicum-User, close"]
     assert statuses(untaught.raw(request(f"POST {CHAT}", HOST, *dropped, body=ASK))) == [400]
-
-
-# Browsers and terminals
 
 
 def test_an_answer_of_the_upstream_is_data_for_a_browser(untaught: Client) -> None:
@@ -187,9 +178,6 @@ def test_the_log_names_an_unreachable_upstream_and_holds_no_contents(model: Mode
     assert "127.0.0.1:9" in json.dumps(lines)
     assert secret not in json.dumps(lines)
     assert "k" * 20 not in json.dumps(lines)
-
-
-# Learned text is data
 
 
 MARK = re.compile(r"<(notes-[0-9a-f]+)>")

@@ -193,11 +193,3 @@ def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face:
     refused(space.send("GET", "/v1/user?user=anna"), "user.unknown")
     assert space.report(other, score=0.5)["status"] == "kept"
     assert files_with(keyed.store, word, *ids) == []
-
-
-def test_an_unknown_user_is_an_error(keyed: Service) -> None:
-    space = new_space(keyed.client)
-    for words, options in ((("export",), ()), (("space", "forget"), ("--yes",))):
-        for where in ((keyed.store / "spaces" / space.space, "--user", "nobody"),
-                      (keyed.store, "--user", "anna", "--space", "away")):  # fmt: skip
-            assert code_of(*words, *where, *options) == "user.unknown"
