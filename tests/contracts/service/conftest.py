@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from service_kit import LEARNING, Client, Service, new_space, serving_here
+from service_kit import LEARNING, Client, Service, serving_here
 from service_model import Model, running_model
 
 ADMIN = "admin-0123456789abcdef"
@@ -53,7 +53,7 @@ def passing(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def space(plain: Service) -> Client:
     """A new space of the service without keys."""
-    return new_space(plain.client)
+    return plain.client.new_space()
 
 
 @pytest.fixture
@@ -65,16 +65,16 @@ def folder(plain: Service, space: Client) -> Path:
 @pytest.fixture(scope="session")
 def untaught(plain: Service) -> Client:
     """A space shared by tests which teach nothing."""
-    return new_space(plain.client)
+    return plain.client.new_space()
 
 
 @pytest.fixture(scope="session")
 def shared(plain: Service) -> Client:
     """A space shared by tests which read only their own interactions."""
-    return new_space(plain.client)
+    return plain.client.new_space()
 
 
 @pytest.fixture
 def locked(keyed: Service) -> Client:
     """A new space of the service with keys that learns, with a key that has all roles."""
-    return new_space(keyed.client)
+    return keyed.client.new_space()

@@ -84,7 +84,9 @@ class Model:
 
     def received(self, mark: str | None = None) -> list[Received]:
         """The requests with this mark, or all, in the order of arrival."""
-        marked = [one for one in list(self.server.requests) if mark is None or one.headers.get(MARK) == mark]
+        # A marked request is one of the last.
+        requests = list(self.server.requests) if mark is None else self.server.requests[-200:]
+        marked = [one for one in requests if mark is None or one.headers.get(MARK) == mark]
         return [Received(one.path, one.headers, one.body) for one in marked]
 
     def respond(self, body: dict[str, Any]) -> str:

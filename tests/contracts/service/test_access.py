@@ -21,9 +21,7 @@ from service_kit import (
     Service,
     code_of,
     files_with,
-    new_space,
     process,
-    refused,
     run_json,
     serving_here,
     slow,
@@ -110,7 +108,7 @@ def test_without_a_valid_key_every_route_is_closed(kind: str, keyed: Service) ->
         assert admin.send("DELETE", "/v1/keys", {"name": "gone"}).status == 200
     for route in ROUTES:
         reply = visit(client, route)
-        refused(reply, {"none": "key.missing", "expired": "key.expired"}.get(kind, "key.wrong"))
+        reply.refused({"none": "key.missing", "expired": "key.expired"}.get(kind, "key.wrong"))
         assert reply.headers["www-authenticate"] == "Bearer"
     assert bare(keyed.client).get("/health") == {"status": "ok"}
 
@@ -119,7 +117,7 @@ def test_more_than_60_wrong_keys_a_minute_from_an_address_have_to_wait(keyed: Se
     stranger = bare(keyed.client).with_key("w" * 40).with_headers(x_forwarded_for="203.0.113.99")
     replies = [stranger.send("GET", "/v1/history") for _ in range(62)]
     assert {reply.status for reply in replies[:60]} == {401}
-    refused(replies[-1], "request.too_many")
+    replies[-1].refused("request.too_many")
     assert int(replies[-1].headers["retry-after"]) >= 1
     # Other addresses do not wait.
     assert keyed.client.send("GET", "/v1/history").status == 200
@@ -137,7 +135,7 @@ def test_a_key_is_stored_as_its_digest_and_may_send_its_number_of_requests_a_min
     assert [client.send("POST", path, BODIES[path]).status for path in BODIES] == [200, 200, 200]
     for path in BODIES:
         reply = client.send("POST", path, BODIES[path])
-        refused(reply, "request.too_many")
+        reply.refused("request.too_many")
         assert (reply.json.get("type") == "error") == (path == MESSAGES)
         assert 1 <= int(reply.headers["retry-after"]) <= 60
         assert not reply.received
@@ -147,8 +145,8 @@ def test_an_admin_of_one_space_manages_keys_of_that_space_only(keyed: Service) -
     local = bare(keyed.client).with_key(key(keyed.client, "admin", space="other"))
     assert local.post("/v1/keys", name=unique("key"), roles=["ask"])["space"] == "other"
     assert {one["space"] for one in local.get("/v1/keys")["keys"]} == {"other"}
-    refused(local.send("POST", "/v1/keys", {"name": "x", "space": "default", "roles": ["ask"]}), "key.forbidden")
-    refused(local.send("DELETE", "/v1/keys", {"name": "x", "space": "default"}), "key.forbidden")
+    local.send("POST", "/v1/keys", {"name": "x", "space": "default", "roles": ["ask"]}).refused("key.forbidden")
+    local.send("DELETE", "/v1/keys", {"name": "x", "space": "default"}).refused("key.forbidden")
 
 
 @slow
@@ -160,9 +158,9 @@ def test_a_service_without_a_key_listens_on_this_machine_only_and_one_that_had_a
     assert done.json["error"]["code"] == "key.not_configured"
     run_json("key", "add", "only", "--store", store, "--grant", "ask")
     with serving_here(model, store) as service:
-        refused(service.client.send("POST", CHAT, BODIES[CHAT]), "key.missing")
+        service.client.send("POST", CHAT, BODIES[CHAT]).refused("key.missing")
         run_json("key", "remove", "only", "--store", store)
-        refused(service.client.send("POST", CHAT, BODIES[CHAT]), "key.missing")
+        service.client.send("POST", CHAT, BODIES[CHAT]).refused("key.missing")
 
 
 @slow
@@ -176,11 +174,11 @@ def test_a_key_of_the_start_opens_its_space_and_is_long(model: Model, tmp_path: 
         assert [visit(client, route).status != 403 for route in ROUTES] == [
             ", for all" not in needed for needed in ROUTES.values()
         ]
-        refused(visit(client.in_space("default"), ("POST", CHAT)), "key.forbidden")
+        visit(client.in_space("default"), ("POST", CHAT)).refused("key.forbidden")
 
 
 def test_spaces_share_nothing(plain: Service) -> None:
-    one, two = new_space(plain.client), new_space(plain.client)
+    one, two = plain.client.new_space(), plain.client.new_space()
     reply = one.correct()
     one.add_entry("A rule of the first space.")
     one.post("/v1/notes", text="A note of the first space.")
@@ -189,7 +187,7 @@ def test_spaces_share_nothing(plain: Service) -> None:
     assert RIGHT not in shown
     assert "of the first space" not in shown
     assert (two.get("/v1/corrections", state="live")["total"], two.entries()) == (0, [])
-    refused(two.try_report(reply, score=1.0), "interaction.unknown")
+    two.try_report(reply, score=1.0).refused("interaction.unknown")
     assert reply.interaction not in json.dumps(two.get("/v1/interactions"))
 
 
@@ -203,10 +201,10 @@ def test_the_first_space_is_that_of_requests_without_a_space(keyed: Service) -> 
 def test_an_unknown_space_is_an_error_and_a_space_of_the_start_is_not_deleted(keyed: Service) -> None:
     invalid = "space.invalid_name"
     for name, code in (("none", "space.unknown"), ("../etc", invalid), ("a" * 65, invalid)):
-        refused(keyed.client.in_space(name).send("POST", CHAT, BODIES[CHAT]), code)
-        refused(keyed.client.in_space(name).send("GET", "/v1/history"), code)
+        keyed.client.in_space(name).send("POST", CHAT, BODIES[CHAT]).refused(code)
+        keyed.client.in_space(name).send("GET", "/v1/history").refused(code)
     for name, code in (("default", "space.in_use"), ("none", "space.unknown"), ("a\n", "request.malformed")):
-        refused(keyed.client.send("DELETE", "/v1/spaces", {"name": name}), code)
+        keyed.client.send("DELETE", "/v1/spaces", {"name": name}).refused(code)
 
 
 def test_a_space_is_deleted_with_all_its_data(keyed: Service) -> None:
@@ -221,13 +219,13 @@ def test_a_space_is_deleted_with_all_its_data(keyed: Service) -> None:
     assert admin.send("DELETE", "/v1/spaces", {"name": name}).json["name"] == name
     assert name not in admin.get("/v1/spaces")["spaces"]
     assert not (keyed.store / "spaces" / name).exists()
-    refused(space.try_report(reply, score=1.0), "space.unknown")
+    space.try_report(reply, score=1.0).refused("space.unknown")
     # A new space of the same name is empty, and the old key does not open it.
     admin.post("/v1/spaces", name=name)
     assert f"team {word}" not in space.shown(f"Which team handles {word}?")
     assert space.entries() == []
     assert agent.send("POST", CHAT, BODIES[CHAT]).status in (401, 403)
-    refused(space.try_report(reply, score=1.0), "interaction.unknown")
+    space.try_report(reply, score=1.0).refused("interaction.unknown")
 
 
 @slow
@@ -346,13 +344,13 @@ def test_wrong_fields_and_methods_are_errors_in_the_form_of_the_document(documen
         else:
             reply = locked.send(method, path, {"no-such-field": 1})
         document.check(method, path, reply)
-        refused(reply, "outcome.invalid" if path == "/v1/feedback" else "request.malformed")
+        reply.refused("outcome.invalid" if path == "/v1/feedback" else "request.malformed")
     for path in {*document.raw["paths"]} - {*BODIES}:
-        refused(locked.send("PUT", path, b"{}"), "request.wrong_verb")
+        locked.send("PUT", path, b"{}").refused("request.wrong_verb")
         for method in ("GET", "POST", "DELETE"):
             if (method, path) not in document.routes:
-                refused(locked.send(method, path, b"{}" if method != "GET" else None), "request.wrong_verb")
-    refused(bare(locked).send("POST", "/openapi.json", b"{}"), "request.wrong_verb")
+                locked.send(method, path, b"{}" if method != "GET" else None).refused("request.wrong_verb")
+    bare(locked).send("POST", "/openapi.json", b"{}").refused("request.wrong_verb")
 
 
 ODD: list[tuple[str, str, bytes | None, str]] = [
@@ -374,6 +372,6 @@ def test_an_odd_value_is_an_error_of_one_line(document: Document, keyed: Service
     for method, path, body, code in ODD:
         reply = keyed.client.send(method, path, body)
         document.check(method, path.partition("?")[0], reply)
-        refused(reply, code)
+        reply.refused(code)
         assert len(reply.json["error"]["message"]) < 500
     assert keyed.client.send("GET", "/v1/playbook?search=%ff%ED%A0%80&limit=5").status == 200

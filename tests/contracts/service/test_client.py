@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, InternalServerError, OpenAI
-from service_kit import QUESTION, RIGHT, Client, Service, new_space, unique
+from service_kit import QUESTION, RIGHT, Client, Service, unique
 from service_model import FAULT, UNKNOWN, Model
 
 from practicum import PracticumError, UsageError, client
@@ -29,7 +29,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.SpaceClie
 @pytest.fixture(scope="module")
 def remote(plain: Service) -> Iterator[client.SpaceClient]:
     """A space of a service."""
-    with client.open(plain.client.url, space=new_space(plain.client).space) as space:
+    with client.open(plain.client.url, space=plain.client.new_space().space) as space:
         yield space
 
 

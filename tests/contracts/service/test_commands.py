@@ -6,24 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from service_kit import (
-    BODIES,
-    CHAT,
-    Client,
-    Service,
-    code_of,
-    files_with,
-    learn,
-    new_space,
-    refused,
-    rollouts,
-    run_json,
-    serving_here,
-    slow,
-    teach,
-    unique,
-    until,
-)
+from service_kit import BODIES, CHAT, Client, Service, code_of, files_with, run_json, serving_here, slow, unique, until
 from service_model import Model
 
 import practicum
@@ -43,7 +26,7 @@ def test_an_edit_and_a_rollback_are_live_at_once_and_are_not_tried(space: Client
     version = run_json("space", "rollback", folder, 0, "--yes")["version"]
     until(lambda: space.health()["version"] == version)
     assert space.entries() == []
-    assert [one["state"] for one in rollouts(space)] == ["promoted", "promoted"]
+    assert [one["state"] for one in space.rollouts()] == ["promoted", "promoted"]
 
 
 def test_a_version_that_follows_from_the_live_one_is_not_a_rollout_and_a_name_moves_the_live_version(
@@ -53,7 +36,7 @@ def test_a_version_that_follows_from_the_live_one_is_not_a_rollout_and_a_name_mo
     space.post("/v1/rollback", version=0)
     edited(folder, tmp_path, "Quetzals are birds.")
     until(lambda: "birds" in space.shown())
-    assert [one["reason"] for one in rollouts(space)] == ["edited by hand"] * 2
+    assert [one["reason"] for one in space.rollouts()] == ["edited by hand"] * 2
     run_json("space", "name", folder, "live", 0)
     until(lambda: space.health()["version"] == 0)
     assert "Quetzals" not in space.shown()
@@ -95,7 +78,7 @@ def test_reviews_user_data_and_keys_are_changed_at_an_address(locked: Client) ->
     assert locked.with_key(added["key"]).ask()
     assert name in [one["name"] for one in run_json("key", "list", *store)["keys"]]
     assert run_json("key", "remove", name, "--space", locked.space, *store)["name"] == name
-    refused(locked.with_key(added["key"]).send("POST", CHAT, BODIES[CHAT]), "key.wrong")
+    locked.with_key(added["key"]).send("POST", CHAT, BODIES[CHAT]).refused("key.wrong")
 
 
 def imported(tmp_path: Path) -> Path:
@@ -114,7 +97,7 @@ def test_an_operation_that_reads_leaves_a_run_unchanged(tmp_path: Path) -> None:
 
 
 def test_commands_that_read_work_while_the_service_runs(keyed: Service, tmp_path: Path) -> None:
-    folder = keyed.store / "spaces" / new_space(keyed.client).space
+    folder = keyed.store / "spaces" / keyed.client.new_space().space
     edited(folder, tmp_path, "Quetzals are cards.")
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
     assert [entry["text"] for entry in run_json("show", folder)["entries"]] == ["Quetzals are cards."]
@@ -129,10 +112,10 @@ def test_commands_that_read_work_while_the_service_runs(keyed: Service, tmp_path
 
 
 def test_readers_see_the_live_version_during_a_rollout(keyed: Service) -> None:
-    space = new_space(keyed.client)
+    space = keyed.client.new_space()
     folder = keyed.store / "spaces" / space.space
-    teach(space, 6)
-    candidate = learn(space)
+    space.teach(6)
+    candidate = space.learn()
     live = space.health()["version"]
     assert candidate > live
     assert run_json("show", folder)["version"] == live

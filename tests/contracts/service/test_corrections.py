@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_kit import QUESTION, RIGHT, Client, Service, code_of, command, new_space, run_json, until
+from service_kit import QUESTION, RIGHT, Client, Service, code_of, command, run_json, until
 
 import practicum
 
@@ -92,7 +92,7 @@ def test_a_program_approves_and_rejects_corrections(space: Client, folder: Path)
 
 @pytest.mark.parametrize("option", ["--entry", "--task"])
 def test_a_correction_is_removed_by_its_id_and_by_its_source(option: str, keyed: Service) -> None:
-    space = new_space(keyed.client)
+    space = keyed.client.new_space()
     folder = keyed.store / "spaces" / space.space
     space.report(space.ask(), target="the first team")
     id = space.ask().interaction
@@ -110,7 +110,7 @@ def test_a_correction_is_removed_by_its_id_and_by_its_source(option: str, keyed:
 
 @pytest.mark.parametrize("answer", ["quetzals", "the team of the quetzals"])
 def test_no_word_of_a_reviewed_correction_is_left_after_its_removal(answer: str, keyed: Service) -> None:
-    space = new_space(keyed.client)
+    space = keyed.client.new_space()
     folder = keyed.store / "spaces" / space.space
     user = space.as_user("anna")
     user.report(user.ask(), target=answer)

@@ -15,20 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from service_kit import (
-    BODIES,
-    CHAT,
-    LEARNING,
-    QUESTION,
-    RIGHT,
-    Client,
-    refused,
-    serving,
-    serving_here,
-    teach,
-    unique,
-    until,
-)
+from service_kit import BODIES, CHAT, LEARNING, QUESTION, RIGHT, Client, serving, serving_here, unique, until
 from service_model import Model
 
 pytestmark = [pytest.mark.slow]
@@ -124,8 +111,8 @@ def test_on_a_full_disk_only_reports_are_refused_until_there_is_room(model: Mode
         room(pid, max(path.stat().st_size for path in files))
         replies = [client.ask(f"Which team handles case {number}?") for number in range(20)]
         assert {reply.status for reply in replies} == {200}
-        refused(client.try_report(replies[0], target="the red team"), "store.unwritable")
-        refused(client.send("POST", "/v1/notes", {"text": "x"}), "store.unwritable")
+        client.try_report(replies[0], target="the red team").refused("store.unwritable")
+        client.send("POST", "/v1/notes", {"text": "x"}).refused("store.unwritable")
         # A refused report has no effect, and an acknowledged one has.
         assert "the red team" not in client.shown("Which team handles case 0?")
         assert RIGHT in client.shown()
@@ -171,7 +158,7 @@ def test_a_round_that_is_killed_continues_and_pays_for_no_call_twice(model: Mode
     model.answers['"response_format"'] = write
     try:
         with serving(model, store, *options) as service:
-            teach(service.client, 8, word)
+            service.client.teach(8, word)
             service.client.post("/v1/learn")
             until(lambda: len(calls) >= 4)
             service.stop(signal.SIGKILL)

@@ -7,22 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from service_kit import (
-    LEARNING,
-    LENGTH,
-    Client,
-    learn,
-    learn_live,
-    refused,
-    rollouts,
-    score_until_decided,
-    serving_here,
-    slow,
-    teach,
-    teach_to_try,
-    unique,
-    until,
-)
+from service_kit import LEARNING, LENGTH, Client, serving_here, slow, unique, until
 from service_model import Model, prompt_of
 
 SESSIONS = 16
@@ -34,53 +19,53 @@ def seen(space: Client, name: str = "s") -> dict[str, int]:
 
 
 def test_a_round_makes_a_candidate_that_a_share_of_the_sessions_sees(locked: Client) -> None:
-    teach(locked, 6)
+    locked.teach(6)
     assert locked.post("/v1/learn")["learning"] == "begins"
     candidate = until(lambda: locked.health()["candidate"])
     # The other sessions see the live version.
     assert locked.health()["version"] == 0
     assert locked.entries() == []
-    (rollout,) = rollouts(locked)
+    (rollout,) = locked.rollouts()
     assert (rollout["version"], rollout["base"], rollout["state"]) == (candidate, 0, "canary")
     assert locked.metric("practicum_canary_version", space=locked.space) == candidate
     first = seen(locked)
     assert set(first.values()) == {0, candidate}
     # A session stays on its side, no second round begins, and the playbook is not edited.
     assert seen(locked) == first
-    teach(locked, 2, start=100)
+    locked.teach(2, start=100)
     assert str(candidate) in locked.post("/v1/learn")["learning"]
-    assert (locked.health()["candidate"], len(rollouts(locked))) == (candidate, 1)
-    refused(locked.send("POST", "/v1/playbook", {"text": "x", "section": "rules"}), "rollout.pending")
+    assert (locked.health()["candidate"], len(locked.rollouts())) == (candidate, 1)
+    locked.send("POST", "/v1/playbook", {"text": "x", "section": "rules"}).refused("rollout.pending")
 
 
 def test_a_candidate_that_is_not_worse_is_promoted_and_a_rollback_undoes_versions_one_by_one(locked: Client) -> None:
-    teach(locked, 6)
-    live = learn(locked)
-    score_until_decided(locked, lambda _: 1.0)
+    locked.teach(6)
+    live = locked.learn()
+    locked.score_until_decided(lambda _: 1.0)
     assert (locked.health()["version"], locked.health()["candidate"]) == (live, None)
-    (rollout,) = rollouts(locked)
+    (rollout,) = locked.rollouts()
     assert (rollout["state"], rollout["test"]["all"]["canary"]["scores"]) == ("promoted", LENGTH)
     assert set(seen(locked, "later").values()) == {live}
     assert [one["kind"] for one in locked.get("/v1/history")["alarms"]] == ["rollout"]
     reply = locked.in_session("new").ask("Which team handles case 1, now?")
     assert (reply.version, "case team 1" in reply.prompt) == (live, True)
     assert locked.get("/v1/playbook")["total"] > 0
-    teach(locked, 6, start=100)
-    learn(locked)
+    locked.teach(6, start=100)
+    locked.learn()
     assert locked.post("/v1/rollback") == {"version": live}
     assert locked.health()["candidate"] is None
     assert locked.post("/v1/rollback") == {"version": 0}
     assert set(seen(locked).values()) == {0}
-    assert rollouts(locked)[0]["state"] == "taken back"
+    assert locked.rollouts()[0]["state"] == "taken back"
 
 
 def test_a_candidate_that_is_worse_is_taken_back(locked: Client) -> None:
-    teach(locked, 6)
-    learn(locked)
+    locked.teach(6)
+    locked.learn()
     learned = seen(locked)
-    score_until_decided(locked, lambda candidate: 0.0 if candidate else 1.0)
+    locked.score_until_decided(lambda candidate: 0.0 if candidate else 1.0)
     assert (locked.health()["version"], locked.health()["candidate"]) == (0, None)
-    assert rollouts(locked)[0]["state"] == "taken back"
+    assert locked.rollouts()[0]["state"] == "taken back"
     # Its sessions see the live version with their next request.
     assert set(learned.values()) != {0}
     assert set(seen(locked).values()) == {0}
@@ -90,9 +75,9 @@ def test_a_candidate_that_is_worse_is_taken_back(locked: Client) -> None:
 @slow
 def test_a_candidate_that_is_better_is_promoted_before_its_length(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING, "--canary-length", 10_000) as service:
-        teach(service.client, 8)
-        candidate = learn(service.client)
-        assert score_until_decided(service.client, lambda better: 1.0 if better else 0.0) < 1_000
+        service.client.teach(8)
+        candidate = service.client.learn()
+        assert service.client.score_until_decided(lambda better: 1.0 if better else 0.0) < 1_000
         assert service.client.health()["version"] == candidate
 
 
@@ -106,9 +91,9 @@ def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, mo
         return "I am confused" if solved else f"{word} team {number}"
 
     model.answers[word] = confused
-    teach_to_try(locked, word)
+    locked.teach_to_try(word)
     locked.post("/v1/learn")
-    (rollout,) = until(lambda: rollouts(locked), "a rollout")
+    (rollout,) = until(lambda: locked.rollouts(), "a rollout")
     assert rollout["state"] == "dropped"
     assert rollout["gate"]["tasks"] >= 1
     assert (locked.health()["version"], locked.health()["candidate"]) == (0, None)
@@ -130,34 +115,34 @@ def test_a_rollback_by_number_holds_from_the_next_request_of_every_session(space
         ({"version": "x"}, "request.malformed"), ({"version": -1}, "request.malformed"),
         ({"version": True}, "request.malformed"),
     ):  # fmt: skip
-        refused(space.send("POST", "/v1/rollback", body), code)
+        space.send("POST", "/v1/rollback", body).refused(code)
 
 
 def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(locked: Client) -> None:
-    ids = teach(locked, 6)
-    learn_live(locked)
+    ids = locked.teach(6)
+    locked.learn_live()
     assert locked.metric("practicum_outcomes_waiting", space=locked.space) == 0
     for id in ids:
         assert locked.report(id, target="the green team")["status"] == "changed"
     assert locked.metric("practicum_outcomes_waiting", space=locked.space) > 0
-    learn_live(locked)
+    locked.learn_live()
     assert "the green team" in json.dumps(locked.entries())
 
 
 @slow
 def test_without_a_canary_and_held_out_requests_no_version_becomes_live(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING, "--canary", 0) as service:
-        teach(service.client, 6)
+        service.client.teach(6)
         service.client.post("/v1/learn")
-        (rollout,) = until(lambda: rollouts(service.client))
+        (rollout,) = until(lambda: service.client.rollouts())
         assert (rollout["state"], service.client.health()["version"]) == ("dropped", 0)
 
 
 @slow
 def test_a_rollout_and_the_sides_of_its_sessions_continue_after_a_restart(model: Model, tmp_path: Path) -> None:
     with serving_here(model, tmp_path / "store", *LEARNING) as service:
-        teach(service.client, 8)
-        candidate = learn(service.client)
+        service.client.teach(8)
+        candidate = service.client.learn()
         sides = seen(service.client)
         for n in range(12):
             asking = service.client.in_session(f"x{n}")
@@ -166,8 +151,8 @@ def test_a_rollout_and_the_sides_of_its_sessions_continue_after_a_restart(model:
     with serving_here(model, tmp_path / "store", *LEARNING) as service:
         assert service.client.health()["candidate"] == candidate
         assert seen(service.client) == sides
-        after = score_until_decided(service.client, lambda _: 1.0)
-        (rollout,) = rollouts(service.client)
+        after = service.client.score_until_decided(lambda _: 1.0)
+        (rollout,) = service.client.rollouts()
         arms = rollout["test"]["all"]
         assert rollout["state"] == "promoted"
         # The scores before the restart count, too. A few of those after it may be later than the decision.
@@ -179,7 +164,7 @@ def test_the_budget_of_a_day_is_hard(model: Model, tmp_path: Path) -> None:
     options = ("--learn-every", 1_000_000, "--max-calls-day", 3, "--method", "ace")
     with serving_here(model, tmp_path / "store", *options) as service:
         client = service.client
-        teach(client, 10)
+        client.teach(10)
         before = len(model.received())
         client.post("/v1/learn")
         until(lambda: ended(client), "the end of the round")
@@ -198,7 +183,7 @@ def test_a_round_that_fails_is_an_alarm_and_requests_continue(model: Model, tmp_
     options = ("--learn-every", 1_000_000, "--method", "ace", "--learner", "http://127.0.0.1:9/v1#away")
     with serving_here(model, tmp_path / "store", *options) as service:
         client = service.client
-        teach(client, 10)
+        client.teach(10)
         client.post("/v1/learn")
         alarms = until(lambda: [one for one in client.get("/v1/history")["alarms"] if one["kind"] == "learning"])
         assert len(alarms) == 1

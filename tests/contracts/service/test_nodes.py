@@ -11,20 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from needs import needs
-from service_kit import (
-    LEARNING,
-    QUESTION,
-    RIGHT,
-    Client,
-    learn,
-    new_space,
-    refused,
-    rollouts,
-    serving,
-    teach,
-    unique,
-    until,
-)
+from service_kit import LEARNING, QUESTION, RIGHT, Client, serving, unique, until
 from service_model import Model
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -73,7 +60,7 @@ def test_reports_reviews_edits_and_spaces_of_one_node_hold_on_the_other(nodes: N
     until(lambda: "A note of Anna." in b.shown())
     a.add_entry("A rule.")
     until(lambda: b.entries() == ["A rule."])
-    one = new_space(a)
+    one = a.new_space()
     two = b.in_space(one.space)
     # Of corrections of one request at the same time, one is left.
     asked = [client.ask() for client in (one, two)]
@@ -89,9 +76,9 @@ def test_reports_reviews_edits_and_spaces_of_one_node_hold_on_the_other(nodes: N
 
 def test_a_rollout_is_one_on_all_nodes_and_a_user_is_deleted_on_all(nodes: Nodes) -> None:
     a, b, word = nodes.a, nodes.b, unique("quetzal")
-    ids = teach(a.as_user("anna"), 4, word)
-    teach(b, 4, start=50)
-    candidate = learn(a)
+    ids = a.as_user("anna").teach(4, word)
+    b.teach(4, start=50)
+    candidate = a.learn()
     until(lambda: b.health()["candidate"] == candidate)
     # A session sees one version.
     on_a = seen(a)
@@ -104,7 +91,7 @@ def test_a_rollout_is_one_on_all_nodes_and_a_user_is_deleted_on_all(nodes: Nodes
         if number % 10 == 9 and a.health()["candidate"] is None:
             break
     until(lambda: (a.health()["version"], b.health()["version"]) == (candidate, candidate))
-    assert [one["state"] for one in rollouts(b)] == ["promoted"]
+    assert [one["state"] for one in b.rollouts()] == ["promoted"]
     assert [one["kind"] for one in a.get("/v1/history")["alarms"]] == ["rollout"]
     until(lambda: word in b.shown(f"Which team handles {word} 3?").replace(f"{word} 3?", ""))
     # While the other node learns, the deletion is refused, and has to be requested again.
@@ -114,7 +101,7 @@ def test_a_rollout_is_one_on_all_nodes_and_a_user_is_deleted_on_all(nodes: Nodes
     assert (replies[-1].status, replies[-1].json["left"]) == (200, 0)
     until(lambda: f"{word} team" not in b.shown(f"Which team handles {word} 3?"))
     assert not [text for text in b.entries() if f"{word} team" in text]
-    refused(b.try_report(ids[0], target="x"), "interaction.unknown")
+    b.try_report(ids[0], target="x").refused("interaction.unknown")
     assert "case team 50" in b.shown("Which team handles case 50?")
     assert b.post("/v1/rollback", version=0) == {"version": 0}
     until(lambda: set(seen(a)) == {0})

@@ -15,9 +15,7 @@ from service_kit import (
     RIGHT,
     Client,
     Service,
-    new_space,
     process,
-    refused,
     serving,
     serving_here,
     slow,
@@ -68,8 +66,8 @@ def test_metrics_have_their_documented_names_and_types_and_take_a_key_for_all_sp
     assert "process_resident_memory_bytes" in reply.body.decode()
     key = locked.post("/v1/keys", name=unique("key"), space=locked.space, roles=["admin"])["key"]
     stranger = Client(locked.url, locked.model)
-    refused(stranger.send("GET", "/metrics"), "key.missing")
-    refused(stranger.with_key(key).send("GET", "/metrics"), "key.forbidden")
+    stranger.send("GET", "/metrics").refused("key.missing")
+    stranger.with_key(key).send("GET", "/metrics").refused("key.forbidden")
 
 
 def test_metrics_count_requests_outcomes_and_failures(space: Client) -> None:
@@ -94,7 +92,7 @@ def test_metrics_count_requests_outcomes_and_failures(space: Client) -> None:
     space.post("/v1/context", input=QUESTION)
     space.report(replies[0], score=0.25)
     space.report(replies[1], score=1.0)
-    refused(space.try_report("unknown", score=1.0), "interaction.unknown")
+    space.try_report("unknown", score=1.0).refused("interaction.unknown")
     after = values()
     grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
     tokens = {kind: grown.pop(kind, 0) for kind in ("input", "cached", "output")}
@@ -125,7 +123,7 @@ def test_odd_numbers_and_compressed_answers_lose_nothing(space: Client) -> None:
 def test_an_answer_that_is_too_large_to_be_read_passes_and_is_stored_without_its_text(
     passing: Service, model: Model
 ) -> None:
-    word, client = unique("huge"), new_space(passing.client)
+    word, client = unique("huge"), passing.client.new_space()
     model.answers[word] = "z" * 1_200_000
     before = client.metric("practicum_oversized_answers_total")
     reply = client.ask(word)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from service_kit import RIGHT, Agent, Client, Service, new_space, over_http, run_json, until
+from service_kit import RIGHT, Agent, Client, Service, over_http, run_json, until
 from service_model import UNKNOWN
 
 import practicum
@@ -101,7 +101,7 @@ def test_a_report_has_the_same_effect_at_every_face(face: str, plain: Service, s
 
 @pytest.mark.parametrize("face", ["mcp", "program"])
 def test_an_outcome_that_changes_after_it_was_learned_from_waits_again(face: str, keyed: Service) -> None:
-    space = new_space(keyed.client)
+    space = keyed.client.new_space()
     id = space.ask().interaction
     space.report(id, score=0.0)
     until(lambda: space.health()["waiting"] == 1)

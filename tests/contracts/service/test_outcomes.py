@@ -18,8 +18,6 @@ from service_kit import (
     Client,
     Reply,
     Service,
-    new_space,
-    refused,
     serving_here,
     slow,
     unique,
@@ -85,22 +83,22 @@ NO_FEEDBACK = [
 
 def test_a_malformed_report_or_one_about_an_unknown_interaction_is_refused(shared: Client, plain: Service) -> None:
     for body in NO_FEEDBACK:
-        refused(shared.send("POST", "/v1/feedback", body), "outcome.invalid")
-    refused(shared.try_report("unknown", score=1.0), "interaction.unknown")
-    refused(shared.try_report(session="unknown", score=1.0), "interaction.unknown")
-    refused(new_space(plain.client).try_report(shared.ask(), score=1.0), "interaction.unknown")
-    refused(shared.try_report("x", comment="y" * 2**20), "request.too_large")
+        shared.send("POST", "/v1/feedback", body).refused("outcome.invalid")
+    shared.try_report("unknown", score=1.0).refused("interaction.unknown")
+    shared.try_report(session="unknown", score=1.0).refused("interaction.unknown")
+    plain.client.new_space().try_report(shared.ask(), score=1.0).refused("interaction.unknown")
+    shared.try_report("x", comment="y" * 2**20).refused("request.too_large")
 
 
 def test_a_refused_report_or_note_is_not_stored_and_replaces_nothing(space: Client) -> None:
     reply = space.ask()
-    refused(space.try_report(reply, target=RIGHT, score=7), "outcome.invalid")
+    space.try_report(reply, target=RIGHT, score=7).refused("outcome.invalid")
     assert RIGHT not in space.shown()
     assert space.report(reply, target=RIGHT)["status"] == "kept"
     reply = space.ask()
     for blank in (" ", "", "\u200b", None):
-        refused(space.try_report(reply, target=blank), "outcome.invalid")
-        refused(space.send("POST", "/v1/notes", {"text": blank}), "request.malformed")
+        space.try_report(reply, target=blank).refused("outcome.invalid")
+        space.send("POST", "/v1/notes", {"text": blank}).refused("request.malformed")
     assert RIGHT in space.shown()
 
 
@@ -251,7 +249,7 @@ def test_a_user_does_not_gain_the_operators_trust_by_a_report_on_the_same_answer
 
 
 def test_with_trust_users_questions_of_users_count_as_the_operators(passing: Service) -> None:
-    space = new_space(passing.client)
+    space = passing.client.new_space()
     assert space.report(space.as_user("anna").ask(), target=RIGHT)["correction"] == "in effect"
     assert RIGHT in space.shown()
     # A flagged text waits in any case.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from service_kit import Browser, Client, Service, teach, unique, until
+from service_kit import Browser, Client, Service, unique, until
 from service_model import Model
 
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp.exe"
@@ -241,7 +241,7 @@ def test_a_waiting_correction_is_reviewed_and_the_second_reviewer_is_refused(loc
 
 def test_a_rollout_is_decided_by_hand_and_a_rollback_from_an_earlier_version_is_refused(locked: Client) -> None:
     browser, at = reviewer(locked), f"/s/{locked.space}"
-    teach(locked, 6)
+    locked.teach(6)
     browser.get(at)
     assert browser.post(f"{at}/learn").status == 303
     version = until(lambda: locked.health()["candidate"])

@@ -16,7 +16,6 @@ from service_kit import (
     RIGHT,
     Client,
     Service,
-    refused,
     run_json,
     serving,
     slow,
@@ -129,8 +128,8 @@ def test_an_error_of_the_upstream_passes_unchanged_and_is_not_an_interaction(unt
 
 def test_a_silent_or_broken_answer_of_the_upstream_is_an_error_of_the_protocol(passing: Service) -> None:
     client = passing.client
-    refused(client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "hang"}), "upstream.timeout")
-    refused(client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "die"}), "upstream.broken")
+    client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "hang"}).refused("upstream.timeout")
+    client.send("POST", CHAT, BODIES[CHAT], **{FAULT: "die"}).refused("upstream.broken")
     for path in (CHAT, MESSAGES):
         stream = client.send("POST", path, {**BODIES[path], "stream": True}, **{FAULT: "die"})
         assert stream.status == 200
@@ -170,7 +169,7 @@ def test_a_body_that_is_too_large_to_be_read_passes_and_a_larger_one_is_refused(
     assert reply.headers["x-practicum-interaction"] is None
     assert client.metric("practicum_oversized_requests_total") == before + 1
     reply = untaught.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
-    refused(reply, "request.too_large")
+    reply.refused("request.too_large")
     assert not reply.received
 
 
@@ -215,16 +214,16 @@ ADDRESSES = {
 def test_addresses_methods_types_and_headers_of_other_clients_are_corrected_or_refused(untaught: Client) -> None:
     for path, right in ADDRESSES.items():
         reply = untaught.send("POST", path, BODIES[CHAT])
-        refused(reply, "request.unknown_path")
+        reply.refused("request.unknown_path")
         assert untaught.url + right in reply.json["error"]["message"]
         assert not reply.received
-    refused(untaught.send("TRACE", "/v1/models"), "request.wrong_verb")
+    untaught.send("TRACE", "/v1/models").refused("request.wrong_verb")
     # JSON that curl labels as a form is sent as JSON.
     reply = untaught.send("POST", CHAT, BODIES[CHAT], **{"content-type": "application/x-www-form-urlencoded"})
     assert reply.sent.headers["content-type"] == "application/json"
     for name in ("session", "user", "space"):
         header = {f"x-practicum-{name}": "x" * 201}
-        refused(untaught.send("POST", CHAT, BODIES[CHAT], **header), "request.malformed")
+        untaught.send("POST", CHAT, BODIES[CHAT], **header).refused("request.malformed")
 
 
 PASSED = {
@@ -245,10 +244,10 @@ def test_with_the_services_key_a_client_uses_models_only(locked: Client) -> None
     for path in NOT_PASSED:
         for method in ("GET", "POST"):
             reply = agent.send(method, f"/v1/{path}", {} if method == "POST" else None)
-            refused(reply, "request.not_passed")
+            reply.refused("request.not_passed")
             assert f"--pass /v1/{path.partition('/')[0]}" in reply.json["error"]["message"]
             assert not reply.received
-    refused(agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}), "request.not_passed")
+    agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).refused("request.not_passed")
     # A key with all roles for all spaces needs no option for that.
     assert locked.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).received
 
@@ -260,7 +259,7 @@ def test_a_response_is_read_and_continued_in_its_space_only(locked: Client, keye
     id = mine.ask(path=RESPONSES).json["id"]
     following = {"input": "And then?", "previous_response_id": id}
     assert mine.send("POST", RESPONSES, following).received
-    refused(other.send("POST", RESPONSES, following), "response.unknown")
+    other.send("POST", RESPONSES, following).refused("response.unknown")
     assert mine.send("GET", f"/v1/responses/{id}").received
     for method in ("GET", "DELETE"):
         assert not other.send(method, f"/v1/responses/{id}").received
@@ -272,7 +271,7 @@ def test_with_pass_key_the_clients_key_reaches_the_upstream_and_all_paths_pass(p
     assert sent.headers["authorization"] == "Bearer theirs"
     assert not [name for name in sent.headers if name.startswith("x-practicum")]
     assert client.send("GET", "/v1/files").received
-    refused(Client(client.url, client.model).with_key("theirs").send("POST", CHAT, BODIES[CHAT]), "key.missing")
+    Client(client.url, client.model).with_key("theirs").send("POST", CHAT, BODIES[CHAT]).refused("key.missing")
 
 
 @slow
@@ -280,7 +279,7 @@ def test_a_path_that_the_operator_names_passes(model: Model, tmp_path: Path) -> 
     with serving(model, tmp_path / "store", "--pass", "/v1/files", keys="default=" + "k" * 20) as service:
         client = service.client.with_key("k" * 20)
         assert client.send("GET", "/v1/files/f1").received
-        refused(client.send("GET", "/v1/batches"), "request.not_passed")
+        client.send("GET", "/v1/batches").refused("request.not_passed")
 
 
 def test_interactions_are_listed_the_newest_first_and_filtered_and_the_last_one_is_reported_on(space: Client) -> None:

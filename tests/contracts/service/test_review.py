@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from service_kit import (
-    FLAGGED,
-    RIGHT,
-    Client,
-    refused,
-    rollouts,
-    teach,
-    until,
-)
+from service_kit import FLAGGED, RIGHT, Client, until
 
 
 def waiting(space: Client) -> tuple[list[str], list[str]]:
@@ -49,7 +41,7 @@ def test_a_second_or_malformed_decision_is_refused(space: Client) -> None:
         ({"id": id}, "request.malformed"), ({"id": 1, "decision": "approve"}, "request.malformed"),
         ({"id": id, "decision": "?"}, "request.malformed"),
     ):  # fmt: skip
-        refused(space.send("POST", "/v1/review", body), code)
+        space.send("POST", "/v1/review", body).refused(code)
 
 
 def test_a_note_of_a_user_or_a_flagged_note_of_an_agent_waits(space: Client) -> None:
@@ -88,7 +80,7 @@ def test_the_filter_flags_texts_that_steer_or_leak_and_passes_plain_words(space:
 
 def held_edit(space: Client) -> str:
     """Learn from questions of a user, which makes an edit that waits. Returns its id."""
-    teach(space.as_user("anna"), 6)
+    space.as_user("anna").teach(6)
     space.post("/v1/learn")
     return str(until(lambda: waiting(space)[1], "edits that wait")[0])
 
@@ -96,14 +88,14 @@ def held_edit(space: Client) -> str:
 def test_edits_learned_from_users_wait_and_change_no_version(locked: Client) -> None:
     id = held_edit(locked)
     assert locked.health()["version"] == 0
-    assert rollouts(locked) == []
+    assert locked.rollouts() == []
     assert {one["trust"] for one in locked.get("/v1/review")["edits"]} == {"labelled"}
     assert until(lambda: [one for one in locked.get("/v1/history")["alarms"] if one["kind"] == "review"])
     # An approved edit is tried as any version.
     approved = locked.post("/v1/review", id=id, decision="approve")
     assert approved["state"] == "approved"
     assert until(lambda: locked.health()["candidate"]) == approved["version"]
-    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "reject"}), "review.decided")
+    locked.send("POST", "/v1/review", {"id": id, "decision": "reject"}).refused("review.decided")
 
 
 def test_edits_learned_from_tools_wait_and_a_rejected_edit_is_removed(locked: Client) -> None:
@@ -122,8 +114,8 @@ def test_edits_learned_from_tools_wait_and_a_rejected_edit_is_removed(locked: Cl
     assert {one["trust"] for one in locked.get("/v1/review")["edits"]} == {"tool"}
     decide(locked, id, "reject", "no")
     assert id not in waiting(locked)[1]
-    assert (locked.health()["version"], rollouts(locked)) == (0, [])
-    refused(locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}), "review.decided")
+    assert (locked.health()["version"], locked.rollouts()) == (0, [])
+    locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}).refused("review.decided")
 
 
 def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(space: Client) -> None:
@@ -136,8 +128,8 @@ def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(spac
     assert changed == {"id": "e0", "version": 2}
     assert "Cards: the green team." in old.shown("And now, again?")
     # An edit of an earlier version of the entry is refused.
-    refused(space.send("POST", "/v1/playbook", {"id": "e0", "text": "three", "seen": 1}), "entry.changed")
-    refused(space.send("POST", "/v1/remove", {"id": "e0", "seen": 1}), "entry.changed")
+    space.send("POST", "/v1/playbook", {"id": "e0", "text": "three", "seen": 1}).refused("entry.changed")
+    space.send("POST", "/v1/remove", {"id": "e0", "seen": 1}).refused("entry.changed")
     assert space.entries() == ["Cards: the green team."]
     assert space.post("/v1/remove", id="e0", seen=2)["version"] == 3
     assert space.entries() == []
@@ -148,8 +140,8 @@ def test_a_malformed_edit_is_refused_and_makes_no_version(untaught: Client) -> N
         {"text": "x"}, {"section": "x"}, {"id": "e0"}, {"id": "x", "text": "y"}, {"text": " ", "section": "x"},
         {"text": "x", "section": "a\nb"}, {"text": "x" * 20_001, "section": "x"},
     ):  # fmt: skip
-        refused(untaught.send("POST", "/v1/playbook", body), "request.malformed")
-    refused(untaught.send("POST", "/v1/playbook", {"id": "e9", "text": "y"}), "entry.unknown")
+        untaught.send("POST", "/v1/playbook", body).refused("request.malformed")
+    untaught.send("POST", "/v1/playbook", {"id": "e9", "text": "y"}).refused("entry.unknown")
     assert untaught.health()["version"] == 0
 
 

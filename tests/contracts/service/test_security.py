@@ -12,19 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from service_kit import (
-    BODIES,
-    CHAT,
-    RIGHT,
-    Client,
-    Service,
-    new_space,
-    refused,
-    serving,
-    serving_here,
-    slow,
-    until,
-)
+from service_kit import BODIES, CHAT, RIGHT, Client, Service, serving, serving_here, slow, until
 from service_model import FAULT, Model
 
 ASK = json.dumps(BODIES[CHAT]).encode()
@@ -66,7 +54,7 @@ def test_without_keys_proxies_are_refused_and_with_keys_their_headers_stay_at_th
     untaught: Client, keyed: Service
 ) -> None:
     for name in ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via"):
-        refused(untaught.send("POST", CHAT, ASK, **{name: "203.0.113.7"}), "key.not_configured")
+        untaught.send("POST", CHAT, ASK, **{name: "203.0.113.7"}).refused("key.not_configured")
         reply = keyed.client.send("POST", CHAT, ASK, **{name: "203.0.113.7", "x-forwarded-proto": "https"})
         assert reply.status == 200
         assert not [name for name in reply.sent.headers if name.startswith(("x-forwarded", "x-practicum"))]
@@ -167,7 +155,7 @@ def test_the_log_names_an_unreachable_upstream_and_holds_no_contents(model: Mode
         client = service.client.with_key("k" * 20)
         for path in BODIES:
             reply = client.as_user(secret).in_session(secret).send("POST", path, {**BODIES[path], "system": secret})
-            refused(reply, "upstream.unreachable")
+            reply.refused("upstream.unreachable")
             assert b"127.0.0.1" not in reply.body
         client.send("GET", f"/v1/playbook?search={secret}")
         client.send("POST", "/v1/notes", {"text": f"\x1b[31m{secret}\n"})
@@ -185,7 +173,7 @@ MARK = re.compile(r"<(notes-[0-9a-f]+)>")
 
 def test_notes_are_shown_between_marks_with_a_nonce_of_the_space(plain: Service) -> None:
     nonces = set()
-    for space in (new_space(plain.client), new_space(plain.client)):
+    for space in (plain.client.new_space(), plain.client.new_space()):
         space.correct()
         (mark,) = set(MARK.findall(space.shown()))
         nonces.add(mark)

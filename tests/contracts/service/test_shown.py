@@ -20,7 +20,6 @@ from packages import install
 from python_kit import LEARNED, TEST, Seen, opened, playbook, refused
 from python_kit import model as scripted
 from service_kit import CHAT, Client, Reply, Service, over_http, run_json, serving_here, slow, unique
-from service_kit import refused as error
 from service_model import Model
 from test_methods import METHODS, TEAMS
 
@@ -343,7 +342,7 @@ def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, model: 
         stored = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
         assert address not in stored
         assert stored.count("<email-") >= 3
-        error(space.send("POST", "/v1/learn"), "learning.disabled")
+        space.send("POST", "/v1/learn").refused("learning.disabled")
         # The same placeholder is looked up, so the correction matches again.
         assert "He is <email-" in json.dumps(space.send("POST", CHAT, chat(question)).sent.json)
     files = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())

@@ -14,13 +14,9 @@ from service_kit import (
     code_of,
     command,
     files_with,
-    learn_live,
-    new_space,
-    refused,
     run_json,
     serving_here,
     slow,
-    teach,
     unique,
     until,
 )
@@ -32,7 +28,7 @@ import practicum
 @pytest.fixture
 def crowd(passing: Service) -> Client:
     """A new space of the service that learns from users."""
-    return new_space(passing.client)
+    return passing.client.new_space()
 
 
 def every_answer(space: Client, interaction: str) -> str:
@@ -61,12 +57,12 @@ def test_a_users_data_is_exported_and_deleted_from_answers_learned_text_and_file
 ) -> None:
     word, bird = unique("quetzal"), unique("albatross")
     anna, ben = crowd.as_user("anna"), crowd.as_user("ben")
-    ids, others = teach(anna, 6, word), teach(ben, 6, bird)
-    learn_live(crowd)
+    ids, others = anna.teach(6, word), ben.teach(6, bird)
+    crowd.learn_live()
     anna.post("/v1/notes", text=f"The {word} is fed at noon.")
     # Data that waits for review or for the next round.
     anna.report(anna.ask(f"And the other {word}?"), target=f"It is not a {word}.")
-    ids += teach(anna, 2, word, 100)
+    ids += anna.teach(2, word, 100)
     assert f"{word} team" in playbook(crowd)
     assert f"{word} team 3" in anna.shown(f"Which team handles {word} 3?")
     items = crowd.get("/v1/user", user="anna")["items"]
@@ -87,13 +83,13 @@ def test_a_users_data_is_exported_and_deleted_from_answers_learned_text_and_file
     assert f"{bird} team" in playbook(crowd)
     assert crowd.report(others[0], score=0.5)["status"] == "changed"
     # The deletion is recorded without a name.
-    refused(crowd.try_report(ids[0], score=1.0), "interaction.unknown")
-    refused(crowd.send("DELETE", "/v1/user", {"user": "anna"}), "user.unknown")
-    refused(crowd.send("GET", "/v1/user?user=anna"), "user.unknown")
+    crowd.try_report(ids[0], score=1.0).refused("interaction.unknown")
+    crowd.send("DELETE", "/v1/user", {"user": "anna"}).refused("user.unknown")
+    crowd.send("GET", "/v1/user?user=anna").refused("user.unknown")
     assert [one["state"] for one in crowd.get("/v1/history")["erasures"]] == ["done"]
     # The space continues to learn.
-    teach(ben, 6, "pelican")
-    learn_live(crowd)
+    ben.teach(6, "pelican")
+    crowd.learn_live()
     assert "pelican team" in playbook(crowd)
 
 
@@ -115,11 +111,11 @@ def test_scores_of_a_deleted_user_are_not_counted(crowd: Client) -> None:
 
 def test_a_session_with_other_users_is_learned_from_again_without_the_user(crowd: Client) -> None:
     word, both = unique("quetzal"), crowd.in_session("table 4")
-    teach(crowd.as_user("ben"), 6, "albatross")
+    crowd.as_user("ben").teach(6, "albatross")
     both.as_user("anna").ask(f"May I pay for the {word}?")
     last = both.as_user("ben").ask("How much do I owe for the soup?")
     crowd.report(session="table 4", comment="He paid.", score=0.0)
-    learn_live(crowd)
+    crowd.learn_live()
     done = crowd.send("DELETE", "/v1/user", {"user": "anna"}).json
     assert (done["left"], done["again"], done["interactions"], done["outcomes"]) == (0, 1, 1, 0)
     assert word not in playbook(crowd)
@@ -128,13 +124,13 @@ def test_a_session_with_other_users_is_learned_from_again_without_the_user(crowd
 
 
 def test_the_notes_of_a_user_are_deleted_in_this_space_only(passing: Service) -> None:
-    one, two = new_space(passing.client), new_space(passing.client)
+    one, two = passing.client.new_space(), passing.client.new_space()
     word = unique("quetzal")
     one.as_user("anna").post("/v1/notes", text=f"The {word} is fed at noon.", about="feeding")
     one.post("/v1/notes", text="The albatross is fed at ten.")
-    teach(two.as_user("anna"), 1)
+    two.as_user("anna").teach(1)
     assert one.send("DELETE", "/v1/user", {"user": "anna"}).json["corrections"] == 1
-    refused(one.send("DELETE", "/v1/user", {"user": "anna"}), "user.unknown")
+    one.send("DELETE", "/v1/user", {"user": "anna"}).refused("user.unknown")
     assert "albatross" in one.shown("When is the albatross fed?")
     assert files_with(passing.store, word) == []
     assert len(two.get("/v1/user", user="anna")["items"]) == 3
@@ -145,9 +141,9 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
     store, word = tmp_path / "store", unique("quetzal")
     options = (*LEARNING, "--trust-users", "--space", "default", "--space", "other")
     with serving_here(model, store, *options) as service:
-        teach(service.client.as_user("anna"), 6, word)
-        teach(service.client.as_user("ben"), 6, "albatross")
-        learn_live(service.client)
+        service.client.as_user("anna").teach(6, word)
+        service.client.as_user("ben").teach(6, "albatross")
+        service.client.learn_live()
         service.client.in_space("other").as_user("anna").ask(f"Which {word}?")
         until(lambda: service.client.get("/health")["unwritten"] == 0)
     (store / "llama.log").write_text(f"prompt: Which team looks after the {word} number 1?\n")
@@ -167,7 +163,7 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
 
 @pytest.mark.parametrize("face", ["command", "program"])
 def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face: str, keyed: Service) -> None:
-    space = new_space(keyed.client)
+    space = keyed.client.new_space()
     folder, word = keyed.store / "spaces" / space.space, unique("quetzal")
     anna = space.as_user("anna")
     ids = [anna.ask(f"Which team handles {word} {n}?").interaction for n in range(3)]
@@ -189,7 +185,7 @@ def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face:
     assert {item["id"] for item in items if item["what"] == "correction"} == {note}
     assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
     until(lambda: word not in space.shown("When is it fed?"))
-    refused(space.try_report(ids[0], score=1.0), "interaction.unknown")
-    refused(space.send("GET", "/v1/user?user=anna"), "user.unknown")
+    space.try_report(ids[0], score=1.0).refused("interaction.unknown")
+    space.send("GET", "/v1/user?user=anna").refused("user.unknown")
     assert space.report(other, score=0.5)["status"] == "kept"
     assert files_with(keyed.store, word, *ids) == []
