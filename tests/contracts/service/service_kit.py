@@ -62,10 +62,11 @@ _numbers = count(1)
 
 def until(condition: Callable[[], Any], name: str = "the condition") -> Any:
     """Ask again until the condition is true, and return its value."""
-    deadline = time.monotonic() + LIMIT
+    deadline, pause = time.monotonic() + LIMIT, 0.005
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{name} did not happen"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
     return value
 
 

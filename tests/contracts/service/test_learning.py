@@ -10,7 +10,7 @@ from typing import Any
 from service_kit import LEARNING, LENGTH, Client, serving_here, slow, unique, until
 from service_model import Model, prompt_of
 
-SESSIONS = 16
+SESSIONS = 14
 
 
 def seen(space: Client, name: str = "s") -> dict[str, int]:
@@ -81,6 +81,7 @@ def test_a_candidate_that_is_better_is_promoted_before_its_length(model: Model, 
         assert service.client.health()["version"] == candidate
 
 
+@slow
 def test_the_held_out_test_drops_a_version_that_answers_worse(locked: Client, model: Model) -> None:
     word = unique("gate")
 

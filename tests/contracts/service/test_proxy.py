@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from service_kit import (
@@ -17,8 +16,6 @@ from service_kit import (
     Client,
     Service,
     run_json,
-    serving,
-    slow,
     unique,
     until,
 )
@@ -272,14 +269,6 @@ def test_with_pass_key_the_clients_key_reaches_the_upstream_and_all_paths_pass(p
     assert not [name for name in sent.headers if name.startswith("x-practicum")]
     assert client.send("GET", "/v1/files").received
     Client(client.url, client.model).with_key("theirs").send("POST", CHAT, BODIES[CHAT]).refused("key.missing")
-
-
-@slow
-def test_a_path_that_the_operator_names_passes(model: Model, tmp_path: Path) -> None:
-    with serving(model, tmp_path / "store", "--pass", "/v1/files", keys="default=" + "k" * 20) as service:
-        client = service.client.with_key("k" * 20)
-        assert client.send("GET", "/v1/files/f1").received
-        client.send("GET", "/v1/batches").refused("request.not_passed")
 
 
 def test_interactions_are_listed_the_newest_first_and_filtered_and_the_last_one_is_reported_on(space: Client) -> None:
