@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anyio.from_thread import start_blocking_portal
+
 from practicum.testing import ServerOptions, SimulatedServer, fill, serve
 
 MARK = "x-mark"
-"""A header by which a test finds its own request among those that the model server received."""
+"""A header by which a test finds its request among the model server's."""
 
 FAULT = "x-sim-fault"
 """A header that lets the model server fail: 429, 500, html, hang, die, ..."""
@@ -62,7 +62,7 @@ def _text(content: Any) -> str:
 
 @dataclass
 class Model:
-    """The model server. `answers` maps words of a prompt to what is answered: a text, or a function of the body."""
+    """The model server. `answers` maps words of a prompt to the answer: a text, or a function of the body."""
 
     server: SimulatedServer
     answers: dict[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
@@ -84,8 +84,10 @@ class Model:
 
     def received(self, mark: str | None = None) -> list[Received]:
         """The requests with this mark, or all, in the order of arrival."""
-        found = [one for one in list(self.server.requests) if mark is None or one.headers.get(MARK) == mark]
-        return [Received(one.path, one.headers, one.body) for one in found]
+        # A marked request is one of the last.
+        requests = list(self.server.requests) if mark is None else self.server.requests[-200:]
+        marked = [one for one in requests if mark is None or one.headers.get(MARK) == mark]
+        return [Received(one.path, one.headers, one.body) for one in marked]
 
     def respond(self, body: dict[str, Any]) -> str:
         text = json.dumps(body, ensure_ascii=False)
@@ -100,27 +102,11 @@ class Model:
 @contextmanager
 def running_model() -> Iterator[Model]:
     """A model server in a thread, for as long as the block lasts."""
-    started: list[tuple[Model, asyncio.AbstractEventLoop, asyncio.Event]] = []
-    ready = threading.Event()
-
-    async def stay() -> None:
-        holder: list[Model] = []
-        async with serve(ServerOptions(responder=lambda body: holder[0].respond(body), chunks=8)) as server:
-            holder.append(Model(server))
-            stop = asyncio.Event()
-            started.append((holder[0], asyncio.get_running_loop(), stop))
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(stay(),))
-    thread.start()
-    assert ready.wait(60)
-    ((model, loop, stop),) = started
-    try:
-        yield model
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
+    models: list[Model] = []
+    server = serve(ServerOptions(responder=lambda body: models[0].respond(body), chunks=8))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server) as running:
+        models.append(Model(running))
+        yield models[0]
 
 
 def without_ids(raw: bytes) -> bytes:

@@ -6,27 +6,14 @@ import asyncio
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from openai import AsyncOpenAI, InternalServerError, OpenAI
-from service_kit import (
-    CHAT,
-    LIMIT,
-    QUESTION,
-    RIGHT,
-    Client,
-    Service,
-    environment,
-    new_space,
-    unique,
-)
+from service_kit import QUESTION, RIGHT, Client, Service, unique
 from service_model import FAULT, UNKNOWN, Model
 
 from practicum import PracticumError, UsageError, client
@@ -42,15 +29,15 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.SpaceClie
 @pytest.fixture(scope="module")
 def remote(plain: Service) -> Iterator[client.SpaceClient]:
     """A space of a service."""
-    with client.open(plain.client.url, space=new_space(plain.client).space) as space:
+    with client.open(plain.client.url, space=plain.client.new_space().space) as space:
         yield space
 
 
 @pytest.fixture(params=["remote", "local"], ids=["service", "folder"])
 def space(request: pytest.FixtureRequest) -> client.SpaceClient:
-    """An open space, of a service and in a folder. The tests of one kind share it, and keep apart by their words."""
-    found: client.SpaceClient = request.getfixturevalue(request.param)
-    return found
+    """An open space, of a service and in a folder. The tests of each share it, and use different words."""
+    value: client.SpaceClient = request.getfixturevalue(request.param)
+    return value
 
 
 def chat(question: str) -> dict[str, Any]:
@@ -61,11 +48,8 @@ def sdk(model: Model, **more: Any) -> OpenAI:
     return OpenAI(base_url=f"{model.base}/v1", api_key="own", max_retries=0, **more)
 
 
-# The circle
-
-
-def knowing(body: dict[str, Any]) -> str:
-    """Right if it is shown what is right."""
+def corrected(body: dict[str, Any]) -> str:
+    """Right if the prompt has the correction."""
     text = json.dumps(body)
     topic = re.findall(r"handles (topic\d+)\?", text)[-1]
     return f"Team {topic}." if f"Team {topic}." in text else UNKNOWN
@@ -95,7 +79,7 @@ def http_client(space: client.SpaceClient, model: Model, question: str) -> str:
 @pytest.mark.parametrize("ask", [chat_completions, chat_stream, responses, http_client], ids=lambda ask: ask.__name__)
 def test_a_corrected_answer_is_right_the_next_time(ask: Any, space: client.SpaceClient, model: Model) -> None:
     topic = unique("topic")
-    model.answers["Which team handles topic"] = knowing
+    model.answers["Which team handles topic"] = corrected
     question = f"Which team handles {topic}?"
     with space.session(topic):
         assert ask(space, model, question) == UNKNOWN
@@ -117,7 +101,7 @@ def test_an_async_client_is_wrapped_too(space: client.SpaceClient, model: Model)
             space.wrap(AsyncOpenAI(base_url=f"{model.base}/v1", api_key="own")) as llm,
             space.session(topic, user="u7") as session,
         ):
-            # Frameworks run calls in tasks of their own.
+            # Frameworks run calls in separate tasks.
             await asyncio.create_task(llm.chat.completions.create(**chat(f"What about {topic}?")))
             last = client.interaction()
             session.report(comment=f"Team {topic}.")
@@ -128,30 +112,23 @@ def test_an_async_client_is_wrapped_too(space: client.SpaceClient, model: Model)
     assert asyncio.run(run())
 
 
-def test_other_requests_of_a_wrapped_client_pass(space: client.SpaceClient, model: Model) -> None:
+def test_other_requests_and_errors_of_the_provider_are_not_interactions(
+    space: client.SpaceClient, model: Model
+) -> None:
     with space.wrap(sdk(model)) as llm, space.session(unique("others")):
         assert [one.id for one in llm.models.list()] == ["sim"]
         assert llm.embeddings.create(model="sim", input="x").data[0].embedding
         assert client.interaction() is None
-
-
-def test_an_error_of_the_provider_reaches_the_agent_and_is_no_interaction(
-    space: client.SpaceClient, model: Model
-) -> None:
-    with space.wrap(sdk(model)) as llm:
         llm.chat.completions.create(**chat("one"))
         assert client.interaction() is not None
         with pytest.raises(InternalServerError):
             llm.chat.completions.create(**chat("two"), extra_headers={FAULT: "500"})
-    assert client.interaction() is None
-
-
-# Tasks and sessions
+        assert client.interaction() is None
 
 
 @contextmanager
 def begun(space: client.SpaceClient, question: str, **names: str) -> Iterator[client.TaskBlock]:
-    """A task that has a context. One waits a second for it and goes on without, so on a slow machine it is tried
+    """A task that has a context. A task waits a second for it and continues without, so on a slow machine it is tried
     again."""
     while True:
         with space.task(question, **names) as task:
@@ -160,7 +137,7 @@ def begun(space: client.SpaceClient, question: str, **names: str) -> Iterator[cl
                 return
 
 
-def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(space: client.SpaceClient) -> None:
+def test_a_task_has_a_context_and_takes_the_answer_and_a_report(space: client.SpaceClient) -> None:
     question = f"How do I return a {unique('bicycle')}?"
     with begun(space, question) as task:
         assert client.interaction() == task.interaction
@@ -175,38 +152,28 @@ def test_a_task_has_a_context_for_the_prompt_and_takes_the_answer_and_a_report(s
         assert "in the shop" in again.context
         assert again.corrections
         assert again.version == task.version
+    # Without an answer and a report a task sends nothing. An answer is compared later.
+    assert again.outcome is None
+    with begun(space, question) as again:
+        again.answer = "in the shop"
+    assert space.report_sync(again.interaction, target="in the shop").score == 1.0
 
 
-def test_a_task_without_a_report_sends_nothing_and_its_answer_is_compared_later(space: client.SpaceClient) -> None:
-    with begun(space, "What is it?") as silent:
-        pass
-    assert silent.outcome is None
-    with begun(space, "What is the capital of Chad?") as task:
-        task.answer = "N'Djamena"
-    assert space.report_sync(task.interaction, target="N'Djamena").score == 1.0
-
-
-def test_the_error_of_an_agent_is_seen_and_its_report_is_sent(space: client.SpaceClient) -> None:
-    with suppress(ZeroDivisionError), begun(space, "What is one by zero?") as task:
+def test_the_error_of_an_agent_is_raised_and_its_report_is_sent(space: client.SpaceClient) -> None:
+    with suppress(ZeroDivisionError), begun(space, "Divide one by zero.") as task:
         task.report(label="thumbs_down")
         raise ZeroDivisionError
     assert task.outcome is not None
     assert task.outcome.score == 0.0
 
 
-def test_a_task_inside_a_session_is_of_the_session(space: client.SpaceClient) -> None:
-    name = unique("ticket")
-    with space.session(name), begun(space, "Where is the station?") as task:
-        pass
-    assert space.report_sync(session=name, score=1.0).interaction == task.interaction
-
-
-def test_what_a_user_says_in_a_task_waits(space: client.SpaceClient) -> None:
-    question = f"Which {unique('desk')}?"
-    with begun(space, question, user="anna") as task:
+def test_a_task_inside_a_session_is_of_the_session_and_the_report_of_a_user_waits(space: client.SpaceClient) -> None:
+    name, question = unique("ticket"), f"Which {unique('desk')}?"
+    with space.session(name), begun(space, question, user="anna") as task:
         task.report(target=RIGHT)
     assert task.outcome is not None
     assert task.outcome.correction == "waits for review"
+    assert space.report_sync(session=name, score=1.0).interaction == task.interaction
     with begun(space, question) as again:
         assert RIGHT not in again.context
 
@@ -224,22 +191,19 @@ def test_a_program_lists_the_last_interactions(space: client.SpaceClient) -> Non
 
 
 WRONG: dict[str, Any] = {
-    "nothing": {}, "no score": {"score": None}, "a score that is none": {"score": 7.0}, "a blank": {"target": ""},
+    "nothing": {}, "no score": {"score": None}, "a score out of range": {"score": 7.0}, "a blank": {"target": ""},
     "an unknown field": {"sore": 1.0}, "an object": {"score": object()},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_report_is_refused_where_it_is_made(case: str, space: client.SpaceClient) -> None:
-    with begun(space, "Is it so?") as task, pytest.raises(UsageError) as refusal:
-        task.report(**WRONG[case])
-    assert refusal.value.code == "outcome.invalid"
-    assert task.outcome is None
-    with pytest.raises(UsageError):
-        space.report_sync(task.interaction, **WRONG[case])
-
-
-def test_feedback_about_nothing_known_is_refused(space: client.SpaceClient) -> None:
+def test_a_malformed_or_unknown_report_is_refused(space: client.SpaceClient) -> None:
+    for case, outcome in WRONG.items():
+        with begun(space, "Is it so?") as task, pytest.raises(UsageError) as refusal:
+            task.report(**outcome)
+        assert refusal.value.code == "outcome.invalid", case
+        assert task.outcome is None
+        with pytest.raises(UsageError):
+            space.report_sync(task.interaction, **outcome)
     with pytest.raises(UsageError) as refusal:
         space.report_sync("nobody", score=1.0)
     assert refusal.value.code == "interaction.unknown"
@@ -258,23 +222,14 @@ def test_a_name_that_no_header_can_carry_is_refused(name: str, space: client.Spa
         space.task(" ")
 
 
-def test_another_object_cannot_be_wrapped(space: client.SpaceClient) -> None:
-    with pytest.raises(UsageError) as refusal:
-        space.wrap("OpenAI()")
-    assert refusal.value.code == "client.unsupported"
-
-
-# What goes wrong does not stop the agent
-
-
 @pytest.fixture
 def away() -> str:
-    """An address where nothing listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_an_agent_goes_on_while_the_service_is_away(away: str, model: Model) -> None:
+def test_an_agent_continues_without_the_service(away: str, model: Model) -> None:
     with client.open(away) as space:
         with space.task("Which team?") as task:
             task.report(score=1.0)
@@ -288,7 +243,7 @@ def test_an_agent_goes_on_while_the_service_is_away(away: str, model: Model) -> 
     assert model.received()[-1].headers["authorization"] == "Bearer own"
 
 
-def test_a_wrong_key_and_another_space_are_said(locked: Client) -> None:
+def test_a_wrong_key_and_a_forbidden_space_are_errors(locked: Client) -> None:
     key = locked.post("/v1/keys", name=unique("key"), space=locked.space, roles=["ask", "report"])["key"]
     with client.open(locked.url, key=key) as space, space.task("Which team?") as task:
         task.report(target=RIGHT)
@@ -296,9 +251,9 @@ def test_a_wrong_key_and_another_space_are_said(locked: Client) -> None:
     wrong: dict[str, dict[str, str]] = {
         "key.wrong": {"key": "w" * 20}, "key.missing": {}, "key.forbidden": {"key": key, "space": "other"}
     }  # fmt: skip
-    for code, given in wrong.items():
+    for code, options in wrong.items():
         with (
-            client.open(locked.url, **given) as space,  # type: ignore[arg-type]
+            client.open(locked.url, **options) as space,  # type: ignore[arg-type]
             pytest.raises(UsageError) as refusal,
             space.task("Which team?"),
         ):
@@ -306,17 +261,17 @@ def test_a_wrong_key_and_another_space_are_said(locked: Client) -> None:
         assert refusal.value.code == code
 
 
-def test_the_providers_key_goes_to_the_service_only_with_pass_key(passing: Service, locked: Client) -> None:
-    for service, given in ((passing.client, {"pass_key": True}), (locked, {})):
+def test_the_providers_key_is_sent_to_the_service_only_with_pass_key(passing: Service, locked: Client) -> None:
+    for service, options in ((passing.client, {"pass_key": True}), (locked, {})):
         key = (service.headers.get("x-practicum-key") or service.headers["authorization"]).removeprefix("Bearer ")
-        with client.open(service.url, key=key, **given) as space, space.wrap(sdk(service.model)) as llm:
+        with client.open(service.url, key=key, **options) as space, space.wrap(sdk(service.model)) as llm:
             llm.chat.completions.create(**chat("x"))
         sent = service.model.received()[-1].headers
-        assert sent.get("authorization") == ("Bearer own" if given else None)
+        assert sent.get("authorization") == ("Bearer own" if options else None)
 
 
 @pytest.mark.parametrize(
-    ("where", "given"),
+    ("where", "options"),
     [
         ("http://127.0.0.1:8700", {"learner": "openai:gpt-4.1-mini"}), ("http://", {}),
         ("http://practicum.example:8700", {"key": "some-key-of-practicum"}), ("store", {"key": "some"}),
@@ -324,54 +279,28 @@ def test_the_providers_key_goes_to_the_service_only_with_pass_key(passing: Servi
     ],
     ids=str,
 )  # fmt: skip
-def test_what_does_not_go_together_is_refused(where: str, given: Any, tmp_path: Path) -> None:
+def test_options_that_exclude_each_other_are_refused(where: str, options: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        client.open(where if where.startswith("http") else tmp_path / where, **given)
+        client.open(where if where.startswith("http") else tmp_path / where, **options)
 
 
-def test_one_process_has_a_folder_open_at_a_time(local: client.SpaceClient, tmp_path: Path) -> None:
-    with client.open(tmp_path / "store"), pytest.raises(PracticumError) as refusal:
+def test_a_folder_is_open_once_and_a_closed_space_takes_no_report(tmp_path: Path, model: Model) -> None:
+    space = client.open(tmp_path / "store", space="support")
+    with space.task(QUESTION) as task:
+        task.report(target=RIGHT)
+    with pytest.raises(UsageError) as refusal:
+        space.wrap("OpenAI()")
+    assert refusal.value.code == "client.unsupported"
+    with pytest.raises(PracticumError) as failure:
         client.open(tmp_path / "store")
-    assert refusal.value.code == "store.busy"
-
-
-def test_a_closed_space_takes_nothing_and_wrapped_clients_go_on(tmp_path: Path, model: Model) -> None:
-    space = client.open(tmp_path / "store")
+    assert failure.value.code == "store.busy"
     with space.wrap(sdk(model)) as llm:
         space.close_sync()
         space.close_sync()
         assert llm.chat.completions.create(**chat("x")).choices[0].message.content == UNKNOWN
-    with pytest.raises(PracticumError) as refusal:
+    with pytest.raises(PracticumError) as failure:
         space.report_sync("some", score=1.0)
-    assert refusal.value.code == "space.closed"
-
-
-def test_what_was_reported_is_known_after_opening_again(tmp_path: Path) -> None:
-    for known in (False, True):
-        with client.open(tmp_path / "store", space="support") as space, space.task(QUESTION) as task:
-            task.report(target=RIGHT)
-        assert (RIGHT in task.context) is known
-
-
-@pytest.mark.slow
-def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
-    program = """
-import sys
-from practicum import client
-with client.open(sys.argv[1]).task("Which team?") as t:
-    print(t.interaction)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, str(tmp_path / "store")], capture_output=True, text=True,
-        env=environment(), check=True,
-    )  # fmt: skip
-    with client.open(tmp_path / "store") as space:
-        assert space.report_sync(ended.stdout.strip(), score=1.0).status == "kept"
-
-
-def test_a_client_of_http_by_hand_sees_the_ids(plain: Service) -> None:
-    # What a program without the package does.
-    with httpx2.Client(base_url=plain.client.url, timeout=LIMIT) as http:
-        reply = http.post(CHAT, json={"messages": [{"role": "user", "content": "By hand?"}]})
-        told = http.post("/v1/feedback", json={"interaction": reply.headers["x-practicum-interaction"], "score": 1})
-    assert told.json()["status"] == "kept"
+    assert failure.value.code == "space.closed"
+    # The report holds after the folder is opened again.
+    with client.open(tmp_path / "store", space="support") as space, space.task(QUESTION) as again:
+        assert (RIGHT in task.context, RIGHT in again.context) == (False, True)
