@@ -195,7 +195,6 @@ async def test_a_status_that_http_lacks_is_a_failure_of_the_upstream(tmp_path: P
 ODD = ["a\0b", "a\ud800b", "\udc00", "a\x1ab", "\ud83d\ude00"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @asynchronous
 async def test_characters_that_a_database_cannot_store_lose_nothing(stream: bool, place: Place) -> None:

@@ -84,27 +84,28 @@ async def wrong_lookups(at: Served, shape: Callable[[str, int], Any], first: int
     return wrong
 
 
+@pytest.mark.parametrize("shapes", [("around", "own block"), pytest.param([*SHAPES], marks=pytest.mark.slow)], ids=len)
 @asynchronous
-async def test_agents_with_different_boilerplate_share_a_space(tmp_path: Path) -> None:
+async def test_agents_with_different_boilerplate_share_a_space(shapes: tuple[str, ...], tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        wrong = [len(await wrong_lookups(at, shape, 100 * n)) for n, shape in enumerate(SHAPES.values())]
-        assert sum(wrong) <= 0.05 * len(SHAPES) * 12, wrong
+        wrong = [len(await wrong_lookups(at, SHAPES[name], 100 * n)) for n, name in enumerate(shapes)]
+        assert sum(wrong) <= 0.05 * len(shapes) * 12, wrong
 
 
 @asynchronous
-async def test_questions_that_differ_in_a_number_alone_are_different_questions(tmp_path: Path) -> None:
+async def test_questions_that_differ_in_a_number_are_different_questions(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        for n in range(11, 16):
+        for n in (11, 12, 13):
             id = await send(at, f"{rules('shop')}\n\nWhich shelf holds order {n}?")
             await at.report(interaction=id, target=f"shelf{n}x")
-        for n in range(11, 16):
+        for n in (11, 12, 13):
             await send(at, f"{rules('shop')}\n\nWhich shelf holds order {n}?")
             same = prompt(at.upstream.requests[-1].body).rpartition(HEADING)[2]
-            assert [m for m in range(11, 16) if f"shelf{m}x" in same] == [n]
+            assert [m for m in (11, 12, 13) if f"shelf{m}x" in same] == [n]
 
 
 @asynchronous
-async def test_results_of_tools_are_no_question(tmp_path: Path) -> None:
+async def test_results_of_tools_are_not_a_question(tmp_path: Path) -> None:
     asked: list[Any] = [{"role": "user", "content": _blocks(QUESTIONS[0])}]
     call = {"type": "tool_use", "id": "t1", "name": "search", "input": {"text": "travel"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "nothing found"}
@@ -140,15 +141,15 @@ LANGUAGES = {
     "chinese": ("谁负责审批出差申请？", "出差申请由谁负责审批？", "门禁卡的有效期是多久？"),
     "japanese": ("出張を承認するのは誰ですか？", "誰が出張を承認するのですか？", "入館証の有効期限はいつまでですか？"),
 }
-"""Of each language a question, the same in other words, and another one."""
+"""For each language a question, the same in other words, and another question."""
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @asynchronous
-async def test_corrections_in_other_scripts_stay_with_their_questions(language: str, tmp_path: Path) -> None:
-    asked, alike, other = LANGUAGES[language]
+async def test_corrections_in_other_scripts_stay_with_their_questions(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
-        await at.report(interaction=await send(at, asked), target="word0x")
-        for question, shown in ((asked, True), (alike, True), (other, False)):
-            await send(at, question)
-            assert ("word0x" in prompt(at.upstream.requests[-1].body)) == shown, question
+        for n, (asked, _, _) in enumerate(LANGUAGES.values()):
+            await at.report(interaction=await send(at, asked), target=f"word{n}x")
+        for n, (asked, alike, other) in enumerate(LANGUAGES.values()):
+            for question, shown in ((asked, True), (alike, True), (other, False)):
+                await send(at, question)
+                assert (f"word{n}x" in prompt(at.upstream.requests[-1].body)) == shown, question
