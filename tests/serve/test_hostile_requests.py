@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from helpers import run_command
 from serving import CHAT, RESPONSES, Served, asynchronous, served, until
 
@@ -19,11 +18,10 @@ from practicum.serve import connections
 QUESTION = "Which team handles lost cards?"
 KEY, OTHER = "first-" + "k" * 16, "other-" + "k" * 16
 ASK = json.dumps({"messages": [{"role": "user", "content": QUESTION}]}).encode()
-BLANK = {
-    "empty": b"", "a space": b" ", "a tab": b"\t", "zero width": "\u200b\u2060\ufeff".encode(),
-    "joiners": "\u200d\u200c".encode(), "a filler": "\u3164\u115f".encode(), "no-break space": b"\xa0",
-    "direction": "\u202e".encode(),
-}  # fmt: skip
+BLANK = [
+    b"", b" ", b"\t", "\u200b\u2060\ufeff".encode(), "\u200d\u200c".encode(), "\u3164\u115f".encode(), b"\xa0",
+    "\u202e".encode(),
+]  # fmt: skip
 
 
 @dataclass
@@ -108,9 +106,8 @@ async def test_trailers_do_not_replace_host_and_origin(tmp_path: Path) -> None:
         assert not at.upstream.requests
 
 
-@pytest.mark.parametrize("apart", [False, True])
 @asynchronous
-async def test_the_body_of_a_request_with_upgrade_is_not_the_next_request(apart: bool, tmp_path: Path) -> None:
+async def test_the_body_of_a_request_with_upgrade_is_not_the_next_request(tmp_path: Path) -> None:
     inner = request("POST /v1/embeddings", body=b'{"input": "x"}')
     async with served(tmp_path) as at:
         for protocol, framing in ((b"h2c", b"content-length: %d" % len(inner)),
@@ -119,12 +116,10 @@ async def test_the_body_of_a_request_with_upgrade_is_not_the_next_request(apart:
             head = b"\r\n".join([b"POST /v1/completions HTTP/1.1", b"host: 127.0.0.1", *upgrade, framing, b"", b""])
             body = inner if b"length" in framing else b"%x\r\n%s\r\n0\r\n\r\n" % (len(inner), inner)
             async with connected(at) as (reader, writer):
-                if apart:
-                    # Once another request is answered, the service has read the head.
-                    writer.write(head)
-                    assert (await at.send("GET", "/health")).status == 200
-                    head = b""
-                writer.write(head + body + request("GET /v1/models"))
+                # Once another request is answered, the service has read the head.
+                writer.write(head)
+                assert (await at.send("GET", "/health")).status == 200
+                writer.write(body + request("GET /v1/models"))
                 assert (await reader.read()).count(b"HTTP/1.1 ") == 2
         assert [(one.path, one.body) for one in at.upstream.requests] == 2 * [
             ("/v1/completions", inner), ("/v1/models", b"")
@@ -167,20 +162,6 @@ ROUTES = {
 """A route of each kind: a model's, another path of the upstream, operations, and agents'."""
 
 
-@asynchronous
-async def test_a_blank_header_is_refused_at_every_route(tmp_path: Path) -> None:
-    names = b"user", b"agent", b"session", b"space", b"key"
-    async with served(tmp_path) as at:
-        # Each value with each name once, at routes in turn, and each name at each route.
-        tried = [(name, BLANK["zero width"], line) for name in names for line in ROUTES]
-        tried += [(name, value, [*ROUTES][n % 5]) for n, value in enumerate(BLANK.values()) for name in names]
-        for name, value, line in tried:
-            answer = await sent(at, request(line, b"x-practicum-%s: %s" % (name, value), body=ROUTES[line]))
-            assert (name, value, line, status(answer)) == (name, value, line, 400)
-        assert at.service.counts["refused_requests"] == len(tried)
-        assert not at.upstream.requests
-
-
 IDENTITY = (
     "x-practicum-user", "x-practicum-agent", "x-practicum-session", "x-practicum-space", "x-practicum-key",
     "mcp-session-id", "Authorization", "x-api-key", "Host", "Origin",
@@ -188,16 +169,18 @@ IDENTITY = (
 
 
 @asynchronous
-async def test_a_repeated_header_that_identifies_the_client_is_refused(tmp_path: Path) -> None:
-    right = b"Bearer " + KEY.encode()
-    async with served(tmp_path, keys=(KEY,)) as at:
-        for n, name in enumerate(IDENTITY):
-            for m, (first, second) in enumerate(((right, b"x"), (b"x", right), (b"x", b"x"))):
-                line = [*ROUTES][(n + m) % len(ROUTES)]
-                twice = (f"{name}: ".encode() + first, f"{name.upper()}: ".encode() + second)
-                assert (name, line, status(await sent(at, request(line, *twice, body=ROUTES[line])))) == (
-                    name, line, 400
-                )  # fmt: skip
+async def test_a_blank_or_repeated_header_that_identifies_the_client_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        tried = [(name, BLANK[n % len(BLANK)]) for n, name in enumerate(IDENTITY[:5] * 8)]
+        for number, (name, value) in enumerate(tried):
+            line = [*ROUTES][number % len(ROUTES)]
+            answer = await sent(at, request(line, f"{name}: ".encode() + value, body=ROUTES[line]))
+            assert (name, value, line, status(answer)) == (name, value, line, 400)
+        assert at.service.counts["refused_requests"] == len(tried)
+        for number, name in enumerate(IDENTITY * 2):
+            line = [*ROUTES][number % len(ROUTES)]
+            twice = (f"{name}: x".encode(), f"{name.upper()}: y".encode())
+            assert (name, line, status(await sent(at, request(line, *twice, body=ROUTES[line])))) == (name, line, 400)
         assert not at.upstream.requests
 
 

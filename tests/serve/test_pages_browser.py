@@ -124,9 +124,7 @@ def tab_to(page: Any, wanted: str) -> None:
     raise AssertionError(f"Tab does not lead to {wanted}")
 
 
-def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(browser: Any, tmp_path: Path) -> None:
     with running(tmp_path) as service:
         at, do = service.at, service.do
         key = do(with_key(at))
