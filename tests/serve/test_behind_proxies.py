@@ -5,7 +5,6 @@ The proxies are programs of the machine. A test whose proxy is not installed is 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import io
 import json
 import logging
@@ -13,15 +12,13 @@ import os
 import shutil
 import signal
 import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from socket import socket
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from loads import free_port
 from serving import Served, asynchronous, served, until
 
 from practicum.serve import lines
@@ -34,36 +31,15 @@ ASK = json.dumps({"messages": [{"role": "user", "content": "Which team handles l
 pytestmark = pytest.mark.slow
 
 
-def free_port() -> int:
-    with socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of localhost that signs itself, and its key, in a new folder."""
+    """A self-signed certificate of localhost, and its key, in a new folder."""
     folder.mkdir()
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert, private = folder / "cert.pem", folder / "key.pem"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert, private
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "1"]
+    new = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = ["openssl", "req", *new, "-keyout", str(key), "-out", str(cert), *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
 
 
 def nginx(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[str]:

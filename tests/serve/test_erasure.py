@@ -21,8 +21,10 @@ from sqlalchemy import make_url, select
 from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
 
 from practicum.core.errors import PracticumError, StoreError
+from practicum.serve import erasing
 from practicum.serve.erasing import finish_erasures
 from practicum.session.forget import forget
+from practicum.session.outcomes import HELD
 from practicum.session.users import DONE, Forgotten, Unfinished, forget_user, spaces_of
 from practicum.store import schema
 from practicum.store.database import Database, Store
@@ -330,3 +332,31 @@ async def test_the_id_of_a_removed_note_is_not_given_to_another(tmp_path: Path) 
         assert ids == ["c1", "c2"]
         answers = [await at.send("POST", "/v1/review", {"id": id, "decision": "approve"}) for id in ids]
         assert [reply.status for reply in answers] == [404, 200]
+
+
+@pytest.mark.slow
+@asynchronous
+async def test_a_removal_also_removes_the_test_tasks_of_the_replay_gate(tmp_path: Path) -> None:
+    async with served(tmp_path, **{**EPISODES, "canary": 0.0}) as at:
+        count = 0
+        while sum(row.state == HELD for row in rows(at, schema.outcomes)) < 8:
+            count += len(await teach(at, HERS, "quetzal", 10, count))
+        at.service.learner.want("default")
+        await until(lambda: rows(at, schema.rollouts))
+        assert json.loads(rows(at, schema.rollouts)[0].data)["gate"]["tasks"] >= 8
+        assert [*files_with(tmp_path, "quetzal")]
+        assert (await erasing.forget_user(at.service, "default", USER)).left == 0
+        assert [*files_with(tmp_path, "quetzal")] == []
+
+
+def test_options_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
+    forget = ["space", "forget", "away"]
+    for arguments, reason in (
+        ([*forget, "--user", "u", "--yes"], "away is not a run folder"),
+        (["export", "away", "--user", "u"], "away is not a run folder"),
+        ([*forget, "--user", "u", "--task", "t1", "--yes"], "--user"),
+        ([*forget, "--space", "default", "--yes"], "--space"),
+    ):
+        done = run_command(arguments, tmp_path)
+        assert (done.code != 0, reason in done.err, len(done.err.splitlines())) == (True, True, 1), arguments
+    assert not (tmp_path / "away").exists()

@@ -13,15 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 from serving import CHAT, RESPONSES, Place, Served, asynchronous, served, serving, until
-from sqlalchemy import make_url
 
-from practicum.core.context import Context
 from practicum.serve import protocols
 from practicum.serve.protocols import MOST_TEXT, StreamReader
-from practicum.session.config import Config, Splits
-from practicum.session.records import begin
 from practicum.store import schema
-from practicum.store.database import Database
 
 MB = 2**20
 QUESTION, RIGHT = "Which team handles lost cards?", "the blue team"
@@ -235,22 +230,3 @@ async def test_characters_that_a_database_cannot_store_lose_nothing(stream: bool
         assert (lost, counts["refused_rows"], counts["failed_open"], counts["unread_requests"]) == (0,) * 4
         for name in ("interaction", "session"):
             assert (await at.report(**{name: "x\0y"}, score=1.0)).status == 404
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@asynchronous
-async def test_a_session_that_the_database_refuses_does_not_affect_others(postgresql: str, tmp_path: Path) -> None:
-    database = Database.at(make_url(postgresql), tmp_path, create=True)
-    sessions = database.backend.sessions(60.0)
-    try:
-        with await asyncio.to_thread(database.create, "s") as store:
-            begin(store, Config(method="none"), Splits(), Context(), "done")
-        id = store.space
-        names = ["a", "\ud800", "b\0"]
-        assert await asyncio.gather(*(sessions.claim(id, name, 1, None, 30.0) for name in names)) == [1, None, 1]
-        sessions._away = 0.0
-        assert await sessions.claim(id, "c", 1, None, 30.0) == 1
-    finally:
-        await asyncio.to_thread(sessions.close)
-        await asyncio.to_thread(database.close)
