@@ -1,10 +1,10 @@
-"""The service behind the proxies of deploy/, with requests that the two could read in different ways, and with agents
-over MCP. The proxies are programs of the machine; one that is not installed is skipped."""
+"""The service behind the proxies of deploy/, with requests that the two could read in different ways.
+
+The proxies are programs of the machine. A test whose proxy is not installed is skipped."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import io
 import json
 import logging
@@ -12,20 +12,13 @@ import os
 import shutil
 import signal
 import ssl
-import sys
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from socket import socket
 
-import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from loads import free_port
 from serving import Served, asynchronous, served, until
 
 from practicum.serve import lines
@@ -38,36 +31,15 @@ ASK = json.dumps({"messages": [{"role": "user", "content": "Which team handles l
 pytestmark = pytest.mark.slow
 
 
-def free_port() -> int:
-    with socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate of localhost that signs itself, and its key, in a new folder."""
+    """A self-signed certificate of localhost, and its key, in a new folder."""
     folder.mkdir()
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert, private = folder / "cert.pem", folder / "key.pem"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert, private
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "1"]
+    new = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = ["openssl", "req", *new, "-keyout", str(key), "-out", str(cert), *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
 
 
 def nginx(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[str]:
@@ -110,21 +82,19 @@ PROXIES = {"nginx": nginx, "caddy": caddy}
 
 
 class Proxy:
-    """A proxy at a port, and what the service wrote about the requests that arrived."""
+    """A proxy at a port, and the log of the requests that reached the service."""
 
-    def __init__(self, port: int, cert: Path, said: io.StringIO) -> None:
-        self.port, self.cert, self._said = port, cert, said
+    def __init__(self, port: int, cert: Path, log: io.StringIO) -> None:
+        self.port, self._log = port, log
         self.tls = ssl.create_default_context(cafile=str(cert))
-        self.url = f"https://localhost:{port}"
 
     def arrived(self) -> list[tuple[str, int]]:
-        """The routes of the requests that the service answered since the last call, with the statuses."""
-        read = [json.loads(line) for line in self._said.getvalue().splitlines()]
-        self._said.truncate(self._said.seek(0))
+        """The routes of the requests that the service answered, with the statuses."""
+        read = [json.loads(line) for line in self._log.getvalue().splitlines()]
         return [(one["route"], one["status"]) for one in read if "route" in one]
 
     async def sent(self, data: bytes) -> bytes:
-        """What comes back on a connection until the proxy closes it, or for a second."""
+        """The bytes of a connection until the proxy closes it, or for a second."""
         reader, writer = await asyncio.open_connection("localhost", self.port, ssl=self.tls)
         read = b""
         try:
@@ -146,8 +116,8 @@ async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
         pytest.skip(f"{name} is not installed")
     cert, key = await asyncio.to_thread(certificate, folder)
     port = free_port()
-    root, said = logging.getLogger("practicum.requests"), io.StringIO()
-    handler = logging.StreamHandler(said)
+    root, log = logging.getLogger("practicum.requests"), io.StringIO()
+    handler = logging.StreamHandler(log)
     handler.setFormatter(lines.JsonLines())
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -164,7 +134,7 @@ async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
                     except OSError:
                         assert process.returncode is None, (folder / "out").read_text()
                         await asyncio.sleep(0.05)
-            yield Proxy(port, cert, said)
+            yield Proxy(port, cert, log)
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
@@ -176,8 +146,8 @@ async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
 # Requests that two servers could read in different ways
 
 INNER = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n"
-"""What would be a request of its own if the proxy and the service did not agree where the one before ends. Proxies do
-not pass this path, so it arrives in no other way."""
+"""A body that would be a request if the proxy and the service disagreed on the end of the request before it. Proxies do
+not pass this path."""
 
 
 def head(*headers: bytes, line: bytes = b"POST /v1/chat/completions") -> bytes:
@@ -224,26 +194,26 @@ PATHS = (
 
 
 def attacks() -> list[bytes]:
-    """Odd requests, none of which may reach another space, name eve as the user, or become two."""
-    found = [trailed(MINE, trailer=trailer) for trailer in TRAILERS]
-    found += [trailed(MINE, b"trailer: " + trailer.split(b":")[0], trailer=trailer) for trailer in TRAILERS]
-    found.append(trailed(b"x-practicum-user: eve", trailer=MINE))
-    found += [whole(MINE, first, second) for first, second in PAIRS]
+    """Requests that may not reach another space, name eve as the user, or become two."""
+    odd = [trailed(MINE, trailer=trailer) for trailer in TRAILERS]
+    odd += [trailed(MINE, b"trailer: " + trailer.split(b":")[0], trailer=trailer) for trailer in TRAILERS]
+    odd.append(trailed(b"x-practicum-user: eve", trailer=MINE))
+    odd += [whole(MINE, first, second) for first, second in PAIRS]
     ended, inside = b"0\r\n\r\n" + INNER, b"%x\r\n%s\r\n0\r\n\r\n" % (len(INNER), INNER)
-    found += [head(MINE, coding, b"content-length: %d" % len(ended)) + ended for coding in CODINGS]
-    found += [head(MINE, coding, b"content-length: 4") + inside for coding in CODINGS]
-    found += [head(MINE, length % len(INNER)) + INNER for length in LENGTHS]
-    found += [head(MINE, b"transfer-encoding: chunked") + chunks for chunks in CHUNKS]
+    odd += [head(MINE, coding, b"content-length: %d" % len(ended)) + ended for coding in CODINGS]
+    odd += [head(MINE, coding, b"content-length: 4") + inside for coding in CODINGS]
+    odd += [head(MINE, length % len(INNER)) + INNER for length in LENGTHS]
+    odd += [head(MINE, b"transfer-encoding: chunked") + chunks for chunks in CHUNKS]
     for protocol in (b"h2c", b"websocket"):
         upgrade = b"connection: upgrade", b"upgrade: " + protocol, b"content-length: %d" % len(INNER)
-        found.append(head(MINE, *upgrade) + INNER)
-    found += [head(MINE, line=b"GET " + path) for path in PATHS]
-    found += [head(MINE, line=method + b" /v1/models") for method in (b"TRACE", b"CONNECT", b"PROPFIND")]
-    return found
+        odd.append(head(MINE, *upgrade) + INNER)
+    odd += [head(MINE, line=b"GET " + path) for path in PATHS]
+    odd += [head(MINE, line=method + b" /v1/models") for method in (b"TRACE", b"CONNECT", b"PROPFIND")]
+    return odd
 
 
 async def users(at: Served, key: str) -> set[str | None]:
-    """Whose the interactions of the space of a key are."""
+    """The users of the interactions in the space of a key."""
     await until(lambda: not at.service.database.writer.unwritten)
     reply = await at.send("GET", "/v1/interactions?limit=200", None, {"authorization": f"Bearer {key}"})
     return {one["user"] for one in reply.json["interactions"]}
@@ -251,7 +221,7 @@ async def users(at: Served, key: str) -> set[str | None]:
 
 @pytest.mark.parametrize("name", PROXIES)
 @asynchronous
-async def test_no_request_is_read_otherwise_behind_a_proxy(name: str, tmp_path: Path) -> None:
+async def test_a_proxy_and_the_service_read_each_request_alike(name: str, tmp_path: Path) -> None:
     spaces = ("mine", "other")
     async with (
         served(tmp_path / "store", keys=(f"mine={KEY}", f"other={OTHER}"), spaces=spaces) as at,
@@ -273,7 +243,7 @@ async def test_no_request_is_read_otherwise_behind_a_proxy(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", PROXIES)
 @asynchronous
-async def test_streams_pass_a_proxy_word_by_word_and_end_with_the_client(name: str, tmp_path: Path) -> None:
+async def test_streams_pass_a_proxy_in_parts_and_end_with_the_client(name: str, tmp_path: Path) -> None:
     async with served(tmp_path / "store", keys=(KEY,)) as at, behind(name, at, tmp_path / "proxy") as proxy:
         body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
         reader, writer = await asyncio.open_connection("localhost", proxy.port, ssl=proxy.tls)
@@ -285,43 +255,3 @@ async def test_streams_pass_a_proxy_word_by_word_and_end_with_the_client(name: s
         # Without waiting for the proxy's goodbye of TLS.
         writer.transport.abort()
         await until(lambda: at.upstream.stats()["left"] == 1)
-
-
-# Agents
-
-
-async def work(client: Client) -> None:
-    """A session that corrects an answer, and recalls what was right."""
-    assert {"recall", "report", "remember"} <= {tool.name for tool in (await client.list_tools()).tools}
-    recalled = await client.call_tool("recall", {"input": "Which team handles lost cards?"})
-    assert recalled.structured_content is not None
-    given = {
-        "interaction": recalled.structured_content["interaction"],
-        "answer": "red",
-        "target": "the blue team",
-    }
-    assert not (await client.call_tool("report", given)).is_error
-    again = await client.call_tool("recall", {"input": "Which team handles lost cards?"})
-    assert again.structured_content is not None
-    assert "the blue team" in again.structured_content["text"]
-
-
-@pytest.mark.parametrize("by", ["http", "practicum mcp"])
-@pytest.mark.parametrize("name", PROXIES)
-@asynchronous
-async def test_agents_work_through_a_proxy(name: str, by: str, tmp_path: Path) -> None:
-    async with served(tmp_path / "store", keys=(KEY,)) as at, behind(name, at, tmp_path / "proxy") as proxy:
-        if by == "http":
-            async with (
-                httpx2.AsyncClient(headers={"authorization": f"Bearer {KEY}"}, verify=proxy.tls) as http,
-                Client(streamable_http_client(f"{proxy.url}/mcp", http_client=http)) as client,
-            ):
-                await work(client)
-            assert {route for route, _ in proxy.arrived()} == {"mcp"}
-        else:
-            variables = {**os.environ, "SERVICE_KEY": KEY, "SSL_CERT_FILE": str(proxy.cert)}
-            command = ["-m", "practicum.cli.app", "mcp", "--service", proxy.url, "--key-env", "SERVICE_KEY"]
-            server = StdioServerParameters(command=sys.executable, args=command, env=variables)
-            async with Client(stdio_client(server)) as client:
-                await work(client)
-            assert {status for _, status in proxy.arrived()} == {200}

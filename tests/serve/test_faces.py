@@ -1,4 +1,4 @@
-"""An operation that is added to the table is found on every face, and fails alike on each."""
+"""An operation that is added to the table is available at every face, and fails alike at each."""
 
 from __future__ import annotations
 
@@ -56,14 +56,17 @@ def _repeat() -> Iterator[None]:
     del OPERATIONS["repeat"]
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
 async def by_http(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
-    reply = await at.send("POST", "/v1/repeat", given, {"authorization": f"Bearer {key}"} if key else {})
-    return dict(reply.json)
+    return dict((await at.send("POST", "/v1/repeat", given, bearer(key))).json)
 
 
 async def by_tool(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}) as http,
+        httpx2.AsyncClient(headers=bearer(key)) as http,
         Client(streamable_http_client(f"{at.url}/mcp", http_client=http)) as agent,
     ):
         result = await agent.call_tool("repeat", given)
@@ -80,99 +83,75 @@ async def by_program(at: Served, key: str, given: dict[str, Any]) -> dict[str, A
 
 async def by_command(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
     options = [part for name, value in given.items() if name != "words" for part in (f"--{name}", value)]
-    arguments = ["space", "repeat", at.url, given.get("words", ""), *options, "--key", key, "--json"]
-    done = await asyncio.to_thread(run_command, arguments, Path.cwd())
-    return dict(done.json)
+    arguments = ["space", "repeat", at.url, given["words"], *options, "--key", key, "--json"]
+    return dict((await asyncio.to_thread(run_command, arguments, Path.cwd())).json)
 
 
 FACES = {"HTTP": by_http, "MCP": by_tool, "Python": by_program, "command": by_command}
 
-
-@pytest.mark.parametrize("face", FACES)
-@asynchronous
-async def test_an_operation_that_is_added_is_found_on_each_face(face: str, tmp_path: Path) -> None:
-    async with served(tmp_path, keys=(KEY,)) as at:
-        answer = await FACES[face](at, KEY, {"words": "ab", "times": 2})
-        assert answer == {"space": "default", "text": "abab"}
-
-
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        ({"words": "a", "times": 99}, "request.malformed"), ({"words": "x" * 101}, "request.malformed"),
-        ({"words": "refuse"}, "query.empty"), ({"words": "a", "times": "often"}, "request.malformed"),
-        ({"words": "a", "colour": "red"}, "request.malformed"),
-    ],
-    ids=["out of range", "too long", "refused", "of a wrong type", "unknown"],
-)  # fmt: skip
-@pytest.mark.parametrize("face", FACES)
-@asynchronous
-async def test_a_wrong_form_has_the_same_code_on_each_face(
-    face: str, given: dict[str, Any], code: str, tmp_path: Path
-) -> None:
-    async with served(tmp_path, keys=(KEY,)) as at:
-        error = (await FACES[face](at, KEY, given))["error"]
-        assert error["code"] == code
-        assert "\n" not in error["message"]
-
-
-async def key_for(at: Served, **about: Any) -> str:
-    """A new key."""
-    made = await at.send("POST", "/v1/keys", about, {"authorization": f"Bearer {KEY}"})
-    return str(made.json["key"])
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"words": "a", "times": 99}, "request.malformed"), ({"words": "a", "times": "often"}, "request.malformed"),
+    ({"words": "a", "colour": "red"}, "request.malformed"), ({"words": "refuse"}, "query.empty"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("face", FACES)
 @asynchronous
-async def test_a_wrong_role_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
+async def test_an_added_operation_answers_and_fails_alike_at_each_face(face: str, tmp_path: Path) -> None:
+    call = FACES[face]
     async with served(tmp_path, keys=(KEY,)) as at:
-        error = (await FACES[face](at, await key_for(at, name="agent", roles=["ask"]), {"words": "ab"}))["error"]
+
+        async def key_for(**grant: Any) -> str:
+            return str((await at.send("POST", "/v1/keys", {"name": "k", **grant}, bearer(KEY))).json["key"])
+
+        assert await call(at, KEY, {"words": "ab", "times": 2}) == {"space": "default", "text": "abab"}
+        for given, code in WRONG:
+            error = (await call(at, KEY, given))["error"]
+            assert (given, error["code"], "\n" in error["message"]) == (given, code, False)
+        error = (await call(at, await key_for(roles=["ask"]), {"words": "ab"}))["error"]
         assert (error["code"], error["fields"]["role"]) == ("key.forbidden", "review")
-
-
-@pytest.mark.parametrize("face", [face for face in FACES if face != "MCP"])
-@asynchronous
-async def test_a_key_that_is_wrong_or_expired_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
-    async with served(tmp_path, keys=(KEY,)) as at:
-        expired = await key_for(at, name="short", roles=["review"], days=1e-9)
-        for key, code in (("w" * 30, "key.wrong"), (expired, "key.expired")):
-            assert (await FACES[face](at, key, {"words": "ab"}))["error"]["code"] == code
-            # A client of the protocol of agents does not connect.
-            reply = await at.send("POST", "/mcp", {}, {"authorization": f"Bearer {key}"})
-            assert reply.json["error"]["code"] == code
-
-
-@pytest.mark.parametrize("face", FACES)
-@asynchronous
-async def test_a_space_that_does_not_exist_has_the_same_code_on_each_face(face: str, tmp_path: Path) -> None:
-    async with served(tmp_path, keys=(KEY,)) as at:
-        await at.send("POST", "/v1/spaces", {"name": "short"}, {"authorization": f"Bearer {KEY}"})
-        key = await key_for(at, name="of short", roles=["review"], space="short")
-        assert (await FACES[face](at, key, {"words": "ab"}))["space"] == "short"
-        await at.send("DELETE", "/v1/spaces", {"name": "short"}, {"authorization": f"Bearer {KEY}"})
+        # A key of one space selects that space, and is deleted with it.
+        await at.send("POST", "/v1/spaces", {"name": "short"}, bearer(KEY))
+        key = await key_for(roles=["review"], space="short")
+        assert (await call(at, key, {"words": "ab"}))["space"] == "short"
+        await at.send("DELETE", "/v1/spaces", {"name": "short"}, bearer(KEY))
         at.keys.forget()
-        if face != "MCP":
-            # Its keys are gone with it.
-            assert (await FACES[face](at, key, {"words": "ab"}))["error"]["code"] == "key.wrong"
+        expired = await key_for(name="expired", roles=["review"], days=1e-9)
+        for refused, code in ((key, "key.wrong"), ("w" * 30, "key.wrong"), (expired, "key.expired")):
+            if face == "MCP":
+                # The client of the SDK does not connect.
+                error = (await at.send("POST", "/mcp", {}, bearer(refused))).json["error"]
+            else:
+                error = (await call(at, refused, {"words": "ab"}))["error"]
+            assert error["code"] == code
 
 
-def test_it_is_in_the_document_of_the_api() -> None:
+def test_an_added_operation_is_in_the_openapi_document() -> None:
     described = document()["paths"]["/v1/repeat"]["post"]
     assert (described["operationId"], described["summary"]) == ("repeat", "Repeat words")
     assert described["security"] == [{"bearer": ["review"]}, {"x-api-key": ["review"]}, {"x-practicum-key": ["review"]}]
 
 
-def test_a_command_takes_the_folder_of_a_store_and_makes_no_space(tmp_path: Path) -> None:
+@asynchronous
+async def test_an_error_over_http_names_the_field_that_is_wrong(tmp_path: Path) -> None:
+    async with served(tmp_path) as at:
+        for reply, code, field in (
+            (await at.send("GET", "/v1/playbook?limit=many"), "request.malformed", "limit"),
+            (await at.report(interaction="i", score=7), "outcome.invalid", "score"),
+            (await at.report(interaction="i", score=1), "interaction.unknown", None),
+        ):
+            assert (reply.json["error"]["code"], reply.json["error"]["param"]) == (code, field)
+
+
+def test_a_command_takes_the_folder_of_a_store_and_creates_no_space(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with client.open(store) as space:
-        # The process that has the store answers.
+        # The process that has the store open answers.
         done = run_command(["space", "remember", store, "Ask for the number.", "--json"], tmp_path)
         assert done.json["note"] == "in effect"
         assert "Ask for the number." in space.recall_sync("a number").text
-    assert run_command(["space", "spaces", store, "--json"], tmp_path).json == {"spaces": ["default"]}
     wrong = run_command(["space", "playbook", store, "--space", "other", "--json"], tmp_path)
     assert (wrong.code, wrong.json["error"]["code"]) == (2, "run.not_found")
     assert run_command(["space", "spaces", store, "--json"], tmp_path).json == {"spaces": ["default"]}
-    assert (
-        run_command(["space", "spaces", tmp_path / "none", "--json"], tmp_path).json["error"]["code"] == "run.not_found"
-    )
+    missing = run_command(["space", "spaces", tmp_path / "none", "--json"], tmp_path)
+    assert missing.json["error"]["code"] == "run.not_found"

@@ -1,5 +1,5 @@
-"""A store that cannot be written any more while the service runs: requests go on, writes are refused, nothing that was
-acknowledged is lost, and an operator is notified. `bench/kills_bench.py` has the same faults under load."""
+"""A store that becomes read-only while the service runs: requests continue, writes are refused, nothing acknowledged is
+lost, and an operator is notified. `bench/kills_bench.py` has the same faults under load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEARNING: dict[str, Any] = {"method": "episodes", "learn": True, "learn_every": 
 
 @contextmanager
 def read_only_file(at: Served) -> Iterator[None]:
-    """SQLite refuses writes as it does on a file system that became read-only."""
+    """SQLite refuses writes as on a read-only file system."""
     query_only = ["ON"]
 
     @event.listens_for(at.service.database.backend.engine, "checkout")
@@ -58,7 +58,7 @@ def read_only_database(at: Served) -> Iterator[None]:
 
 @contextmanager
 def without_tables(at: Served) -> Iterator[None]:
-    """The tables are gone for a while, as while they are restored. A role without rights gets errors of this kind."""
+    """The tables are missing, as during a restore. A role without rights gets errors of this kind."""
     url = at.service.settings.store
     assert isinstance(url, URL)
     import psycopg
@@ -74,10 +74,10 @@ Fault = Callable[[Served], AbstractContextManager[None]]
 
 async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, log: pytest.LogCaptureFixture) -> None:
     log.set_level(logging.INFO, "practicum.serve")
-    told = list[Any]()
+    alarmed = list[Any]()
 
     async def hook(scope: Any, receive: Any, send: Any) -> None:
-        told.append(json.loads((await receive())["body"])["kind"])
+        alarmed.append(json.loads((await receive())["body"])["kind"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -96,12 +96,12 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
                 refused = await at.send("POST", path, body)
                 assert refused.status in (503, 507), refused.body
                 assert "\n" not in refused.said
-            await until(lambda: told == ["store"])
-            # What learning cannot write is no second alarm.
+            await until(lambda: alarmed == ["store"])
+            # A failed write of the learner is not a second alarm.
             assert (await at.send("POST", "/v1/learn", {})).status == 202
             await until(lambda: any(one.message.startswith("space default: cannot") for one in log.records))
             assert (await at.send("GET", "/health")).json["unwritten"] >= 3
-        await until(lambda: told == ["store", "store"])
+        await until(lambda: alarmed == ["store", "store"])
         history = (await at.send("GET", "/v1/history")).json
         assert [alarm["kind"] for alarm in history["alarms"]] == ["store"]
         for reply in replies:
@@ -113,7 +113,7 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
         assert sum("cannot read the stored keys" in one.message for one in log.records) <= 1
         health = (await at.send("GET", "/health")).json
         assert (health["lost"], health["counts"].get("learning_failures", 0)) == (0, 0)
-        # And learning goes on by itself.
+        # Learning continues without a request.
         await until(lambda: at.service.counts["learning_rounds"])
 
 
@@ -124,7 +124,9 @@ def _alarm_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynchronous
-async def test_a_file_that_turns_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_read_only_file_refuses_writes_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await refused_and_recovered(tmp_path, tmp_path, read_only_file, caplog)
 
 
@@ -132,7 +134,7 @@ async def test_a_file_that_turns_read_only(tmp_path: Path, caplog: pytest.LogCap
 @pytest.mark.postgres
 @pytest.mark.parametrize("fault", [read_only_database, without_tables])
 @asynchronous
-async def test_a_database_that_refuses_writes(
+async def test_a_database_that_refuses_writes_loses_nothing(
     postgresql: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Fault
 ) -> None:
     await refused_and_recovered(make_url(postgresql), tmp_path, fault, caplog)
@@ -156,12 +158,12 @@ async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
 
 
 class Deadlock(Exception):
-    """What a driver raises where the database ended a transaction."""
+    """The error of a driver when the database ends a transaction."""
 
 
-def test_a_change_that_a_deadlock_ended_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_is_repeated_after_a_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, made = Database.at(tmp_path, tmp_path, create=True), list[int]()
-    # SQLite knows no deadlocks.
+    # SQLite has no deadlocks.
     monkeypatch.setattr(opened.backend, "is_deadlock", lambda error: isinstance(error.orig, Deadlock))
 
     def change(_: Transaction) -> int:

