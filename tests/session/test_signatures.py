@@ -44,7 +44,7 @@ async def main(method: Method) -> Result:
 def test_mypy_finds_each_wrong_call_in_a_program_of_a_user_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", str(tmp_path / "user.py")]
-    # From the root, where mypy finds what it kept of the package.
+    # From the root, where mypy finds its cache of the package.
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     wrong = [(n, line.partition("  # ")[2]) for n, line in enumerate(USER.splitlines(), 1) if "  # " in line]
