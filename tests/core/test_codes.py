@@ -34,7 +34,7 @@ def test_the_codes_of_the_table_are_those_that_are_raised() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        UsageError("settings.unknown", "there is no setting 'bacth'", setting="bacth", known=["batch"]),
+        UsageError("settings.unknown", "unknown setting 'bacth'", setting="bacth", known=["batch"]),
         RequestError("provider.filtered", "the content filter refused the request"),
         Stopped("budget.spent", "the budget of 3 calls is spent"),
         TooMany("request.too_many", "wait 2 s", 2.0),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from profiles import examples
 
-from practicum.core.context import PAGE, Context, seed_context
+from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 
 IDS = st.integers(0, 7).map(lambda n: f"e{n}")
@@ -60,12 +59,3 @@ def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
         entry = context.apply(Delta((merge,))).context.get("e0")
         assert entry is not None
         assert entry.embedded_text == expected
-
-
-@settings(max_examples=examples(10))
-@given(st.sets(st.integers(0, 3 * PAGE - 1), max_size=20))
-def test_entries_are_deleted_from_any_page(numbers: set[int]) -> None:
-    context = seed_context(("s", f"rule {n}") for n in range(3 * PAGE))
-    left = context.apply(Delta(tuple(Delete(f"e{n}") for n in numbers))).context
-    assert [e.number for e in left] == [n for n in range(3 * PAGE) if n not in numbers]
-    assert len(left) == 3 * PAGE - len(numbers)

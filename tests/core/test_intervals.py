@@ -16,7 +16,7 @@ values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 marks = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=200)
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(15))
 @given(values | marks, st.randoms(use_true_random=False))
 def test_the_interval_holds_the_mean_within_the_scale_in_any_order(
     sample: list[float], shuffler: random.Random
@@ -54,10 +54,10 @@ def test_values_between_are_narrower_than_marks_and_always_the_same() -> None:
     assert mean_ci95(sample) == (low, high)
 
 
-def test_the_interval_holds_the_true_mean_about_95_times_in_100() -> None:
+def test_about_95_of_100_intervals_hold_the_true_mean() -> None:
     rng = random.Random(0)
-    draws = [mean_ci95([rng.betavariate(2, 5) for _ in range(30)]) for _ in range(100)]
-    assert 88 <= sum(low <= 2 / 7 <= high for low, high in draws) <= 100
+    draws = [mean_ci95([rng.betavariate(2, 5) for _ in range(30)]) for _ in range(60)]
+    assert 52 <= sum(low <= 2 / 7 <= high for low, high in draws) <= 60
 
 
 def test_values_that_are_no_scores_are_refused() -> None:

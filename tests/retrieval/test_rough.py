@@ -34,29 +34,6 @@ def test_no_cosine_is_further_off_than_the_bound(seed: int, n: int, spread: floa
     assert np.abs(cosines - vectors[:2] @ vectors[1:].T).max() <= error + 1e-6
 
 
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    changes=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 200), max_size=2)), min_size=1, max_size=12),
-)
-def test_an_index_that_grows_equals_one_that_is_built_at_once(seed: int, changes: list[tuple[int, list[int]]]) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = rng.standard_normal((600, 16)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows, used, grown = np.arange(3), 3, None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("practicum.retrieval.rough.BLOCK", 64)
-        for added, removed in changes:
-            rows = np.append(np.delete(rows, [n for n in removed if n < len(rows)]), np.arange(used, used + added))
-            used += added
-            if not len(rows):
-                return
-            grown = Rough.of(rows, vectors.__getitem__, grown)
-            fresh = Rough.of(rows, vectors.__getitem__)
-            assert np.array_equal(grown.lengths, fresh.lengths)
-            assert np.array_equal(grown.cosines(vectors[:2])[0], fresh.cosines(vectors[:2])[0])
-            assert all(len(part.rows) <= 64 for part in grown.parts)
-
-
 def test_a_search_finds_the_same_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(1)
     texts = [pseudo_words(rng) for _ in range(2_100)]

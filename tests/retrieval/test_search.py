@@ -20,7 +20,6 @@ from searched import SECTIONS, adds, ids, texts
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
-from practicum.methods.blocks.network import Experience
 from practicum.retrieval.search import (
     VISIBLE,
     WEIGHTS,
@@ -218,22 +217,6 @@ def test_the_matches_of_an_index_are_journaled_and_a_resume_reads_them() -> None
     assert [(m.entry.id, m.similarity) for m in sitting(1, resumed)] == noted
 
 
-@pytest.mark.slow
-def test_a_filter_that_leaves_few_of_many_keeps_them_all() -> None:
-    """The lists around the query hold entries of the other section only."""
-    entries = [Add("notes", f"bank {n}") for n in range(3_000)] + [Add("memories", f"card {n}") for n in range(20)]
-    context = Context().apply(Delta(tuple(entries))).context
-    retriever = Retriever(Vectors(Words()), 10)
-
-    async def work() -> tuple[SearchResult, SearchResult]:
-        everything = await retriever.nearest(context, "bank", 3)
-        return everything, await retriever.nearest(context, "bank", 3, Filter(section="memories"))
-
-    everything, few = asyncio.run(work())
-    assert (len(everything.found), everything.exact) == (3, False)
-    assert list(few.found) == asyncio.run(by_hand(context, "bank", 3, Filter(section="memories")))
-
-
 @pytest.mark.parametrize(
     ("retrieval", "order", "embedded"),
     [("cosine", ["near", "named"], True), ("words", ["named", "near"], False), ("mixed", ["near", "named"], True)],
@@ -254,19 +237,6 @@ def test_the_measure_decides_the_order_and_an_identical_text_has_1(
         best, other = asyncio.run(retriever.nearest(context, text, 2)).found
         assert (best.entry.text, best.similarity) == (text, pytest.approx(1, abs=1e-6))
         assert other.similarity < best.similarity <= 1
-
-
-@pytest.mark.parametrize("retrieval", WEIGHTS)
-def test_the_same_state_with_a_low_reward_beats_an_unrelated_one_with_a_high_reward(retrieval: Retrieval) -> None:
-    """Equation 2 of MAEL at alpha 0.5."""
-    state, other = "Divide the total by 12 to get the monthly rent.", "Paint the fence in green before winter."
-    search = Retriever(Vectors(WordLlama()), retrieval=retrieval).nearest(memories(state, other), state, 2)
-    matches = asyncio.run(search).found
-    low, high = (
-        Experience("task", 0.5).score(match.similarity, reward)
-        for match, reward in zip(matches, (0.2, 1.0), strict=True)
-    )
-    assert (low, low > high) == (pytest.approx(0.6, abs=1e-6), True)
 
 
 def test_a_rare_word_decides_between_texts_with_similar_vectors() -> None:

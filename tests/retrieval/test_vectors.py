@@ -23,8 +23,6 @@ from sqlalchemy import event
 from practicum.core.errors import ModelError, StoreError
 from practicum.retrieval.vectors import (
     QUERIES,
-    VECTORS_PER_BLOCK,
-    Matrix,
     ProviderEmbedder,
     Vectors,
     WordLlama,
@@ -229,18 +227,6 @@ def test_an_embedder_that_changed_under_its_name_is_refused(tmp_path: Path) -> N
         asyncio.run(vectors(["b"]))
 
 
-def test_a_matrix_of_several_blocks() -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((2 * VECTORS_PER_BLOCK + 7, 3)).astype(np.float32)
-    matrix = Matrix()
-    for start in range(0, len(vectors), 5_000):
-        matrix.extend(vectors[start : start + 5_000])
-    assert len(matrix) == len(vectors)
-    rows = rng.integers(0, len(vectors), 1_000)
-    assert (matrix.take(rows) == vectors[rows]).all()
-    assert np.allclose(matrix.times(vectors[0]), vectors @ vectors[0], atol=1e-5)
-
-
 def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
     root = logging.getLogger()
     before = root.level, list(root.handlers)
@@ -276,19 +262,6 @@ def test_granite_gives_a_text_the_same_vector_alone_and_among_others_and_finds_i
     assert (together.shape, together.dtype) == ((6, 384), np.float32)
     assert (together == np.concatenate([asyncio.run(granite.embed([text])) for text in texts])).all()
     assert together[0] @ together[3] > together[0] @ together[5] + 0.1
-
-
-@needs_granite
-@pytest.mark.slow
-def test_calls_in_flight_continue_while_granite_embeds() -> None:
-    async def work() -> int:
-        embedding, turns = asyncio.create_task(open_embedder("granite").embed(["a long text " * 60] * 4)), 0
-        while not embedding.done():
-            await asyncio.sleep(0)
-            turns += 1
-        return turns
-
-    assert asyncio.run(work()) > 100
 
 
 @needs_granite

@@ -16,7 +16,6 @@ from helpers import client
 
 import practicum
 from practicum.core.context import Context
-from practicum.core.types import Score, Trace
 from practicum.models.scripted import Call
 
 pytestmark = pytest.mark.slow
@@ -84,27 +83,6 @@ def test_an_agent_solves_every_task_with_the_conventions_and_none_without_them()
     assert not any(statement in prompts for statements in SOLUTIONS.values() for statement in statements)
     result, _ = evaluate(naive)
     assert (result.score, result.errors) == (0.0, 0)
-
-
-def test_the_note_names_the_wrong_state(warehouse: ModuleType) -> None:
-    task = next(task for task in TRAIN if task.meta["domain"] == "cancel")
-    order = int(task.meta["solution"][0].rsplit(" ", 1)[1])
-
-    def scored(*statements: str) -> Score:
-        with warehouse.World(task) as world:
-            for statement in statements:
-                world.sql(statement)
-            score = warehouse.score(task, "", Trace("", data={"state": json.loads(json.dumps(world.state()))}))
-            assert isinstance(score, Score)
-            return score
-
-    assert scored(*task.meta["solution"]) == Score(1.0, True)
-    missing = f"audit should have a new row (code='CXL', ref={order}, day=20250314) and has none"
-    assert scored(f"DELETE FROM orders WHERE id = {order}").note == (
-        f"row {order} of orders was deleted and should still be there; {missing}"
-    )
-    extra = "INSERT INTO audit (code) VALUES ('X')"
-    assert scored(*task.meta["solution"], extra).note == "audit should not have the new row (code='X')"
 
 
 def test_the_tool_shows_rows_and_reaches_no_file(warehouse: ModuleType, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from practicum.core.types import Usage
 from practicum.store.database import Store
-from practicum.store.flight import FLIGHT_FILE, key_of
+from practicum.store.flight import FLIGHT_FILE
 from practicum.store.journal import Journal, JournalRow
 
 MOST = Usage(1, 100, 0, 50, 0.5)
@@ -83,7 +83,3 @@ def test_a_run_with_a_damaged_file_opens(tmp_path: Path, data: bytes) -> None:
     (tmp_path / FLIGHT_FILE).write_bytes(data)
     opened(tmp_path).close()
     assert spent(tmp_path).tokens >= 0
-
-
-def test_the_key_of_a_call_distinguishes_its_place_and_its_question() -> None:
-    assert len({key_of("a", "b"), key_of("ab", ""), key_of("a", "c"), key_of("", "ab")}) == 4

@@ -5,34 +5,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from random import Random
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
-from sqlalchemy import Select, select
+from sqlalchemy import select
 
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import ROWS_PER_BLOCK, Journal, JournalRow, digest
+from practicum.store.journal import Journal, JournalRow, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
 
 ONE = JournalRow("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 0.5), 1.5, True, ("task:t1", "tag:x"))
 BAD = JournalRow("step 1/b", "reflector", "d2", "the provider failed", ok=False)
-
-
-class Counting(Store):
-    """Counts the rows read with their answers."""
-
-    answers = 0
-
-    def rows(self, query: Select[Any]) -> list[Any]:
-        result = super().rows(query)
-        self.answers += len(result) * ("answer" in query.selected_columns)
-        return result
 
 
 def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
@@ -63,32 +50,6 @@ def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
         assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
         prompts = [Journal(store).prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
         assert prompts == [first, second, None]
-
-
-def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
-    n = 3 * ROWS_PER_BLOCK + 5
-    records = [
-        JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
-    ]
-    with Store.create(tmp_path) as store:
-        asyncio.run(Journal(store).write(*records, BAD))
-    with Counting.open(tmp_path) as store:
-        assert isinstance(store, Counting)
-        journal = Journal(store)
-        late = replace(ONE, place="late")
-        asyncio.run(journal.write(late))
-        assert journal.find("step 7/b", "d") is None
-        assert store.answers == 0
-        assert journal.find("step 7/a", "d") == records[7]
-        assert store.answers <= ROWS_PER_BLOCK
-        order = [*range(n)]
-        Random(3).shuffle(order)
-        rows = [journal.find(f"step {i}/a", "d") for i in order]
-        assert rows == [None if i == 7 else records[i] for i in order]
-        assert n < store.answers <= n + 1 + ROWS_PER_BLOCK
-        # Rows that were returned before, or written since, are not returned.
-        assert [journal.find(record.place, record.digest) for record in (records[9], late)] == [None, None]
-        assert journal.before == sum((r.usage for r in records), ONE.usage)
 
 
 @given(PARTS, PARTS)

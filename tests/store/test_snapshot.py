@@ -26,14 +26,14 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.models.scripted import Call
 from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
-from practicum.session.amend import replace_embedder, save_snapshot
+from practicum.session.amend import replace_embedder
 from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
 from practicum.session.records import begin, load_context, read_run
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import INDEX_FILES
-from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
+from practicum.store.snapshot import read_context, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 ids = st.integers(0, 200).map("e{}".format)
@@ -153,22 +153,6 @@ def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pyt
             assert same(read_context(store, version.version), rebuild(versions, version.version))
 
 
-def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.store.snapshot.DUE", 10)
-    with Store.create(tmp_path) as store:
-        context = begun(store, ["a"] * 9)
-        assert not snapshot_due(store)
-        context = changed(store, context, Vote("e0", helpful=1))
-        assert snapshot_due(store)
-        asyncio.run(save_snapshot(store, context, Retriever(Vectors(Words(), store))))
-        assert not snapshot_due(store)
-        changed(store, read_context(store), *[Vote("e0", helpful=1)] * 9)
-        assert not snapshot_due(store)
-        # A rollback to a version before the snapshot makes it useless.
-        rolled_back(store, 2)
-        assert snapshot_due(store)
-
-
 class Counting(Words):
     """Records the texts that it embeds."""
 
@@ -216,34 +200,6 @@ def first(folder: Path, text: str) -> str:
     return asked(folder, text, 1)[0].found[0].entry.id
 
 
-def test_only_the_needed_pages_are_read_and_only_the_query_is_embedded(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pages: list[int] = []
-    whole = SnapshotPages.page
-    monkeypatch.setattr(SnapshotPages, "page", lambda self, index: (pages.append(index), whole(self, index))[1])
-    search, embedder = asked(saved, "text 300 of old")
-    assert search.found[0].entry.text == "text 300"
-    assert not search.exact
-    assert embedder.asked == ["text 300 of old"]
-    assert pages == []
-    read: list[int] = []
-    rows = Store.rows
-
-    def counted(self: Store, query: Any) -> list[Any]:
-        result = rows(self, query)
-        read.append(len(result))
-        return result
-
-    monkeypatch.setattr(Store, "rows", counted)
-    context = load_context(saved)
-    entry = context.get("e100")
-    assert entry is not None
-    assert entry.text == "text 100"
-    assert sum(read) < 70
-    assert len(list(context)) == SIZE
-
-
 def test_a_search_finds_entries_that_changed_after_the_snapshot(saved: Path) -> None:
     with Store.open(saved) as store:
         context = read_context(store)
@@ -275,21 +231,6 @@ def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
         search = asyncio.run(Retriever(Vectors(Counting(), store), SIZE + 1).nearest(context, "text 33", 1))
         assert (search.exact, search.found[0].entry.id) == (True, "e33")
     assert not file.exists()
-
-
-def test_saving_again_adds_new_entries_to_the_index(saved: Path) -> None:
-    with Store.open(saved) as store:
-        context = changed(store, read_context(store), Add("memories", "quite new"))
-        embedder = Counting()
-
-        async def work() -> int:
-            indexed = await Retriever(Vectors(embedder, store), 1).save(context)
-            write_snapshot(store, context, indexed)
-            return indexed
-
-        assert asyncio.run(work()) == SIZE + 1
-        assert embedder.asked == ["quite new"]
-    assert first(saved, "quite new") == f"e{SIZE}"
 
 
 def test_forgotten_entries_are_in_no_snapshot_and_no_index(saved: Path) -> None:

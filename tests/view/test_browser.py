@@ -85,21 +85,6 @@ def test_clicks_lead_from_a_run_to_the_differences(browser: Any, address: str) -
     assert {urlsplit(url).netloc or url for url in requests} <= {urlsplit(address).netloc, "data:,"}
 
 
-def test_the_chosen_colours_remain_after_a_reload(browser: Any, address: str) -> None:
-    page, console, _ = watched(browser, color_scheme="light")
-    page.goto(address)
-    background = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(background)
-    page.click("#theme")
-    assert page.evaluate(background) == light
-    page.click("#theme")
-    assert page.evaluate(background) != light
-    page.reload()
-    assert page.evaluate(background) != light
-    assert page.locator("#theme").inner_text().endswith("dark")
-    assert console == []
-
-
 PAGES = (
     "", "/versions", "/diff?old=1&new=2", "/entries", "/entries/e0", "/episodes", "/steps/1",
     "/lessons", "/calls", "/calls/1", "/review", "/corrections", "/costs", "/alarms",
