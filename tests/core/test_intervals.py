@@ -23,6 +23,7 @@ def test_the_interval_holds_the_mean_within_the_scale_in_any_order(
 ) -> None:
     low, high = mean_ci95(sample)
     assert 0 <= low <= fmean(sample) <= high <= 1
+    assert low < high
     mixed = list(sample)
     shuffler.shuffle(mixed)
     assert mean_ci95(mixed) == (low, high)
@@ -39,25 +40,12 @@ def test_wilson_for_marks(right: int, n: int, low: float, high: float) -> None:
     assert mean_ci95([1.0] * right + [0.0] * (n - right)) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_equal_values_have_an_interval_with_width() -> None:
-    low, high = mean_ci95([0.5])
-    assert low < 0.2 < 0.8 < high
-    low_ten, high_ten = mean_ci95([0.5] * 10)
-    assert low < low_ten < 0.5 < high_ten < high
-
-
 def test_values_between_are_narrower_than_marks_and_always_the_same() -> None:
     sample = [i / 100 for i in range(101)]
     low, high = mean_ci95(sample)
     # The normal interval: 0.5 -+ 1.96 * 0.2930 / sqrt(101)
     assert (low, high) == pytest.approx((0.443, 0.557), abs=0.004)
     assert mean_ci95(sample) == (low, high)
-
-
-def test_about_95_of_100_intervals_hold_the_true_mean() -> None:
-    rng = random.Random(0)
-    draws = [mean_ci95([rng.betavariate(2, 5) for _ in range(30)]) for _ in range(60)]
-    assert 52 <= sum(low <= 2 / 7 <= high for low, high in draws) <= 60
 
 
 def test_values_that_are_no_scores_are_refused() -> None:

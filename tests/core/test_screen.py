@@ -127,7 +127,7 @@ PHRASES = (
 
 
 def styled(small: int, large: int | None = None) -> Callable[[str], str]:
-    """In letters of an alphabet that begins at these code points; an alphabet without capitals has small letters only."""
+    """In letters of an alphabet that begins at these code points, with or without capitals."""
     codes = {n + 97: small + n for n in range(26)} | {n + 65: (large or small) + n for n in range(26)}
     return lambda text: text.translate(codes)
 

@@ -12,7 +12,7 @@ import pytest
 from helpers import wait_until
 from refusals import refused
 
-from practicum.core.subprocesses import environment, python_command
+from practicum.core.subprocesses import environment
 from practicum.models.local import LocalServer
 
 SHADOWED = ("json", "ctypes", "struct", "runpy", "threading", "asyncio", "urllib", "pip", "argparse", "xllamacpp")
@@ -37,13 +37,6 @@ def test_a_local_model_imports_nothing_from_the_current_folder(marker: Path, tmp
     with refused("model.load_failed"):
         LocalServer(model, log=tmp_path / "log")
     assert not marker.exists()
-
-
-def test_a_module_has_the_path_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text("import sys, numpy, practicum\nprint(sys.argv[1:], practicum.__file__, __name__)")
-    monkeypatch.syspath_prepend(tmp_path)
-    done = subprocess.run(python_command("mine", "a b"), capture_output=True, text=True, check=True, env=environment())
-    assert done.stdout.split() == ["['a", "b']", str(Path(sys.modules["practicum"].__file__ or "")), "__main__"]
 
 
 def test_the_environment_holds_no_keys_and_nothing_that_changes_a_start(monkeypatch: pytest.MonkeyPatch) -> None:

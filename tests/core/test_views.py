@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from practicum.core.bounded import clean
 from practicum.core.context import PAGE, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.types import Turn
@@ -48,27 +46,6 @@ def test_an_edit_rewrites_the_pages_it_touches_and_no_other_byte(edits: list[Edi
     assert [i for i, page in enumerate(before) if page != after[i]] == sorted(t for t in touched if t < len(before))
     # A rendering from scratch is equal.
     assert after == tuple("\n".join(map(entry_line, p.entries.values())) for p in outcome.context.pages if p.entries)
-
-
-TEXT = st.lists(
-    st.sampled_from(["", "Do this.", "    indented", "[e1] (rules) x", "</entry>", "<entry>", "```"]), max_size=5
-)
-
-
-@given(st.lists(TEXT.map("\n".join).map(clean).filter(bool), min_size=1, max_size=4))
-def test_entries_and_the_indents_of_their_lines_are_distinct(texts: list[str]) -> None:
-    context = seed_context(("code", text) for text in texts)
-    items: dict[str, list[str]] = {}
-    for line in "\n".join(render_full(context).pages).split("\n"):
-        if heading := re.match(r"\[(e\d+)\] \(code\)(?: (.*))?$", line):
-            lines = items.setdefault(heading[1], [heading[2]] if heading[2] is not None else [])
-        else:
-            assert line[:2] in ("", "  ")
-            lines.append(line[2:])
-    assert ["\n".join(lines) for lines in items.values()] == texts
-    annotated = ElementTree.fromstring(f"<all>{''.join(render_annotated(context).pages)}</all>")
-    assert [entry.text and entry.text.strip("\n") for entry in annotated] == [text.strip("\n") for text in texts]
-    assert [*items] == [entry.get("id") for entry in annotated]
 
 
 @given(

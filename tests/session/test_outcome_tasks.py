@@ -72,14 +72,6 @@ def test_outcomes_are_scored_attempts_and_foreign_if_the_space_was_created_elsew
     assert {task.trust for task in practicum.load_outcomes(space)} == {"foreign"}
 
 
-def test_a_run_learns_from_outcomes(space: Path, tmp_path: Path) -> None:
-    tasks = practicum.load_outcomes(space)
-    work = practicum.learn(tasks, from_traces=True, method="episodes", model="scripted:none", out=tmp_path / "new")
-    result = practicum.run_sync(work)
-    assert sorted(entry.text for entry in result.context) == ["Question 0?", "Question 1?", "Question 2?"]
-    assert (result.usage.calls, result.held) == (0, 0)
-
-
 def test_a_run_with_only_traces_too_long_for_its_model_fails(tmp_path: Path) -> None:
     def refuse(call: Call) -> str:
         raise AssertionError("no task is to be attempted")

@@ -8,11 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import run_command
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from profiles import examples
 from rows import execute, put
 from sqlalchemy import select
 
@@ -68,35 +64,6 @@ def test_an_edit_of_an_entry_that_changed_or_was_removed_stays_pending(tmp_path:
     with Store.read(run) as store:
         pending = [row.id for row in store.rows(select(schema.reviews)) if row.state == PENDING]
     assert pending == ["2.1", "3.1", "5.1"]
-
-
-@given(st.data())
-@settings(max_examples=examples(8), deadline=None)
-@pytest.mark.slow
-def test_edits_approved_in_any_order_give_the_context_without_review(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """The edits do not conflict: each entry is changed by one edit at most."""
-    start = [Add("rules", f"rule {n}") for n in range(4)]
-    edits: list[Edit] = []
-    for n in range(4):
-        match data.draw(st.sampled_from(("update", "delete", "vote", None))):
-            case "update":
-                edits.append(Update(f"e{n}", f"new {n}", sources=FOREIGN))
-            case "delete":
-                edits.append(Delete(f"e{n}", sources=FOREIGN))
-            case "vote":
-                edits.append(Vote(f"e{n}", helpful=n + 1, sources=FOREIGN))
-    edits += [Add("notes", f"note {n}", sources=FOREIGN) for n in range(data.draw(st.integers(0, 3)))]
-    run = waiting(tmp_path_factory.mktemp("any") / "run", [[edit] for edit in edits], start)
-    for id in data.draw(st.permutations([f"{n}.1" for n in range(1, len(edits) + 1)])):
-        assert not approved(run, id).refused
-    expected = load_context(run, 0).apply(Delta(tuple(edits))).context
-
-    def plain(context: Context) -> list[Any]:
-        return sorted((e.section, e.text, e.helpful, e.sources) for e in context)
-
-    assert plain(load_context(run)) == plain(expected)
 
 
 def test_a_damaged_row_is_named(tmp_path: Path) -> None:

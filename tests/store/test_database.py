@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -228,20 +227,3 @@ def test_scrubbing_leaves_no_byte_and_fails_while_a_reader_holds_the_text(
         store.scrub()
         assert secret[:23] not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
         assert keys(store) == {b"t"}
-
-
-def test_a_store_may_be_closed_while_another_thread_polls_it_for_changes(tmp_path: Path) -> None:
-    Store.create(tmp_path / "run").close()
-    for _ in range(5):
-        store, polled = Store.read(tmp_path / "run"), threading.Event()
-
-        def poll(store: Store = store, polled: threading.Event = polled) -> None:
-            while True:
-                store.changes()
-                polled.set()
-
-        with ThreadPoolExecutor() as threads:
-            polling = threads.submit(poll)
-            polled.wait()
-            store.close()
-            assert "is closed" in str(polling.exception())

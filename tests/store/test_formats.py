@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from needs import needs
 from refusals import refused
 from sqlalchemy import Connection, Engine, create_engine, text
 
@@ -109,15 +108,3 @@ def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path) -> None:
             with refused("store.unknown_format"):
                 way()
         assert [path.name for path in run.iterdir()] == [name]
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-def test_a_database_of_another_format_is_refused(tmp_path: Path, postgresql: str) -> None:
-    Store.create(tmp_path / "run", postgresql).close()
-    with needs("psycopg", "postgres").connect(postgresql, autocommit=True) as db:
-        for change in ("UPDATE practicum.format SET version = 99", "DROP TABLE practicum.format"):
-            db.execute(change)
-            for way in (Store.open, Store.read, Store.beside):
-                with refused("store.unknown_format"):
-                    way(tmp_path / "run")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import client, make_tasks, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -20,10 +19,8 @@ from refusals import refused
 from rows import put
 from runs import Words
 
-import practicum
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.models.scripted import Call
 from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import replace_embedder
@@ -125,32 +122,6 @@ def test_a_replaced_snapshot_and_a_missing_version_are_refused(tmp_path: Path) -
         entry = load_context(tmp_path).get("e3")
         assert entry is not None
         assert entry.text == "new"
-
-
-@pytest.mark.slow
-def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run may stop with a version that restores the best one; the resume gives another version its number."""
-    monkeypatch.setattr("practicum.store.snapshot.DUE", 1)
-    options: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "val": make_tasks(3, 80), "out": tmp_path}
-
-    def right_until_it_has_learned(call: Call) -> str:
-        """So that the best version is the first."""
-        if call.role == "agent" and call.prompt.pages:
-            return "no idea"
-        return world(call)
-
-    model = client(right_until_it_has_learned)
-    parts = practicum.Parts(clients={"agent": model})
-    first = practicum.run_sync(practicum.learn(make_tasks(12), parts=parts, max_calls=40, **options))
-    assert first.stopped
-    assert len(load_context(tmp_path)) == 0
-    monkeypatch.setattr("practicum.store.snapshot.DUE", 1_000)
-    practicum.run_sync(practicum.resume(tmp_path, parts=parts, max_calls=1_000))
-    with Store.read(tmp_path) as store:
-        versions = read_versions(store)
-        assert versions[-1].version > first.context.version
-        for version in versions:
-            assert same(read_context(store, version.version), rebuild(versions, version.version))
 
 
 class Counting(Words):

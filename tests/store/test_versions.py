@@ -44,3 +44,11 @@ def test_the_history_of_an_entry_and_the_difference_of_two_versions() -> None:
     added, removed, changed = diff_contexts(seed, outcome.context)
     assert ([e.id for e in added], [e.id for e in removed]) == (["e3"], ["e1"])
     assert [(b.text, a.text) for b, a in changed] == [("three", "3")]
+
+
+def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
+    context = Context().apply(Delta((Add("s", "a", key="question"), Add("s", "b")))).context
+    for merge, expected in ((Merge(("e0", "e1")), "question"), (Merge(("e0", "e1"), "both"), "both")):
+        entry = context.apply(Delta((merge,))).context.get("e0")
+        assert entry is not None
+        assert entry.embedded_text == expected
