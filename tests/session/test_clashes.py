@@ -63,17 +63,15 @@ TRACES = {
     "from_traces": True,
 }
 
+UNUSED: dict[str, Any] = {
+    "redact_map": "map.jsonl", "judged": True, "trust_tools": True, "max_turns": 3, "tool_timeout": 3.0,
+    "guard_tools": "ask", "ray_address": "auto", "resources": "cpu=2", "api_key_env": "KEY",
+}  # fmt: skip
+
 RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
-    ({"redact_map": "map.jsonl"}, "settings.unused", {"setting": "redact_map"}),
-    ({"judged": True}, "settings.unused", {"setting": "judged"}),
+    *(({name: value}, "settings.unused", {"setting": name}) for name, value in UNUSED.items()),
     ({"agent": "tools:json:loads", "reasoning": True}, "settings.unused", {"setting": "reasoning"}),
-    ({"trust_tools": True}, "settings.unused", {"setting": "trust_tools"}),
-    ({"max_turns": 3}, "settings.unused", {"setting": "max_turns"}),
-    ({"tool_timeout": 3.0}, "settings.unused", {"setting": "tool_timeout"}),
-    ({"guard_tools": "ask"}, "settings.unused", {"setting": "guard_tools"}),
     ({"agent": "appworld:http://127.0.0.1:9", "choices": ("a", "b")}, "settings.conflict", {}),
-    ({"ray_address": "auto"}, "settings.unused", {"setting": "ray_address"}),
-    ({"resources": "cpu=2"}, "settings.unused", {"setting": "resources"}),
     ({**TRACES, "settings": {"online": True}}, "settings.conflict", {}),
     ({**TRACES, "settings": {"refine": "retry"}}, "settings.unused", {"setting": "refine"}),
     ({"method": "icl", "labels": False}, "method.unsuitable", {}),
@@ -82,7 +80,6 @@ RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
     ({"before": True}, "tasks.missing", {"tasks": "test"}),
     ({"validate_every": 2}, "tasks.missing", {"tasks": "val"}),
     ({"scorer": "appworld"}, "settings.conflict", {}),
-    ({"api_key_env": "KEY"}, "settings.unused", {"setting": "api_key_env"}),
 ]
 
 

@@ -26,7 +26,6 @@ from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
@@ -277,21 +276,3 @@ def test_a_damaged_space_shows_its_readable_parts_and_names_the_others(
     if damaged == "attempts":
         written, incomplete = write_pages(Folders([folder]), tmp_path / "files")
         assert 0 < incomplete < written
-
-
-def test_reviews_are_paged_and_shown_in_words_for_people(tmp_path: Path) -> None:
-    data = {"answer": "blue", "good": True, "corrected": False}
-    edits = [Add(".outcomes", f"Which team handles {word}?", data=data) for word in range(25)]
-    create_seed(tmp_path / "run", Context().apply(Delta(tuple(edits))).context, "labelled")
-    with site(tmp_path / "run") as client:
-        ids, address = list[str](), f"{AT}/review"
-        while address:
-            page = read(client, address)
-            ids += [attrs["id"] or "" for tag, attrs in page.tags if attrs.get("class") == "card decision"]
-            address = next_page(page)
-        assert len(ids) == len({*ids}) == 25
-        words = read(client, f"{AT}/review").words
-        for text in ("25 pending decisions", "tasks from others, with your labels", "Which team handles 0? → blue"):
-            assert text in words
-        for internal in (".outcomes", "good", "corrected", "labelled"):
-            assert internal not in words, internal
