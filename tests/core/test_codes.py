@@ -1,10 +1,9 @@
-"""Each error has a code of the table, and each code of the table has an error."""
+"""Each error has a code of the table, and each code of the table has an error. Each metric has a name and a unit."""
 
-import ast
+from __future__ import annotations
+
 import pickle
 import re
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,69 +11,22 @@ import pytest
 import practicum
 from practicum.core.codes import CODES
 from practicum.core.errors import PracticumError, RequestError, Stopped, UsageError
+from practicum.core.metrics import METRICS, UCUM
 from practicum.serve.access import TooMany
 from practicum.session.users import Unfinished
 
-PACKAGE = Path(practicum.__file__).parent
-FORM = re.compile(r"[a-z]+(_[a-z]+)*\.[a-z0-9]+(_[a-z0-9]+)*")
+FORM = r"[a-z]+(?:_[a-z]+)*\.[a-z0-9]+(?:_[a-z0-9]+)*"
 
 
-@cache
-def _trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py") if path.name != "codes.py"}
-
-
-def _names(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _classes() -> set[str]:
-    """The names of all classes of errors in the package."""
-    bases = {
-        (node.name, _names(base))
-        for tree in _trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-        for base in node.bases
-    }  # fmt: skip
-    classes, more = set[str](), {"PracticumError"}
-    while more:
-        classes |= more
-        more = {name for name, base in bases if base in classes} - classes
-    return classes
-
-
-def _literal_codes() -> Iterator[tuple[str, str]]:
-    """Where a class of errors is called with a literal code, and the code."""
-    classes = _classes()
-    for path, tree in _trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _names(node.func) in classes and node.args:
-                for part in ast.walk(node.args[0]):
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str) and FORM.fullmatch(part.value):
-                        yield f"{path.relative_to(PACKAGE)}:{node.lineno}", part.value
-
-
-def test_each_code_that_is_raised_is_in_the_table() -> None:
-    sites = [*_literal_codes()]
-    assert len(sites) > 600
-    assert [site for site in sites if site[1] not in CODES] == []
-
-
-def test_each_code_of_the_table_is_used() -> None:
-    texts = {
-        node.value
-        for tree in _trees().values() for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }  # fmt: skip
-    assert CODES.keys() - texts == set()
-
-
-def test_codes_have_one_form_and_one_plain_sentence_each() -> None:
-    assert [code for code in CODES if not FORM.fullmatch(code)] == []
-    assert [text for text in CODES.values() if not text.endswith(".") or "\n" in text or len(text) > 120] == []
-    assert len({*CODES.values()}) == len(CODES)
-
-
-def test_an_unknown_code_is_refused_when_the_error_is_made() -> None:
+def test_the_codes_of_the_table_are_those_that_are_raised() -> None:
+    """An error with an unknown code cannot be created, and literal codes of errors are found in the source."""
+    package = Path(practicum.__file__).parent
+    source = "\n".join(path.read_text() for path in package.rglob("*.py") if path.name != "codes.py")
+    raised = re.findall(rf'\b[A-Z]\w*Error\(\s*"({FORM})"', source)
+    assert len(raised) > 400
+    assert {*raised} - CODES.keys() == set()
+    assert CODES.keys() - {*re.findall(rf'"({FORM})"', source)} == set()
+    assert [code for code in CODES if not re.fullmatch(FORM, code)] == []
     with pytest.raises(ValueError, match=r"tasks\.nonsense"):
         UsageError("tasks.nonsense", "no such code")
 
@@ -82,7 +34,7 @@ def test_an_unknown_code_is_refused_when_the_error_is_made() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        UsageError("settings.unknown", "there is no setting 'bacth'", setting="bacth", valid=["batch"]),
+        UsageError("settings.unknown", "unknown setting 'bacth'", setting="bacth", known=["batch"]),
         RequestError("provider.filtered", "the content filter refused the request"),
         Stopped("budget.spent", "the budget of 3 calls is spent"),
         TooMany("request.too_many", "wait 2 s", 2.0),
@@ -95,3 +47,11 @@ def test_an_error_survives_pickling(error: PracticumError) -> None:
     assert type(copy) is type(error)
     assert (copy.body(), vars(copy)) == (error.body(), vars(error))
     assert str(copy).endswith(", and more")
+
+
+def test_each_metric_has_a_unit_and_one_name_in_each_output() -> None:
+    service = [metric for metric in METRICS.values() if metric.group == "service"]
+    for output, metrics in (("name", METRICS.values()), ("otel", METRICS.values()), ("prometheus", service)):
+        names = [getattr(metric, output) for metric in metrics]
+        assert len({*names}) == len(names)
+    assert all(metric.unit in UCUM for metric in METRICS.values())

@@ -1,4 +1,4 @@
-"""The key of an installation, and the marks made with it."""
+"""The key of an installation, and the its marks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,7 @@ from practicum.core import installation
 from practicum.core.installation import HOME_VARIABLE, is_marked, mark
 
 
-def test_a_mark_holds_for_these_values_and_this_key_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "mine"))
-    made = mark({"agent": "chat", "roles": {"a": "x", "b": "y"}})
-    assert is_marked({"roles": {"b": "y", "a": "x"}, "agent": "chat"}, made)
-    assert not is_marked({"agent": "command:sh"}, made)
-    assert not is_marked({"agent": "chat"}, None)
-    assert not is_marked({"agent": "chat"}, "é\ud800")
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "hers"))
-    assert not is_marked({"agent": "chat", "roles": {"a": "x", "b": "y"}}, made)
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "mine"))
-    assert is_marked({"agent": "chat", "roles": {"a": "x", "b": "y"}}, made)
-
-
-def test_the_key_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(HOME_VARIABLE)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     before = os.umask(0)
@@ -33,6 +20,8 @@ def test_the_key_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         mark({})
     finally:
         os.umask(before)
+    assert is_marked({"a": [1, 2], "b": 0}, mark({"b": 0, "a": [1, 2]}))
+    assert not any(is_marked({"a": 1}, each) for each in (None, "é\ud800", mark({"a": 2})))
     (key,) = (tmp_path / "config" / "practicum").iterdir()
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.parent.stat().st_mode & 0o777 == 0o700
@@ -41,10 +30,10 @@ def test_the_key_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         mark({})
 
 
-def test_without_a_folder_for_it_the_key_is_one_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_writable_folder_the_key_is_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "file" / "home"))
     installation._of_process.cache_clear()
     with pytest.warns(RuntimeWarning, match=f"cannot be stored.*{HOME_VARIABLE}"):
-        made = mark({})
-    assert is_marked({}, made)
+        marked = mark({})
+    assert is_marked({}, marked)

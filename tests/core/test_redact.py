@@ -1,4 +1,4 @@
-"""Redaction of values: which placeholder stands for what, that doing it again changes nothing, and where values are."""
+"""Redaction of values: their placeholders, idempotence, and the file of values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
@@ -34,13 +33,13 @@ def test_redacting_again_changes_nothing_and_leaves_nothing(parts: list[str]) ->
     assert redact.reply(text) == text
 
 
-@pytest.mark.parametrize("value", VALUES[:10])
-def test_no_part_of_a_value_is_left(value: str) -> None:
-    text = redact(f"It is {value}, they say.")
-    secret = value.split(": ")[-1] if value.startswith("password") else value
-    hidden = "Hunter22" if value.startswith("https") else secret
-    assert hidden not in text
-    assert PLACEHOLDER.search(text)
+def test_no_part_of_a_value_is_left() -> None:
+    for value in VALUES[:10]:
+        text = redact(f"It is {value}, they say.")
+        secret = value.split(": ")[-1] if value.startswith("password") else value
+        assert ("Hunter22" if value.startswith("https") else secret) not in text
+        assert PLACEHOLDER.search(text)
+    assert Redactor(("emails",), KEY)("bob@example.com, 192.0.2.7").endswith(", 192.0.2.7")
 
 
 def test_the_same_value_has_the_same_placeholder_under_the_same_key_alone() -> None:
@@ -50,10 +49,6 @@ def test_the_same_value_has_the_same_placeholder_under_the_same_key_alone() -> N
     assert redact("192.0.2.71") != redact("192.0.27.1")
     assert Redactor(KINDS, b"other")("bob@example.com") != redact("bob@example.com")
     assert re.fullmatch(r"<email-[0-9a-f]{12}>", redact("bob@example.com"))
-
-
-def test_only_the_kinds_that_are_named_are_replaced() -> None:
-    assert Redactor(("emails",), KEY)("bob@example.com, 192.0.2.7").endswith(", 192.0.2.7")
 
 
 def test_a_task_is_redacted_in_all_its_parts_and_else_is_the_same_object() -> None:
@@ -82,7 +77,7 @@ def test_json_stays_json() -> None:
     assert redact.reply(plain) == plain
 
 
-def test_values_are_kept_where_the_user_says_and_read_by_the_user_alone(tmp_path: Path) -> None:
+def test_values_are_stored_in_a_private_file_of_the_user(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "map.jsonl"
     keeping = Redactor(KINDS, KEY, path)
     text = keeping("mail Bob@example.com or bob@example.com")
@@ -97,7 +92,7 @@ def test_values_are_kept_where_the_user_says_and_read_by_the_user_alone(tmp_path
         Redactor(KINDS, KEY, path)("bob@example.com")
 
 
-def test_a_number_of_a_task_is_left_alone() -> None:
+def test_a_number_of_a_task_is_unchanged() -> None:
     values: dict[str, Any] = {"n": 123456789, "at": 1700000000000, "x": 3.5, "yes": True, "none": None}
     assert redact(values) is values
     assert redact.reply(json.dumps(values)) == json.dumps(values)

@@ -22,64 +22,36 @@ from practicum.session.config import CLASHES as OF_CONFIG
 from practicum.session.setup import CLASHES
 
 SETTINGS: Mapping[str, str] = {
-    "none gate_alpha=0.1": "gate_alpha",
-    "ace epochs=2 online=true": "epochs",
-    "ape online=true": "",
-    "ace epochs=2 steps=3": "epochs",
-    "ace steps=3 online=true": "steps",
-    "ace lessons=confirmed refine=critique": "lessons",
-    "ace refine=retry twin=true": "refine",
-    "ace rounds=2 group=3": "rounds",
-    "ace lessons=confirmed heads=true": "lessons",
-    "ace twin=true primitives=adaptive": "twin",
-    "ace reflection=batched primitives=adaptive": "",
-    "ace heads=true reflection=batched": "",
-    "ace twin=true reflector=false": "",
-    "ace rules_shown=false heads=true": "rules_shown",
-    "ace reflection=batched batch=25": "",
-    "ace heads=true gated_heads=true heads=false": "gated_heads",
-    "ace guards=true curator=append": "guards",
-    "rcl graduate=2 replay=0": "graduate",
-    "rcl state_tokens=300 state=false": "state_tokens",
-    "ace state=true curator=append": "",
-    "ace replay=0.5 online=true": "",
-    "ace batch=4 attempted=2": "",
-    "reasoning_bank k=2 scaling=none": "k",
-    "reasoning_bank k=0": "",
+    "none gate_alpha=0.1": "gate_alpha", "ace epochs=2 online=true": "epochs", "ape online=true": "",
+    "ace epochs=2 steps=3": "epochs", "ace steps=3 online=true": "steps",
+    "ace lessons=confirmed refine=critique": "lessons", "ace refine=retry twin=true": "refine",
+    "ace rounds=2 group=3": "rounds", "ace lessons=confirmed heads=true": "lessons",
+    "ace twin=true primitives=adaptive": "twin", "ace reflection=batched primitives=adaptive": "",
+    "ace heads=true reflection=batched": "", "ace twin=true reflector=false": "",
+    "ace rules_shown=false heads=true": "rules_shown", "ace reflection=batched batch=25": "",
+    "ace heads=true gated_heads=true heads=false": "gated_heads", "ace guards=true curator=append": "guards",
+    "rcl graduate=2 replay=0": "graduate", "rcl state_tokens=300 state=false": "state_tokens",
+    "ace state=true curator=append": "", "ace replay=0.5 online=true": "", "ace batch=4 attempted=2": "",
+    "reasoning_bank k=2 scaling=none": "k", "reasoning_bank k=0": "",
     "reasoning_bank scaling=sequential until=judge scaling=none": "until",
-    "reasoning_bank choose=judge scaling=sequential": "choose",
-    "reasoning_bank contrast=true k=1": "contrast",
-    "reasoning_bank scaling=sequential until=judge k=0": "until",
-    "reasoning_bank index=task consolidate=true": "",
+    "reasoning_bank choose=judge scaling=sequential": "choose", "reasoning_bank contrast=true k=1": "contrast",
+    "reasoning_bank scaling=sequential until=judge k=0": "until", "reasoning_bank index=task consolidate=true": "",
     "reasoning_bank scaling=sequential notes=true scaling=parallel": "notes",
     "reasoning_bank consolidate=true threshold=0.9 consolidate=false": "threshold",
-    "unified items=2 memory=false": "items",
-    "unified memories=3 memory=false": "memories",
-    "unified passes=2 rules=reflected": "passes",
-    "unified delta_min=20": "",
-    "mael alpha=0.3 experience=none": "alpha",
-    "mael agents=3 topology=team.json": "agents",
-    "combee shuffle=random exact=true": "shuffle",
-    "combee slope=0.1 batch=4": "slope",
-    "combee accounting=true curator=append": "accounting",
-    "combee again=1 accounting=false": "again",
-    "combee join=model curator=append": "",
-    "combee copies=3 groups=2": "",
-    "combee copies=21": "",
-    "combee join=model levels=2 join=code": "levels",
-    "combee online=true": "",
-    "combee asynchronous=true staleness=1 asynchronous=false": "staleness",
-    "combee steps=2 asynchronous=true": "",
-    "combee asynchronous=true groups=41": "",
-    "combee asynchronous=true copies=4 batch=4": "",
-    "combee max_batch=50 asynchronous=true": "max_batch",
-    "promptbreeder beam=4 candidates=3": "",
-    "mipro bootstrapped=0": "",
-    "gepa groups=4": "",
-    "gepa groups=2": "",
+    "unified items=2 memory=false": "items", "unified memories=3 memory=false": "memories",
+    "unified passes=2 rules=reflected": "passes", "unified delta_min=20": "",
+    "mael alpha=0.3 experience=none": "alpha", "mael agents=3 topology=team.json": "agents",
+    "combee shuffle=random exact=true": "shuffle", "combee slope=0.1 batch=4": "slope",
+    "combee accounting=true curator=append": "accounting", "combee again=1 accounting=false": "again",
+    "combee join=model curator=append": "", "combee copies=3 groups=2": "", "combee copies=21": "",
+    "combee join=model levels=2 join=code": "levels", "combee online=true": "",
+    "combee asynchronous=true staleness=1 asynchronous=false": "staleness", "combee steps=2 asynchronous=true": "",
+    "combee asynchronous=true groups=41": "", "combee asynchronous=true copies=4 batch=4": "",
+    "combee max_batch=50 asynchronous=true": "max_batch", "promptbreeder beam=4 candidates=3": "",
+    "mipro bootstrapped=0": "", "gepa groups=4": "", "gepa groups=2": "",
     "dynamic_cheatsheet form=synthesis k=2 form=cumulative": "k",
-}
-"""For each clash a method and its settings, of which the last one is too much; and the setting without an effect."""
+}  # fmt: skip
+"""For each clash a method and its settings, the last of them too many → the setting without an effect."""
 
 CODES: Mapping[str, str] = {
     "none gate_alpha=0.1": "settings.unused",
@@ -91,17 +63,15 @@ TRACES = {
     "from_traces": True,
 }
 
+UNUSED: dict[str, Any] = {
+    "redact_map": "map.jsonl", "judged": True, "trust_tools": True, "max_turns": 3, "tool_timeout": 3.0,
+    "guard_tools": "ask", "ray_address": "auto", "resources": "cpu=2", "api_key_env": "KEY",
+}  # fmt: skip
+
 RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
-    ({"redact_map": "map.jsonl"}, "settings.unused", {"setting": "redact_map"}),
-    ({"judged": True}, "settings.unused", {"setting": "judged"}),
+    *(({name: value}, "settings.unused", {"setting": name}) for name, value in UNUSED.items()),
     ({"agent": "tools:json:loads", "reasoning": True}, "settings.unused", {"setting": "reasoning"}),
-    ({"trust_tools": True}, "settings.unused", {"setting": "trust_tools"}),
-    ({"max_turns": 3}, "settings.unused", {"setting": "max_turns"}),
-    ({"tool_timeout": 3.0}, "settings.unused", {"setting": "tool_timeout"}),
-    ({"guard_tools": "ask"}, "settings.unused", {"setting": "guard_tools"}),
     ({"agent": "appworld:http://127.0.0.1:9", "choices": ("a", "b")}, "settings.conflict", {}),
-    ({"ray_address": "auto"}, "settings.unused", {"setting": "ray_address"}),
-    ({"resources": "cpu=2"}, "settings.unused", {"setting": "resources"}),
     ({**TRACES, "settings": {"online": True}}, "settings.conflict", {}),
     ({**TRACES, "settings": {"refine": "retry"}}, "settings.unused", {"setting": "refine"}),
     ({"method": "icl", "labels": False}, "method.unsuitable", {}),
@@ -110,7 +80,6 @@ RUNS: list[tuple[dict[str, Any], str, dict[str, str]]] = [
     ({"before": True}, "tasks.missing", {"tasks": "test"}),
     ({"validate_every": 2}, "tasks.missing", {"tasks": "val"}),
     ({"scorer": "appworld"}, "settings.conflict", {}),
-    ({"api_key_env": "KEY"}, "settings.unused", {"setting": "api_key_env"}),
 ]
 
 
@@ -121,7 +90,7 @@ def _team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(code: str, fields: Mapping[str, str], **how: Any) -> UsageError:
-    """The error of a run that is refused: nothing was asked, and nothing is stored."""
+    """The error of a run that is refused: no model was asked, and no folder was created."""
     model = scripted()
     how = {"tasks": make_tasks(2), "method": "ace", "out": "run", **how}
     with refused(code) as caught:
@@ -145,29 +114,13 @@ def of_settings(example: str) -> UsageError:
     return refusal(CODES.get(example, "settings.invalid"), fields, method=method, settings=dict(pairs))
 
 
-@pytest.mark.parametrize("example", SETTINGS)
-def test_a_setting_too_much_is_refused_and_overrides_what_has_no_effect_beside_it(example: str) -> None:
-    of_settings(example)
-    method, (*first, last) = read(example)
-    methods.read_settings(method, dict(first))
-    if SETTINGS[example] in dict(first):
-        merged = methods.override_settings(method, dict(first), dict([last]))
-        assert SETTINGS[example] not in merged
-        methods.read_settings(method, merged)
-
-
-@pytest.mark.parametrize(("how", "code", "fields"), RUNS, ids=lambda value: str(value)[:60])
-def test_settings_of_a_run_that_do_not_fit_are_refused(how: dict[str, Any], code: str, fields: dict[str, str]) -> None:
-    refusal(code, fields, **how)
-
-
 def declared() -> Iterator[Clash]:
     yield from (*OF_CONFIG, *CLASHES)
     for name in methods.METHODS.registered().keys() | {*methods.NAMES}:
         yield from methods.settings_of(name).clashes()
 
 
-def test_no_declared_conflict_is_missing_here() -> None:
+def test_each_declared_clash_is_refused() -> None:
     errors = [*(refusal(code, fields, **how) for how, code, fields in RUNS), *map(of_settings, SETTINGS)]
 
     def seen(clash: Clash) -> bool:
@@ -176,3 +129,13 @@ def test_no_declared_conflict_is_missing_here() -> None:
         return any(not clash.unused or error.fields["setting"] in clash.unused for error in of_it)
 
     assert [clash.do for clash in declared() if not seen(clash)] == []
+
+
+def test_an_override_removes_a_setting_without_effect() -> None:
+    for example, unused in SETTINGS.items():
+        method, (*first, last) = read(example)
+        methods.read_settings(method, dict(first))
+        if unused in dict(first):
+            merged = methods.override_settings(method, dict(first), dict([last]))
+            assert unused not in merged
+            methods.read_settings(method, merged)

@@ -1,4 +1,4 @@
-"""What a notebook shows, and short texts of results wherever they are printed."""
+"""Views of results in a notebook, and their short texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = Parts(clients={"agent": client()})
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the kernel of a notebook is given to display."""
+    """The displays of a notebook's kernel."""
     shown: list[dict[str, Any]] = []
 
     def display(data: dict[str, str], **how: Any) -> None:
@@ -29,8 +29,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     shell = SimpleNamespace(kernel=object())
     about = {"get_ipython": lambda: shell, "display": SimpleNamespace(display=display), "version_info": (9, 0)}
-    module = SimpleNamespace(**about)  # matplotlib reads the version
-    monkeypatch.setitem(sys.modules, "IPython", module)
+    # matplotlib reads the version.
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(**about))
     return shown
 
 
@@ -54,8 +54,8 @@ def test_a_run_draws_itself_in_the_output_of_its_cell(kernel: list[dict[str, Any
 
 def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
     result = result_in(tmp_path / "run")
-    found = run_sync(evaluate(make_tasks(2), result.context, method="episodes", parts=PARTS))
-    answered = run_sync(ask("What is <it>?", result.run, parts=PARTS))
+    scored = run_sync(evaluate(make_tasks(2), result.context, method="episodes", parts=PARTS))
+    answered = run_sync(ask("Where is <it>?", result.run, parts=PARTS))
     space = open_space(result.run, parts=PARTS)
     assert "<table>" in space._repr_html_()
     version = space.versions()[-1]
@@ -69,7 +69,7 @@ def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
     assert len(repr(list(many)[:2])) < 300
     assert "Rule &lt;0&gt;" in many._repr_html_()
     assert "and 980 more" in many._repr_html_()
-    for each, part in ((result, "test score"), (found, "95% interval"), (answered, "usage 1 call")):
+    for each, part in ((result, "test score"), (scored, "95% interval"), (answered, "usage 1 call")):
         assert part in repr(each)
         assert len(repr(each)) < 600
         assert "<table>" in each._repr_html_()

@@ -16,7 +16,7 @@ from pydantic import Field
 import practicum
 from practicum.agents.limits import GuardTools
 from practicum.cli.options import parameter
-from practicum.cli.tree import PLACES, build, summary_of
+from practicum.cli.tree import PLACES, build
 from practicum.core.sensitive import Kind
 from practicum.core.settings import Panel, Resume, Setting, SettingField, settings_of
 from practicum.core.trust import Review
@@ -32,7 +32,7 @@ NAMES: Mapping[Any, str] = {
     GuardTools: "GuardTools", Kind: "Kind", Profile: "Profile", PricesArgument: "PricesArgument", Review: "Review",
     Structure: "Structure",
 }  # fmt: skip
-"""Types with a name of their own."""
+"""Types with a name."""
 
 HEADER = '''"""The settings of a run as keywords of functions.
 
@@ -127,47 +127,17 @@ def test_a_field_is_an_option_a_keyword_and_a_line_of_the_page() -> None:
     (_, info) = get_args(option.annotation)
     assert (option.name, option.default, field.option) == ("pace", None, "--pace")
     assert (info.default, info.min, info.help) == ("--pace", 0, "Seconds between two calls.")
+    assert not field.setting.inert  # it is part of the mark and of digests unless it says otherwise
+    assert field.setting.resume is Resume.NEVER
     assert "    pace: float | None" in [*keywords("RunOptions", "All.", {"pace": field}, optional=False)]
 
 
-def test_a_new_field_is_part_of_the_mark_and_of_digests() -> None:
-    """Unless it says otherwise."""
-    setting = settings_of(Extended)["pace"].setting
-    assert not setting.inert
-    assert setting.resume is Resume.NEVER
-
-
-def test_every_setting_has_one_plain_sentence() -> None:
-    for field in (*SETTINGS.values(), *OF_SERVICE.values()):
-        assert field.setting.help[0].isupper(), field.name
-        assert field.setting.help.endswith("."), field.name
-        assert len(field.setting.help) <= 120, field.name
-
-
-def options() -> Iterator[tuple[str, str, str | None]]:
-    """Each option of each command: its name, the command, its help."""
-    for path in PLACES:
-        for option in build(path).params:
-            if option.param_type_name == "option":
-                yield from ((name, path, option.help) for name in (*option.opts, *option.secondary_opts))
-
-
-def test_an_option_has_the_same_help_on_every_command() -> None:
-    helps: dict[str, dict[str | None, str]] = {}
-    for name, path, text in options():
-        helps.setdefault(name, {}).setdefault(text, path)
-    assert {name: texts for name, texts in helps.items() if len(texts) > 1 and name.startswith("--")} == {}
-    assert len(helps) > 150
-
-
 def test_every_setting_with_an_option_has_a_command() -> None:
-    names = {name for name, _, _ in options()}
-    for field in (*SETTINGS.values(), *OF_SERVICE.values()):
-        assert not field.options or field.option in names, field.name
-
-
-def test_every_summary_of_a_command_fits_in_a_line() -> None:
-    assert {path: summary_of(path) for path in PLACES if not 10 < len(summary_of(path)) <= 58} == {}
+    commands = [option for path in PLACES for option in build(path).params if option.param_type_name == "option"]
+    names = {name for option in commands for name in (*option.opts, *option.secondary_opts)}
+    assert len(names) > 150
+    fields = (*SETTINGS.values(), *OF_SERVICE.values())
+    assert [field.name for field in fields if field.options and field.option not in names] == []
 
 
 def test_the_first_help_imports_no_model_of_settings_and_no_store() -> None:

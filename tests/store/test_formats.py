@@ -1,4 +1,4 @@
-"""The format of a store: how it is made, migrated, and refused where it is another one."""
+"""The format of a store: created, migrated, and refused if it is unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from needs import needs
+from refusals import refused
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from practicum.core.errors import StoreError
@@ -37,7 +37,10 @@ def opened(engine: Engine) -> Iterator[Connection]:
         yield db
 
 
-def test_migrations_are_applied_once_in_order_and_whole_or_not_at_all(tmp_path: Path, store_url: str | None) -> None:
+@pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.slow])], indirect=True
+)
+def test_migrations_are_applied_once_in_order_and_whole_or_not(tmp_path: Path, store_url: str | None) -> None:
     url = f"sqlite:///{tmp_path}/store" if store_url is None else store_url.replace("://", "+psycopg://")
     engine = create_engine(url)
     first = StoreFormat(7, lambda db: db.execute(text("CREATE TABLE applied (name VARCHAR)")) and None)
@@ -64,60 +67,44 @@ def test_migrations_are_applied_once_in_order_and_whole_or_not_at_all(tmp_path: 
     engine.dispose()
 
 
-def foreign(path: Path) -> None:
-    path.unlink()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE albums (title TEXT)")
-
-
-def with_pragma(name: str, value: int) -> Callable[[Path], None]:
+def changes(*statements: str, unlink: bool = False) -> Callable[[Path], None]:
     def change(path: Path) -> None:
+        if unlink:
+            path.unlink()
         with closing(sqlite3.connect(path)) as db:
-            db.execute(f"PRAGMA {name} = {value}")
+            for statement in statements:
+                db.execute(statement)
 
     return change
 
 
 OTHERS = {
-    "newer": with_pragma("user_version", schema.FORMAT.newest + 1),
-    "below zero": with_pragma("user_version", -5),
-    "without a number": with_pragma("user_version", 0),
-    "of an earlier practicum": with_pragma("application_id", 0),
-    "of another program": foreign,
+    "newer": changes(f"PRAGMA user_version = {schema.FORMAT.newest + 1}"),
+    "below zero": changes("PRAGMA user_version = -5"),
+    "without a number": changes("PRAGMA user_version = 0"),
+    "of an earlier practicum": changes("PRAGMA application_id = 0"),
+    "of another program": changes("CREATE TABLE albums (title TEXT)", unlink=True),
 }
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_a_store_of_another_format_is_refused(tmp_path: Path, other: str) -> None:
-    Store.create(tmp_path / "run").close()
-    OTHERS[other](tmp_path / "run" / DATABASE_FILE)
-    run = tmp_path / "run"
-    served = partial(Database.at, run, run, create=True)
-    for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
-        with pytest.raises(StoreError) as refused:
-            way()
-        assert refused.value.code == "store.unknown_format"
+def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
+    for name, change in OTHERS.items():
+        run = tmp_path / name
+        Store.create(run).close()
+        change(run / DATABASE_FILE)
+        served = partial(Database.at, run, run, create=True)
+        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+            with refused("store.unknown_format"):
+                way()
 
 
-@pytest.mark.parametrize("file", EARLIER_FILES)
-def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path, file: str) -> None:
-    (tmp_path / file).write_bytes(b"SQLite format 3")
-    served = partial(Database.at, tmp_path, tmp_path, create=True)
-    for way in (*(partial(way, tmp_path) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
-        with pytest.raises(StoreError) as refused:
-            way()
-        assert refused.value.code == "store.unknown_format"
-    assert [path.name for path in tmp_path.iterdir()] == [file]
-
-
-@pytest.mark.postgres
-@pytest.mark.parametrize("change", ["UPDATE practicum.format SET version = 99", "DROP TABLE practicum.format"])
-def test_a_database_of_another_format_is_refused(tmp_path: Path, postgresql: str, change: str) -> None:
-    Store.create(tmp_path / "run", postgresql).close()
-    psycopg = needs("psycopg", "postgres")
-    with psycopg.connect(postgresql, autocommit=True) as db:
-        db.execute(change)
-    for way in (Store.open, Store.read, Store.open_shared):
-        with pytest.raises(StoreError) as refused:
-            way(tmp_path / "run")
-        assert refused.value.code == "store.unknown_format"
+def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path) -> None:
+    for name in EARLIER_FILES:
+        run = tmp_path / f"run {name}"
+        run.mkdir()
+        (run / name).write_bytes(b"SQLite format 3")
+        served = partial(Database.at, run, run, create=True)
+        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+            with refused("store.unknown_format"):
+                way()
+        assert [path.name for path in run.iterdir()] == [name]

@@ -1,22 +1,20 @@
-"""What was done and paid for, and what happens when the program asks something else."""
+"""The journal: calls that were done and paid for are returned, and another question at their place is refused."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from random import Random
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
-from sqlalchemy import Select, select
+from sqlalchemy import select
 
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import ROWS_PER_BLOCK, Journal, JournalRow, digest
+from practicum.store.journal import Journal, JournalRow, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
 
@@ -24,75 +22,34 @@ ONE = JournalRow("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 
 BAD = JournalRow("step 1/b", "reflector", "d2", "the provider failed", ok=False)
 
 
-class Counting(Store):
-    """Counts the rows read with their answers."""
-
-    answers = 0
-
-    def rows(self, query: Select[Any]) -> list[Any]:
-        found = super().rows(query)
-        self.answers += len(found) * ("answer" in query.selected_columns)
-        return found
-
-
-def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path, store_url: str | None) -> None:
-    with Store.create(tmp_path, store_url) as store:
+def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
+    tmp_path: Path, shared_url: str | None
+) -> None:
+    page, turn = "[e1] (rules) Look first.", Turn("a", "b")
+    first, second = Prompt("be brief", "one", (page,), (turn,)), Prompt("be brief", "two", (page,))
+    with Store.create(tmp_path, shared_url) as store:
         journal = Journal(store)
         assert journal.find(ONE.place, ONE.digest) is None
 
         async def write() -> None:
-            await asyncio.gather(*(journal.write(record) for record in (ONE, BAD)))
+            await asyncio.gather(*(journal.write(record) for record in (replace(ONE, prompt=first), BAD)))
 
         asyncio.run(write())
     with Store.open(tmp_path) as store:
         journal = Journal(store)
         assert journal.before == ONE.usage
-        assert journal.find(ONE.place, "d1") == ONE
-        assert journal.find(BAD.place, "d2") == BAD
+        assert [journal.find(row.place, row.digest) for row in (ONE, BAD)] == [ONE, BAD]
         assert journal.find("step 2/a", "d1") is None
         assert journal.hits == 2
         assert journal.by_role() == {"agent": ONE.usage}
-
-
-def test_rows_are_read_on_demand_and_each_once(tmp_path: Path, store_url: str | None) -> None:
-    n = 3 * ROWS_PER_BLOCK + 5
-    records = [
-        JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
-    ]
-    with Store.create(tmp_path, store_url) as store:
-        asyncio.run(Journal(store).write(*records, BAD))
-    with Counting.open(tmp_path) as store:
-        assert isinstance(store, Counting)
-        journal = Journal(store)
-        late = replace(ONE, place="late")
-        asyncio.run(journal.write(late))
-        assert journal.find("step 7/b", "d") is None
-        assert store.answers == 0
-        assert journal.find("step 7/a", "d") == records[7]
-        assert store.answers <= ROWS_PER_BLOCK
-        order = [*range(n)]
-        Random(3).shuffle(order)
-        found = [journal.find(f"step {i}/a", "d") for i in order]
-        assert found == [None if i == 7 else records[i] for i in order]
-        assert n < store.answers <= n + 1 + ROWS_PER_BLOCK
-        # Neither what was found, nor what is written since.
-        assert [journal.find(record.place, record.digest) for record in (records[9], late)] == [None, None]
-        assert journal.before == sum((r.usage for r in records), ONE.usage)
-
-
-def test_a_mismatch_names_the_place(tmp_path: Path, store_url: str | None) -> None:
-    with Store.create(tmp_path, store_url) as store:
-        asyncio.run(Journal(store).write(ONE))
         with refused("journal.mismatch"):
-            Journal(store).find("step 1/a", "other")
-
-
-def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path, store_url: str | None) -> None:
-    with Store.create(tmp_path, store_url) as store:
-        journal = Journal(store)
-        asyncio.run(journal.write(ONE))
-        asyncio.run(journal.write(JournalRow("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
+            Journal(store).find(ONE.place, "other")
+        asyncio.run(journal.write(replace(ONE, place="step 2/a", usage=Usage(1, 1, 0, 1, None), prompt=second)))
         assert Journal(store).before == Usage(2, 11, 4, 3, None)
+        texts = [row.text for row in store.rows(select(schema.texts))]
+        assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
+        prompts = [Journal(store).prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
+        assert prompts == [first, second, None]
 
 
 @given(PARTS, PARTS)
@@ -103,18 +60,3 @@ def test_digests_of_different_parts_differ(one: list[str], other: list[str]) -> 
 def test_digests_of_values_ignore_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
-
-
-def test_a_prompt_is_kept_for_readers_and_a_text_of_several_prompts_is_stored_once(
-    tmp_path: Path, store_url: str | None
-) -> None:
-    page, turn = "[e1] (rules) Look first.", Turn("a", "b")
-    first, second = Prompt("be brief", "one", (page,), (turn,)), Prompt("be brief", "two", (page,))
-    with Store.create(tmp_path, store_url) as store:
-        journal = Journal(store)
-        asyncio.run(journal.write(replace(ONE, prompt=first)))
-        asyncio.run(journal.write(replace(ONE, place="step 2/a", prompt=second), BAD))
-        texts = [row.text for row in store.rows(select(schema.texts))]
-        assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
-        found = [Journal(store).prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
-    assert found == [first, second, None]

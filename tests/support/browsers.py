@@ -25,23 +25,14 @@ def chromium() -> Iterator[Any]:
 
 
 def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
-    """A page, the lines of its console, and the addresses that it requests."""
-    lines: list[str] = []
-    requests: list[str] = []
+    """A page, the messages of its console, and the addresses that it requests."""
+    console: list[str] = []
+    asked: list[str] = []
     page = browser.new_context(**how).new_page()
-    page.on("console", lambda message: lines.append(message.text))
-    page.on("pageerror", lambda error: lines.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    return page, lines, requests
-
-
-def first_paint(page: Any) -> float:
-    """Milliseconds from the navigation to the first paint with content."""
-    return float(page.evaluate(
-        "new Promise(done => new PerformanceObserver((list, seen) => { for (const one of list.getEntries())"
-        " if (one.name === 'first-contentful-paint') { seen.disconnect(); done(one.startTime); } })"
-        ".observe({ type: 'paint', buffered: true }))"
-    ))  # fmt: skip
+    page.on("console", lambda message: console.append(message.text))
+    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    return page, console, asked
 
 
 AXE = Path("/tmp/practicum-axe/node_modules/axe-core/axe.min.js")
@@ -62,7 +53,7 @@ def axe() -> str:
 
 def violations(page: Any) -> list[str]:
     """The violations of a page that axe-core calls serious or critical."""
-    # The policy of a page permits scripts only from the browser's inspector.
+    # The policy of a page refuses every script, except from the browser's own inspector.
     page.evaluate(axe())
     results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     return [

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers import client, context_bytes, make_tasks
+from helpers import client, make_tasks
 
 import practicum
 from practicum import methods
@@ -171,27 +169,3 @@ def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None
     made = practicum.Parts(clients={"agent": model}, **(parts or {}))
     watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=made, watch=watched))
     return watched
-
-
-def same_after_any_kill(
-    whole: Learned, say: Callable[[Call], str], folder: Path, run: Callable[[Path, ScriptedClient], Learned]
-) -> None:
-    """`run` in `folder`, stopped at every fifth call and resumed, comes to what `whole` came to, and no call that was
-    answered is paid again; those in flight at the stop, eight at most, are."""
-    total = len(whole.model.calls)
-    for n in range(1, total, 5):
-        paid: list[Call] = []
-
-        def killed(call: Call, n: int = n, paid: list[Call] = paid) -> str:
-            if len(paid) == n:
-                raise KeyboardInterrupt
-            paid.append(call)
-            return say(call)
-
-        with pytest.raises(KeyboardInterrupt):
-            run(folder, client(killed))
-        again = resumed(Learned(whole.model, folder / "run"), client(say))
-        assert context_bytes(again.result) == context_bytes(whole.result)
-        assert again.attempts == whole.attempts
-        assert len(again.model.calls) <= total - n + 8
-        shutil.rmtree(folder)
