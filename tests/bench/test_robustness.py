@@ -2,60 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from helpers import run_command
 
-from practicum.bench.robustness import (
-    ReflectorSetting,
-    make_tasks,
-    reflector_rule,
-    robustness,
-    targets,
-)
-from practicum.cli.app import main
-
-
-def ran(arguments: list[str]) -> object:
-    """The exit code of a command."""
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    return end.value.code
+from practicum.bench.robustness import ReflectorSetting, make_tasks, reflector_rule, robustness, targets
 
 
 @pytest.mark.slow
-def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few tasks, each step harmful; the slow test below has as many as the bench."""
+def test_with_the_gate_no_run_ends_below_the_base_and_a_weak_reflector_gains_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, count in (("LEARNING", 8), ("GATE", 48)):
         monkeypatch.setattr(f"practicum.bench.robustness.{name}", count)
-    without, with_ = robustness([ReflectorSetting(every=1)], 1, lambda row: None)
-    assert with_.gain >= 0
+    settings = [ReflectorSetting(every=1), ReflectorSetting(), ReflectorSetting(noise=0.75)]
+    without, gated, sound, _, weak, _ = robustness(settings, 1, lambda row: None)
+    assert gated.gain >= 0
     assert without.gain < -0.5
-    assert without.base == with_.base
-    assert [target.met for target in targets([without, with_])] == [True]
-
-
-@pytest.mark.slow
-def test_a_weak_reflector_gains_less_and_the_gate_recovers_some_of_it() -> None:
-    sound, gated, weak, weak_gated = robustness([ReflectorSetting(), ReflectorSetting(noise=0.75)], 1, lambda row: None)
+    assert without.base == gated.base
+    assert [target.met for target in targets([without, gated])] == [True]
+    assert sound.gain > 0
     assert sound.gain > weak.gain
-    assert weak_gated.gain > weak.gain
-    assert gated.gain > 0
 
 
-def test_noise_comes_as_often_as_the_setting_says() -> None:
+def test_noise_is_as_frequent_as_the_setting() -> None:
     texts = [task.input for task in make_tasks(400, "learning", 0)]
     wrong = sum(reflector_rule(text, 0.25, False) != reflector_rule(text, 0.0, False) for text in texts)
     assert wrong / 400 == pytest.approx(0.25, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--harmful-every", "0"],
-        ["--harmful-every", "now"],
-        ["--noise", "2"],
-        ["--noise", "x"],
-    ],
-)
-def test_bad_numbers_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran(["bench", "robustness", *wrong]) == 2
-    assert wrong[0] in capsys.readouterr().err
+def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
+    for option, value in (("--harmful-every", "0"), ("--harmful-every", "now"), ("--noise", "2"), ("--noise", "x")):
+        done = run_command(["bench", "robustness", option, value], tmp_path)
+        assert (done.code, option in done.err) == (2, True)
