@@ -1,4 +1,4 @@
-"""What is learned rests on all that its words come from."""
+"""A lesson depends on every source of its words."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta, Edit
+from practicum.core.edits import Add, Delta
 from practicum.core.types import Lesson
 from practicum.engine.provenance import traced
-
-
-def sources(edit: Edit, *lessons: Lesson, context: Context = Context()) -> tuple[str, ...]:  # noqa: B008
-    (done,) = traced(Delta((edit,)), lessons, context).edits
-    return done.sources
-
 
 WORDS = "vault heron lantern copper kestrel ZX-4711 parcels sealed"
 LESSON = st.builds(
