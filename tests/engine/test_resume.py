@@ -56,7 +56,7 @@ def received(log: Path) -> int:
     return log.stat().st_size // DIGEST_LINE if log.exists() else 0
 
 
-def test_a_run_whose_database_became_unwritable_keeps_its_paid_calls(
+def test_an_unwritable_database_loses_no_paid_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
