@@ -56,9 +56,7 @@ def received(log: Path) -> int:
     return log.stat().st_size // DIGEST_LINE if log.exists() else 0
 
 
-def test_an_unwritable_database_loses_no_paid_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     learn(tmp_path / "whole", whole := client(), n=6)
     blocking = list[sqlite3.Connection]()
