@@ -92,10 +92,3 @@ def test_a_small_run_counted_by_hand() -> None:
     one = curves(rows("1", "1"))
     assert (one.peak, one.covered, one.unlearned, one.relearned) == (0, 0, 0, None)
     assert one.by_window[5].mean_instability == 0.0
-
-
-def test_relearned_is_the_share_of_events_not_of_tasks() -> None:
-    # The first task is lost three times and solved again each time except the last; the second is lost once, for good.
-    result = curves(rows("10101000", "11110000"))
-    assert (result.unlearned, result.relearned) == (4, 0.5)
-    assert curves(rows("0011", "1111")).relearned is None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, make_tasks, run_command, world, write_tasks
+from helpers import client, make_tasks, world
 from refusals import refused
 
 import practicum
@@ -83,21 +83,3 @@ def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     with Store.open(tmp_path / "run"), refused("store.busy"):
         measure(tmp_path / "run", model, DEV)
     assert model.calls == []
-
-
-def test_the_command_reports_wrong_usage_in_one_line(tmp_path: Path) -> None:
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(2))
-    write_tasks(tmp_path / "val.jsonl", make_tasks(2, 80))
-    script = tmp_path / "model"
-    script.write_text(json.dumps({"answer": {"used": [], "answer": "word0"}}) + "\n", encoding="utf-8")
-    learning = ("learn", "tasks.jsonl", "--method", "none", "--model", "scripted:model")
-    assert run_command((*learning, "--out", "bare"), tmp_path).code == 0
-    assert run_command((*learning, "--val", "val.jsonl", "--out", "run"), tmp_path).code == 0
-    for typed in ("run --recent 7", "nowhere", "run --fields input=x", "run --plot plot.pdf", "bare"):
-        done = run_command(("space", "dynamics", *typed.split()), tmp_path)
-        assert (done.code, bool(done.line)) == (2, True), typed
-    done = run_command(("space", "dynamics", "run", "--recent", "10"), tmp_path)
-    assert "within 10 checkpoints" in done.out
-    script.unlink()
-    lost = run_command(("space", "dynamics", "run", "--tasks", "tasks.jsonl"), tmp_path)
-    assert (lost.code, lost.line.startswith("cannot read the script")) == (1, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 import simulated_world
-from appworlds import serving
-from fenced import needs_fences
 from helpers import make_tasks, run_command, write_tasks
 from refusals import refused
 from runs import Words
@@ -25,7 +22,6 @@ from practicum.bench.papers import TABLES
 from practicum.bench.papers.table import PaperTable
 from practicum.bench.robustness import SETTINGS, _respond
 from practicum.bench.robustness import make_tasks as harm_tasks
-from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 
 
@@ -116,48 +112,6 @@ def test_a_reflector_of_any_model_is_harmful_at_every_xth_step_and_at_no_other(t
     paid = len(model.calls)
     run(table, tmp_path / "t", model, settings, **how)
     assert len(model.calls) == paid
-
-
-@pytest.mark.slow
-def test_a_table_of_appworld_runs_against_its_servers(tmp_path: Path) -> None:
-    """Against a simulated server of AppWorld."""
-
-    def acting(call: Call) -> str:
-        if call.role != "agent":
-            return everyone(call)
-        first, second = re.findall(r"Do s(\d+)_(\d+), please", call.text)[-1]
-        code = {"execute": {"code": f"apis.supervisor.complete_task(answer={first} + {second})"}}
-        whole = {"used": [], "thought": "", "action": {"finish": {"answer": ""}} if call.prompt.turns else code}
-        return json.dumps({name: value for name, value in whole.items() if name in (call.schema or {})["properties"]})
-
-    tasks = [Task(f"s{n}_1", f"Do s{n}_1, please.") for n in range(1, 6)]
-    with serving(2) as servers:
-        agent = "appworld:" + ",".join(server.address for server in servers)
-        table = TABLES["ace1"].only(["ace", "ace without labels"])
-        how: dict[str, Any] = {"tasks": tasks[:2], "test": tasks[2:], "agent": agent}
-        result = run(table, tmp_path / "t", ScriptedClient(acting), {"epochs": 1, "rounds": 1}, **how)
-    assert [row["score"] for row in result.report["variants"]] == [1.0] * 3
-    _, lines = table.shown(result.report)
-    assert [line[:2] for line in lines] == [("none", "42.4"), ("ace", "59.4"), ("ace without labels", "57.2")]
-
-
-PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one.py\ndef f(n):\n    return n\n```\n"
-
-
-@pytest.mark.slow
-@needs_fences
-def test_the_size_of_software_is_measured(tmp_path: Path) -> None:
-    table = TABLES["mael2"].only(["task-wise"])
-    result = run(
-        table, tmp_path / "t", ScriptedClient(lambda call: PROJECT), {"agents": 1}, tasks=make_tasks(1),
-        test=make_tasks(2, 50), scorer="software",
-    )  # fmt: skip
-    titles, lines = table.shown(result.report)
-    row = dict(zip(titles, lines[0], strict=True))
-    assert {name: row[name] for name in ("files", "lines", "functions", "complexity")} == {
-        "files": "2.00", "lines": "4.00", "functions": "1.00", "complexity": "3.00",
-    }  # fmt: skip
-    assert "complexity" in (tmp_path / "t" / "report.md").read_text()
 
 
 @pytest.fixture

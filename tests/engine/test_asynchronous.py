@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from helpers import Launcher, make_tasks, write_tasks
+from helpers import make_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -22,7 +19,6 @@ from runs import Memory, indoors
 
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries, entry_json
-from practicum.core.errors import JournalMismatch
 from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
 from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
 from practicum.engine.loop import Batch, Method, StepReport
@@ -32,8 +28,6 @@ from practicum.methods.blocks.gate import WORSE, always, unshown_part
 from practicum.methods.blocks.sample import shuffled_epochs
 from practicum.methods.blocks.scan import LEFT_OUT, Uncovered, keep_or_drop
 from practicum.methods.blocks.show import full_view
-from practicum.store.journal import NOTE_ROLE, JournalRow
-from practicum.testing import ServerProcess
 
 RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
@@ -458,49 +452,4 @@ def test_a_cancelled_run_cancels_its_attempts_in_flight() -> None:
     assert len(cancelled) == 4
 
 
-def test_a_journal_of_another_program_is_named() -> None:
-    row = JournalRow("/event 1", NOTE_ROLE, NOTE_ROLE, json.dumps("group 9"))
-    ran = staged(journal=Memory({row.place: row}))
-    assert isinstance(ran.error, JournalMismatch)
-    assert "'group 9'" in str(ran.error)
-
-
 # ---- kills
-
-
-def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(folder / "practicum.sqlite") as db:
-        return db.execute(query).fetchall()
-
-
-def order_of(folder: Path) -> list[str]:
-    """The order of ends in the journal."""
-    events = rows(folder, "select place, answer from journal where place like '/event %'")
-    return [json.loads(answer) for _, answer in sorted(events, key=lambda row: int(row[0].split()[-1]))]
-
-
-def journaled(folder: Path) -> int:
-    return int(rows(folder, "select coalesce(sum(calls), 0) from journal where role <> 'in flight'")[0][0])
-
-
-@pytest.mark.slow
-@pytest.mark.durable
-def test_kills_keep_the_order_of_ends(tmp_path: Path, fast_server: ServerProcess, launcher: Launcher) -> None:
-    """A run is killed in an attempt, as an event is noted and between two steps."""
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
-    how = ("--method", "combee", "--asynchronous", "--batch-size", "4", "--set", "rounds=1", "--concurrency", "8")
-    command: tuple[str, ...] = ("learn", "tasks.jsonl", *how, "--model", f"{fast_server.url}#sim", "--out", "run")
-    folder, noted = tmp_path / "run", list[str]()
-    for moment in (("journal", "attempt 3", 1), ("journal", "/event", 3), ("steps", "", 1)):
-        ended = launcher.start(command, tmp_path, kill_before=moment).end()
-        assert ended.code == -signal.SIGKILL, (moment, ended.err)
-        order = order_of(folder)
-        assert order[: len(noted)] == noted
-        command, noted = ("space", "resume", "run"), order
-    assert noted
-    last = launcher.run(("space", "resume", "run", "--json"), tmp_path)
-    assert last.code == 0, last.err
-    assert order_of(folder)[: len(noted)] == noted
-    assert last.json["usage"]["calls"] == journaled(folder) + last.json["errors"].get("left_in_flight", 0)
-    stored = [json.loads(data)["task"]["id"] for (data,) in rows(folder, "select data from attempts")]
-    assert Counter(stored) == dict.fromkeys((f"t{i}" for i in range(8)), 1)

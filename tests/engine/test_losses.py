@@ -1,4 +1,4 @@
-"""When a failure of the provider becomes permanent."""
+"""Permanent failures of the provider, and the sources of entries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from runs import Memory, indoors
 
 import practicum
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.errors import ProviderError, Stopped
-from practicum.core.types import Prompt
+from practicum.core.types import Lesson, Prompt
+from practicum.engine.provenance import traced
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import INTERRUPTED
@@ -107,3 +110,18 @@ def test_a_loss_is_permanent_only_if_later_work_depends_on_it(
     resumed = sit(program, Memory(first.rows), lambda place: False, seed=seed + 1)
     assert resumed == sit(program, Memory(), lambda place: place in permanent)
     assert ended is None or permanent or ended == resumed or any(lost.values())
+
+
+LESSON = st.builds(
+    lambda id, words: Lesson(id, " ".join(words), sources=(f"task:{id}",)),
+    st.sampled_from("abcd"),
+    st.lists(st.sampled_from(["vault", "heron", "lantern", "copper", "kestrel", "ZX-4711", "parcels", "sealed"])),
+)
+
+
+@given(st.lists(LESSON, max_size=4, unique_by=lambda x: x.id), LESSON)
+def test_an_entry_keeps_its_sources_and_gets_those_of_its_words_once(lessons: list[Lesson], written: Lesson) -> None:
+    delta = Delta((Add("rules", written.text or "x", sources=("task:own",)),))
+    once = traced(delta, lessons, Context())
+    assert {"task:own"} <= {*once.edits[0].sources} <= {"task:own", *(s for x in lessons for s in x.sources)}
+    assert traced(once, lessons, Context()) == once

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,10 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 from practicum.store import sqlite
 from practicum.store.database import Store
-from practicum.testing import ServerProcess, start_process
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
 
 
-DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
 
 
@@ -44,16 +40,6 @@ def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
         values = db.execute(query).fetchall()
     db.close()
     return values
-
-
-@pytest.fixture
-def slow_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with start_process(latency=0.03, log=str(tmp_path / "log")) as process:
-        yield process
-
-
-def received(log: Path) -> int:
-    return log.stat().st_size // DIGEST_LINE if log.exists() else 0
 
 
 def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,28 +62,6 @@ def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: 
     assert rows(tmp_path / "cut", "select max(version) from versions") == rows(
         tmp_path / "whole", "select max(version) from versions"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.durable
-def test_a_limit_of_the_size_of_files_ends_a_run_with_one_line_and_a_resume_goes_on(
-    tmp_path: Path, slow_server: ServerProcess, launcher: Launcher
-) -> None:
-    log = tmp_path / "log"
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
-    first = ("learn", "tasks.jsonl", "--method", "ace", "--batch-size", "3", "--model", f"{slow_server.url}#sim")
-    whole = launcher.run((*first, "--out", "whole", "--json"), tmp_path).json
-    once = received(log)
-    running = launcher.start((*first, "--out", "cut", "--json"), tmp_path)
-    wait_until(lambda: received(log) >= once + once // 2)
-    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-    ended = running.end()
-    assert ended.code == 1
-    assert ended.line.startswith("cannot write")
-    last = launcher.run(("space", "resume", "cut", "--json"), tmp_path)
-    assert last.json["entries"] == whole["entries"]
-    assert last.json["scores"] == whole["scores"]
-    assert received(log) - once == once + last.json["errors"]["left_in_flight"] <= once + 3
 
 
 def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from runs import Words
 from searched import adds, ids, texts
 
 from practicum.core.edits import Add, Delete, Entry, Merge, Update, Vote
-from practicum.plugins.index.index import Index, facets, filter_facets, fingerprint
+from practicum.plugins.index.index import Index
 from practicum.plugins.index.postings import Postings, counts_of, merged, rows_of
 from practicum.retrieval import lists, rough
 from practicum.retrieval.lists import Lists, Rows
@@ -234,19 +233,6 @@ def test_a_predicate_of_the_caller_filters_the_matches(tmp_path: Path, where: st
     run.store.close()
 
 
-def test_a_fingerprint_depends_only_on_the_indexed_fields() -> None:
-    entry = Entry("e1", "memories", "text", "key", {"outcome": "success"}, sources=("tag:a", "task:t"))
-    others = (
-        replace(entry, key="other"), replace(entry, section="notes"), replace(entry, data={"outcome": "failure"}),
-        replace(entry, sources=("tag:b",)), replace(entry, sources=("tag:a", "trust:user")),
-    )  # fmt: skip
-    assert len({fingerprint(each) for each in (entry, *others)}) == 6
-    same = (replace(entry, text="other", helpful=2, uses=1, born=7), replace(entry, sources=("task:x", "tag:a")))
-    assert {fingerprint(each) for each in same} == {fingerprint(entry)}
-    assert all(set(filter_facets(filter)) <= set(facets(entry)) for filter in FILTERS if filter(entry))
-    assert not any(set(filter_facets(filter)) <= set(facets(entry)) for filter in FILTERS if not filter(entry))
-
-
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 2**63 - 2) | st.integers(0, 5), max_size=6), max_size=12), min_size=1),
     st.randoms(use_true_random=False),
@@ -303,10 +289,3 @@ def test_lists_find_the_nearest_rows_of_a_selection(
         assert mask[nearest].all()
         hits += len(set(true) & set(nearest))
     assert hits >= 0.95 * 5 * 50
-
-
-def test_rounding_rounded_vectors_changes_nothing() -> None:
-    points = clustered(1_000)
-    flat = Lists.flat(points)
-    again = Lists.flat(flat.read(np.arange(len(points))))
-    assert (flat.codes == again.codes).all()

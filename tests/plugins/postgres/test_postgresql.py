@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +27,6 @@ from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
 from refusals import refused
 from sqlalchemy import func, select
-from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import seed_context
 from practicum.core.errors import RunBusy, StoreAway
@@ -41,9 +39,6 @@ from practicum.store.copy import copy_run
 from practicum.store.database import Database, Store
 from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
-from practicum.store.names import name_version
-from practicum.store.spaces import take_token
-from practicum.store.writer import known_spaces
 
 pytestmark = pytest.mark.postgres
 
@@ -180,23 +175,6 @@ def test_a_writer_continues_after_it_lost_its_connections(tmp_path: Path, postgr
 
 
 @pytest.mark.slow
-def test_a_writer_that_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: str) -> None:
-    old = Store.create(tmp_path / "run", postgresql)
-    asyncio.run(old.write(schema.texts, [text_row("before", 1)]))
-    terminate(postgresql)
-    with Store.open(tmp_path / "run") as new:
-        put(new, schema.texts, [text_row("other", 2)])
-    for write in (
-        lambda: put(old, schema.texts, [text_row("late", 3)]),
-        lambda: asyncio.run(old.write(schema.texts, [text_row("late", 3)])),
-    ):
-        with refused("store.busy"):
-            write()
-    assert sorted(texts(old)) == ["before", "other"]
-    old.close()
-
-
-@pytest.mark.slow
 def test_rows_wait_while_the_server_does_not_notice_the_end_of_the_connection(
     tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,24 +199,6 @@ def test_rows_wait_while_the_server_does_not_notice_the_end_of_the_connection(
 
 
 @pytest.mark.slow
-def test_a_takeover_waits_for_the_transaction_of_the_holder(tmp_path: Path, postgresql: str) -> None:
-    create_seed(tmp_path / "run", seed_context([]), store=postgresql)
-    with Store.read(tmp_path / "run") as store, ThreadPoolExecutor() as threads:
-        backend, space = store.database.backend, store.space
-
-        def take() -> int | None:
-            with backend.transaction() as db:
-                return take_token(db, space)
-
-        with backend.transaction() as db:
-            ((_, token),) = known_spaces(db, [space]).values()
-            taking = threads.submit(take)
-            with pytest.raises(TimeoutError):
-                taking.result(0.3)
-        assert taking.result() == token + 1
-
-
-@pytest.mark.slow
 def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgresql: str) -> None:
     store = Store.create(tmp_path / "run", postgresql)
     with psycopg.connect(postgresql, autocommit=True) as db:
@@ -251,35 +211,6 @@ def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgre
         with refused("store.unreadable"):
             asyncio.run(store.write(schema.texts, [text_row("x")]))
     store.close()
-
-
-@pytest.mark.slow
-def test_a_reader_is_notified_of_changes_by_others(tmp_path: Path, postgresql: str) -> None:
-    create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
-    Store.create(tmp_path / "other", postgresql).close()
-    with Store.read(tmp_path / "run") as reader, Store.beside(tmp_path / "run") as writer:
-        before = settled(reader)
-        with Store.open(tmp_path / "other") as other:
-            execute(other, other.update(schema.spaces).values(config="", learning="", seconds=0.0, mark=""))
-        name_version(writer, "prod", 0)
-        changed(reader, before)
-        before = settled(reader)
-        terminate(postgresql)
-        changed(reader, before)
-
-
-def settled(store: Store) -> int:
-    """The number of changes once the reader listens to them."""
-    until = time.monotonic() + 20
-    while (number := store.changes()) != store.changes():
-        assert time.monotonic() < until
-    return number
-
-
-def changed(store: Store, before: int) -> None:
-    until = time.monotonic() + 20
-    while store.changes() == before:
-        assert time.monotonic() < until
 
 
 @pytest.fixture(scope="module")
@@ -429,17 +360,3 @@ def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_continues(
         with Store.read(folder) as store:
             assert {*acknowledged} <= {*texts(store)}
         assert len(acknowledged) >= 6 * KILLS
-
-
-@pytest.mark.slow
-def test_a_connection_lost_while_taking_the_lease_means_that_the_database_is_away(
-    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Store.create(tmp_path / "run", postgresql).close()
-
-    def lost(lease: object) -> None:
-        raise OperationalError("SELECT", None, psycopg.OperationalError("the connection is lost"))
-
-    monkeypatch.setattr(PostgresqlLease, "_locked", lost)
-    with pytest.raises(StoreAway):
-        Store.open(tmp_path / "run")

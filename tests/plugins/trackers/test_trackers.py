@@ -355,13 +355,6 @@ def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: P
     assert len(exporter.get_finished_spans()) == 2 * n + 1
 
 
-def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("opentelemetry.exporter.otlp.proto.http", "otel")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    with refused("telemetry.unavailable"):
-        Otel()
-
-
 def wandb_records(folder: Path) -> list[Any]:
     """The records that wandb wrote for `wandb sync`: protocol buffers in blocks of 32 KiB, as LevelDB has them."""
     from wandb.proto.wandb_internal_pb2 import Record
