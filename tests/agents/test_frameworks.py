@@ -1,6 +1,6 @@
-"""Agents of other frameworks: what each is given, how its answer is read, and what its failures become.
+"""Agents of other frameworks: their input, their answer and steps, and their failures.
 
-The function, the program, the endpoint and pydantic-ai are tested everywhere; the others where they are installed.
+The function, the program, the endpoint and pydantic-ai are tested everywhere; the others if they are installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from practicum.testing import ServerOptions, serve
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 
 
-def made(respond: Reply, **how: Any) -> FunctionAgent:
+def adapted(respond: Reply, **how: Any) -> FunctionAgent:
     how = {"name": "router", "instructions": "Route it.", **how}
     return FunctionAgent(frameworks.pydantic_ai(Agent(FunctionModel(respond), **how)))
 
@@ -40,7 +40,7 @@ def text(answer: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(answer)])
 
 
-class Told(BaseModel):
+class Routed(BaseModel):
     answer: int
     used: list[str]
     doubts: list[dict[str, str]] = []
@@ -58,10 +58,10 @@ def test_an_output_type_may_have_more_fields_than_the_answer() -> None:
         fields = tool.parameters_json_schema["properties"]
         return ModelResponse(parts=[ToolCallPart(tool.name, {name: value[name] for name in fields if name in value})])
 
-    trace = act(made(respond, output_type=Told), view=render_annotated(RULES))
+    trace = act(adapted(respond, output_type=Routed), view=render_annotated(RULES))
     assert (trace.answer, trace.used, trace.unknown) == ("4", ("e0",), 1)
     assert trace.data["doubts"] == {"e1": "unclear"}
-    assert json.loads(act(made(respond, output_type=Home)).answer) == {"town": "Bern"}
+    assert json.loads(act(adapted(respond, output_type=Home)).answer) == {"town": "Bern"}
 
 
 def test_a_provider_that_fails_loses_the_attempt_and_one_journaled_effect_is_an_attempt(tmp_path: Any) -> None:
@@ -75,45 +75,33 @@ def test_a_provider_that_fails_loses_the_attempt_and_one_journaled_effect_is_an_
         return text(asked.split()[-1])
 
     with refused("provider.failed"):
-        act(made(respond), Task("t2", "Message 2"))
+        act(adapted(respond), Task("t2", "Message 2"))
     calls.clear()
-    parts = practicum.Parts(agent=made(respond).fn)
+    parts = practicum.Parts(agent=adapted(respond).fn)
     work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes", settings={"batch": 4})
     result = practicum.run_sync(work)
     assert result.errors["lost_attempts"] == 1
     assert (result.usage.calls, result.cut_short) == (0, True)
     practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
-    assert len(calls) == 4 + 1  # what was lost at the end is tried again
+    assert len(calls) == 4 + 1  # the lost attempt is repeated
 
 
-def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
-    """One attempt of an agent behind an endpoint, and the requests it got."""
-    asked: list[Any] = []
-
-    def respond(body: dict[str, Any]) -> str:
-        asked.append(body)
-        return " word1\n"
-
+def test_an_endpoint_that_fails_loses_the_attempt_and_an_invalid_name_is_refused() -> None:
     async def one() -> Trace:
-        async with serve(ServerOptions(responder=respond, **options)) as server:
-            agent = FunctionAgent(frameworks.endpoint(f"{server.url}#mine", temperature=0.5))
-            return await agent(TASK, view, Place())
+        async with serve(ServerOptions(responder=lambda body: "word1", behaviours=[("404", 1)])) as server:
+            return await FunctionAgent(frameworks.endpoint(f"{server.url}#mine"))(TASK, View(), Place())
 
-    return practicum.run_sync(one()), asked
-
-
-def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_refused() -> None:
     with refused("provider.failed"):
-        served(View(), behaviours=[("404", 1)])
+        practicum.run_sync(one())
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
         with refused("model.invalid_name"):
             frameworks.endpoint(name)
 
 
 def test_an_adapted_agent_is_trained_like_any_other(tmp_path: Path) -> None:
-    agent = made(lambda messages, info: text(str(cast(Any, messages[0].parts[-1]).content).split()[-1]))
+    agent = adapted(lambda messages, info: text(str(cast(Any, messages[0].parts[-1]).content).split()[-1]))
     parts = practicum.Parts(agent=agent.fn, clients={"agent": client()})
-    tasks, test = make_tasks(4), make_tasks(3, 4)
+    tasks, test = make_tasks(2), make_tasks(2, 4)
     result = practicum.run_sync(practicum.learn(tasks, test=test, out=tmp_path / "run", method="ace", parts=parts))
     assert result.scores["test"] == 1.0
     assert len(result.context) > 0
@@ -135,11 +123,12 @@ def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> Non
     graph = StateGraph(MessagesState).add_sequence([think, reply]).add_edge(START, "think").compile(name="router")
     agent = FunctionAgent(frameworks.langchain(graph))
     trace = act(agent, view=render_full(RULES))
-    assert trace.answer.startswith("system: Below is what was learned")
+    assert trace.answer.startswith("system: ")
+    assert "[e0] (rules)" in trace.answer
     assert trace.answer.endswith(f"human: {TASK.input}")
-    assert trace.used == ("e0", "e1") or trace.used == ("e1", "e0")
-    looked = Step("action", 'look {"where": "here"}')
-    assert trace.steps == (Step("thought", "By [e1]."), looked, Step("observation", "seen"))
+    assert {*trace.used} == {"e0", "e1"}
+    look = Step("action", 'look {"where": "here"}')
+    assert trace.steps == (Step("thought", "By [e1]."), look, Step("observation", "seen"))
     assert act(agent, view=View()).answer == f"human: {TASK.input}\nai: By [e1]."
 
 
@@ -164,7 +153,7 @@ def test_a_langchain_chain_takes_its_own_variables() -> None:
 @pytest.mark.slow
 def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
     needs("agents", "all-tests")
-    from agents import Agent as Theirs
+    from agents import Agent as OpenAIAgent
     from agents import Model, ModelResponse, RunConfig, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
@@ -189,7 +178,7 @@ def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
         """Look somewhere."""
         return "seen"
 
-    router = Theirs(name="router", instructions="Route it.", model=Scripted(), tools=[look])
+    router = OpenAIAgent(name="router", instructions="Route it.", model=Scripted(), tools=[look])
     agent = FunctionAgent(frameworks.openai_agents(router, run_config=RunConfig(tracing_disabled=True)))
     trace = act(agent, view=render_full(RULES))
     assert trace.answer.index("Route it.") < trace.answer.index("[e0] (rules) Say the")

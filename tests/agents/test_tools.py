@@ -1,4 +1,4 @@
-"""The agent with tools: its trajectories, what its tools may do to it, and how a run with it resumes."""
+"""The agent with tools: its prompts, the failures of its tools and environments, and a resumed run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import textwrap
@@ -29,37 +28,26 @@ from practicum.core.types import Attempt, Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
 RULES = seed_context([("rules", "Count from one."), ("rules", "Be brief.")])
-Says = Callable[[Call, int], dict[str, Any]]
+Turn = Callable[[Call, int], dict[str, Any]]
 
 
-def turn_of(call: Call) -> int:
-    """Which turn of its attempt this is, from one."""
-    return 1 + sum('"action"' in turn.assistant for turn in call.prompt.turns)
-
-
-def task_of(call: Call) -> str:
-    return (call.prompt.turns[0].user if call.prompt.turns else call.prompt.user).split("\n")[0]
-
-
-def acting(says: Says, other: Callable[[Call], str] | None = None, used: Sequence[str] | None = ()) -> ScriptedClient:
-    """A model that answers each turn by its number; an answer with "action" alone is completed to a whole turn, which
-    cites nothing, or does not say so if `used` is None."""
+def acting(turn_of: Turn, used: Sequence[str] | None = ()) -> ScriptedClient:
+    """A model that answers each turn by its number, from 1. An answer that has only "action" is completed to a whole
+    turn, which cites nothing, or leaves "used" out if `used` is None. Other roles answer as in `world`."""
 
     def respond(call: Call) -> str:
         if call.role != "agent":
-            assert other is not None
-            return other(call)
+            return world(call)
         assert call.schema is not None
-        reply = says(call, turn_of(call))
-        whole = {"used": used, "thought": f"thought {turn_of(call)}", **reply}
-        return json.dumps(
-            {name: value for name, value in whole.items() if name in call.schema["properties"] and value is not None}
-        )
+        n = 1 + sum('"action"' in turn.assistant for turn in call.prompt.turns)
+        whole = {"used": used, "thought": f"thought {n}", **turn_of(call, n)}
+        fields = call.schema["properties"]
+        return json.dumps({name: value for name, value in whole.items() if name in fields and value is not None})
 
     return client(respond)
 
 
-def script(*actions: dict[str, Any]) -> Says:
+def script(*actions: dict[str, Any]) -> Turn:
     return lambda call, turn: {"action": actions[turn - 1]}
 
 
@@ -98,7 +86,7 @@ def test_each_prompt_is_the_previous_one_with_one_more_exchange() -> None:
     attempts([add], model, instructions="You count.")
     prompts = [call.prompt for call in model.calls]
     head = prompts[0].head
-    assert head.index("You count.") < head.index("You work in turns") < head.index("def add(") < head.index("[e0]")
+    assert head.index("You count.") < head.index("def add(") < head.index("[e0]")
     assert prompts[0].user == "Message 0: say word0"
     for earlier, later in pairwise(prompts):
         assert later.head == earlier.head
@@ -109,16 +97,13 @@ def test_each_prompt_is_the_previous_one_with_one_more_exchange() -> None:
 
 
 def test_entries_are_cited_in_any_turn() -> None:
-    def says(call: Call, turn: int) -> dict[str, Any]:
+    def cite(call: Call, turn: int) -> dict[str, Any]:
         used = {1: ["[e1]", "e9", "e1"], 2: [], 3: ["e0", "e1"]}[turn]
         return {"used": used, "action": {"add": {"a": turn}} if turn < 3 else finish()}
 
-    model = acting(says)
-    trace = attempts([add], model)[0].trace
+    trace = attempts([add], acting(cite))[0].trace
     assert (trace.used, trace.unknown) == (("e1", "e0"), 1)
-    assert all(list((call.schema or {})["properties"]) == ["used", "thought", "action"] for call in model.calls)
-    citing_nothing = acting(lambda call, turn: {"action": finish()}, used=None)
-    assert attempts([add], citing_nothing)[0].trace.used == ()
+    assert attempts([add], acting(script(finish()), used=None))[0].trace.used == ()
     model = acting(script(finish()))
     attempts([add], model, context=Context())
     assert "used" not in (model.calls[0].schema or {})["properties"]
@@ -137,12 +122,12 @@ async def leaving() -> str:
 
 
 def megabyte() -> str:
-    """Say much."""
+    """Return a long text."""
     return "<" + "x" * 1_000_000 + ">"
 
 
 def surrogate() -> str:
-    """Say what UTF-8 cannot hold."""
+    """Return a text that UTF-8 cannot encode."""
     return "a\udce4b"
 
 
@@ -150,32 +135,28 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
     trace = attempt(
         [broken, leaving, megabyte, surrogate],
         {"broken": {"how": "rain"}}, {"broken": {"how": "exit"}}, {"leaving": {}}, {"broken": {"hwo": "?"}},
-        {"broken": "?"}, {"unheard": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"), profile="small",
+        {"broken": "?"}, {"other": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"), profile="small",
     )  # fmt: skip
     seen = observed(trace)
-    assert seen[0] == "error: ValueError: because of rain"
-    assert seen[1] == "error: RuntimeError: SystemExit: 3"
-    assert seen[2] == "error: RuntimeError: SystemExit: 4"
-    assert seen[3].startswith("error: broken cannot be called so: how: ")
-    assert seen[4].startswith("error: broken cannot be called so: arguments: ")
-    assert seen[5] == "error: there is no tool 'unheard': there are broken, leaving, megabyte, surrogate, finish"
+    assert seen[:3] == [
+        "error: ValueError: because of rain", "error: RuntimeError: SystemExit: 3", "error: RuntimeError: SystemExit: 4"
+    ]  # fmt: skip
+    assert [text.partition(":")[0] for text in seen[3:6]] == ["error"] * 3
+    assert ("how" in seen[3], "broken" in seen[4], "'other'" in seen[5]) == (True, True, True)
     assert len(seen[6]) < MAX_OBSERVATION + 100
-    assert seen[6].startswith("<xxx")
-    assert seen[6].endswith("xxx>")
-    assert "about 249,500 tokens left out here" in seen[6]
+    assert (seen[6][:4], seen[6][-4:], "249,500 tokens" in seen[6]) == ("<xxx", "xxx>", True)
     assert seen[7] == "a?b"
     assert (trace.answer, trace.error, trace.data["tool_errors"]) == ("still here", None, 6)
 
 
 @pytest.fixture
 def stuck() -> Iterator[threading.Event]:
-    """What a hung tool waits for; set at the end, so that no thread outlives the test."""
+    """The event that a hung tool waits for; set at the end, so that no thread outlives the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
-@pytest.mark.slow
 def test_a_tool_that_hangs_is_left_running(stuck: threading.Event) -> None:
     async def patient() -> str:
         """Wait for ever."""
@@ -187,11 +168,8 @@ def test_a_tool_that_hangs_is_left_running(stuck: threading.Event) -> None:
         stuck.wait()
         return "late"
 
-    trace = attempt([hanging, patient, add], {"hanging": {}}, {"patient": {}}, {"add": {"a": 1}}, finish(),
-                    tool_timeout=0.5)  # fmt: skip
-    assert observed(trace) == [
-        "error: hanging did not return within 0.5 s", "error: patient did not return within 0.5 s", "2",
-    ]  # fmt: skip
+    trace = attempt([hanging, patient], {"hanging": {}}, {"patient": {}}, finish(), tool_timeout=0.15)
+    assert observed(trace) == [f"error: {name} did not return within 0.15 s" for name in ("hanging", "patient")]
     assert (trace.answer, trace.data["tool_errors"]) == ("done", 2)
 
 
@@ -200,15 +178,14 @@ def offered(call: Call) -> list[str]:
     return [name for branch in (call.schema or {})["properties"]["action"]["anyOf"] for name in branch["properties"]]
 
 
-def test_the_last_turn_offers_the_end_alone() -> None:
+def test_the_last_turn_offers_only_the_end() -> None:
     model = acting(lambda call, turn: {"action": {"add": {"a": turn}} if "add" in offered(call) else finish("6")})
     (attempt,) = attempts([add], model, max_turns=3)
     assert [offered(call) for call in model.calls] == [["add", "finish"], ["add", "finish"], ["finish"]]
-    assert "finish now" in model.calls[-1].prompt.user
     assert (attempt.trace.answer, attempt.trace.error) == ("6", None)
 
 
-def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:
+def test_a_prompt_that_outgrows_the_window_fails_its_attempt() -> None:
     model = acting(lambda call, turn: {"action": {"megabyte": {}}})
     model.window = 2200
     trace = attempts([megabyte], model, profile="small")[0].trace
@@ -217,15 +194,18 @@ def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:
     assert not trace.lost
 
 
-class Box:
-    """An environment that records what is done to it, and in which thread."""
+# ---- environments
 
-    made: ClassVar[list[Any]] = []
+
+class Box:
+    """An environment that records its calls and their threads."""
+
+    boxes: ClassVar[list[Any]] = []
 
     def __init__(self, task: Task) -> None:
         self.task, self.things, self.threads = task, list[str](), {threading.get_ident()}
         self.open, self.closed = False, False
-        type(self).made.append(self)
+        type(self).boxes.append(self)
 
     def __enter__(self) -> Box:
         self.open = True
@@ -241,8 +221,7 @@ class Box:
 
     def put(self, thing: str) -> str:
         """Put a thing in."""
-        assert self.open
-        assert not self.closed
+        assert (self.open, self.closed) == (True, False)
         self.threads.add(threading.get_ident())
         self.things.append(thing)
         return f"{len(self.things)} in the box"
@@ -252,169 +231,107 @@ class Box:
         return self.things
 
 
-@pytest.fixture
-def box() -> type[Box]:
-    return type("Box", (Box,), {"made": []})
-
-
 def puts(call: Call, turn: int) -> dict[str, Any]:
-    return {"action": {"put": {"thing": f"{task_of(call)[:9]} {turn}"}} if turn < 3 else finish()}
+    task = call.prompt.turns[0].user if call.prompt.turns else call.prompt.user
+    return {"action": {"put": {"thing": f"{task[:9]} {turn}"}} if turn < 3 else finish()}
 
 
-def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state(box: type[Box]) -> None:
+def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state() -> None:
+    box = type("Box", (Box,), {"boxes": []})
     secret = [Task(t.id, t.input, "secret", {"world": t.id}) for t in make_tasks(5)]
 
     def score(task: Task, answer: str, trace: Trace) -> Score:
         return Score(1.0, True, f"{len(trace.steps)} steps, {trace.data['state']}")
 
     model = acting(puts)
-    found = attempts(box, model, secret, scorer=score)
-    for attempt in found:
+    for attempt in attempts(box, model, secret, scorer=score):
         name = attempt.task.input[:9]
         assert attempt.trace.data["state"] == [f"{name} 1", f"{name} 2"]
         assert attempt.score == Score(1.0, True, f"7 steps, ['{name} 1', '{name} 2']")
-    assert len(box.made) == 5
-    for one in box.made:
-        assert one.closed
-        assert len(one.threads) == 1
-        assert one.task.target is None
-        assert one.task.meta == {"world": one.task.id}
+    assert len(box.boxes) == 5
+    for one in box.boxes:
+        assert (one.closed, len(one.threads)) == (True, 1)
+        assert (one.task.target, one.task.meta) == (None, {"world": one.task.id})
     assert "secret" not in "".join(call.text for call in model.calls)
 
 
-class Faulty(Box):
-    """An environment with one fault."""
+@pytest.mark.parametrize("fault", ["making", "closing", "NaN", "odd", "long"])
+def test_an_environment_that_fails_is_a_failure_of_the_agent(fault: str) -> None:
+    class Faulty(Box):
+        def __init__(self, task: Task) -> None:
+            super().__init__(task)
+            if fault == "making":
+                raise OSError("no disk")
 
-    fault = ""
+        def __exit__(self, *error: object) -> None:
+            if fault == "closing":
+                raise OSError("no way out")
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        if self.fault == "making":
-            raise OSError("no disk")
+        def state(self) -> Any:
+            return {"NaN": float("nan"), "odd": {1, 2}, "long": "x" * 300_000}.get(fault)
 
-    def __exit__(self, *error: object) -> None:
-        if self.fault == "closing":
-            raise OSError("no way out")
-
-    def state(self) -> Any:
-        return {"NaN": float("nan"), "odd": {1, 2}, "long": "x" * 300_000, "none": None}[self.fault]
-
-
-FAULTS = {
-    "making": "Faulty raised OSError: no disk",
-    "closing": "raised OSError: no way out",
-    "NaN": "returned a value that is not JSON",
-    "odd": "returned a value that is not JSON",
-    "long": "returned 300,002 characters of JSON; the most is 200,000",
-}
+    reason = {"making": "OSError: no disk", "closing": "OSError: no way out", "long": "300,002 characters"}
+    with pytest.raises(BrokenAgentError, match=reason.get(fault, "not JSON")):
+        attempt(Faulty, finish())
 
 
-@pytest.mark.parametrize(("fault", "words"), FAULTS.items(), ids=FAULTS)
-def test_an_environment_that_fails_is_a_failure_of_the_agent(fault: str, words: str) -> None:
-    made = type("Faulty", (Faulty,), {"fault": fault})
-    if fault == "closing":
-        made.state = lambda self: None  # type: ignore[attr-defined]
-    with pytest.raises(BrokenAgentError, match=re.escape(words)):
-        attempt(made, finish())
-
-
-def test_unusable_tools_are_refused() -> None:
-    def finish_() -> str:
+def test_unusable_tools_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end() -> str:
         """End."""
         return "x"
 
-    finish_.__name__ = "finish"
-    for tools in ([], "sql", [3], [add, add], [finish_]):
+    end.__name__ = "finish"
+    for tools in ([], "sql", [3], [add, add], [end]):
         with refused("tools.invalid"):
             attempt(tools, finish())
-
-
-def test_tools_that_do_not_load_and_two_agents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
     def evaluate(parts: practicum.Parts | None = None, **config: Any) -> Any:
-        made = parts or practicum.Parts(clients={"agent": acting(script(finish()))})
-        return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=made, **config))
+        parts = parts or practicum.Parts(clients={"agent": acting(script(finish()))})
+        return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=parts, **config))
 
-    for config, code in (
-        ({"agent": "tools:nowhere:tools"}, "code.cannot_load"),
-        ({"agent": "tools:"}, "code.cannot_load"),
-        ({"agent": "tools:python:Box"}, "run.needs_objects"),
-    ):
+    for agent, code in (
+        ("tools:nowhere:tools", "code.cannot_load"), ("tools:", "code.cannot_load"),
+        ("tools:python:Box", "run.needs_objects"),
+    ):  # fmt: skip
         with refused(code):
-            evaluate(**config)
+            evaluate(agent=agent)
     with refused("settings.conflict"):
         evaluate(practicum.Parts(agent=lambda text, context: "x", tools=[add]))
     (tmp_path / "own_tools.py").write_text("def add(a: int) -> int:\n    return a + 1\n\ntools = [add]\n")
     assert evaluate(agent="tools:own_tools:tools").errors == 0
 
 
-# ---- learning and resuming
+def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path) -> None:
+    class Dice(Box):
+        boxes: ClassVar[list[Any]] = []
 
+        def put(self, thing: str) -> str:
+            """Put a thing in."""
+            return f"{super().put(thing)} {random.random()}"  # as the user's code may
 
-class Dice(Box):
-    """An environment whose results differ each time."""
+    def parts(model: ScriptedClient) -> practicum.Parts:
+        scorer = lambda task, answer, trace: "2" in "".join(trace.data["state"])[:12]  # noqa: E731
+        return practicum.Parts(tools=Dice, scorer=scorer, clients={"agent": model})
 
-    def put(self, thing: str) -> str:
-        """Put a thing in."""
-        return f"{super().put(thing)} {random.random()}"  # as the user's own code would
-
-
-@pytest.fixture
-def dice() -> type[Box]:
-    return type("Dice", (Dice,), {"made": []})
-
-
-def by_state(task: Task, answer: str, trace: Trace) -> bool:
-    return "2" in "".join(trace.data["state"])[:12]
-
-
-def teaching(call: Call) -> str:
-    """The other roles of ACE; their answers are a function of the prompt."""
-
-    return world(call)
-
-
-def learn(folder: Path, tools: object, model: ScriptedClient, **config: Any) -> practicum.Result:
-    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
     settings = {"batch": 2, "rounds": 0}
-    work = practicum.learn(make_tasks(6), out=folder, parts=parts, method="ace", settings=settings, **config)
-    return practicum.run_sync(work)
-
-
-def resume(folder: Path, tools: object, model: ScriptedClient, **limits: Any) -> practicum.Result:
-    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
-    return practicum.run_sync(practicum.resume(folder, **limits, parts=parts))
-
-
-def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path, dice: type[Box]) -> None:
-    model = acting(puts, teaching)
-    whole = learn(tmp_path / "run", dice, model)
-    assert len(dice.made) == 6
-    again = resume(tmp_path / "run", dice, acting(puts, teaching))
-    assert len(dice.made) == 6
+    work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts(acting(puts)), settings=settings)
+    whole = practicum.run_sync(work)
+    assert len(Dice.boxes) == 4
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts(acting(puts))))
+    assert len(Dice.boxes) == 4
     assert context_bytes(again) == context_bytes(whole)
     assert (again.errors, again.usage.calls, again.scores) == (whole.errors, whole.usage.calls, whole.scores)
 
 
-# ---- the command line
-
-
-HANGING = """
-import threading
-
-def wait() -> str:
-    "Wait for ever."
-    threading.Event().wait()
-
-tools = [wait]
-"""
+# ---- processes
 
 
 @pytest.mark.slow
 def test_the_command_line_ends_though_a_tool_never_does(tmp_path: Path) -> None:
-    (tmp_path / "own_hanging.py").write_text(HANGING)
+    waiting = 'def wait() -> str:\n    "Wait for ever."\n    threading.Event().wait()\n'
+    (tmp_path / "own_hanging.py").write_text(f"import threading\n\n{waiting}\ntools = [wait]\n")
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(1))
     turns = [
         {"match": "did not return within 0.2 s", "answer": {"thought": "it hangs", "action": finish("word0")}},
@@ -429,41 +346,37 @@ def test_the_command_line_ends_though_a_tool_never_does(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["score"] == 1.0
 
 
-# ---- MCP
+SERVER = """
+    from mcp.server import MCPServer
+
+    server = MCPServer("counter")
+    things = []
+
+    @server.tool()
+    def keep(thing: str) -> str:
+        "Keep a thing."
+        if thing == "stone":
+            raise ValueError(thing)
+        things.append(thing)
+        return f"{len(things)} things"
+
+    server.run("stdio")
+"""
 
 
 @pytest.mark.slow
 def test_mcp_servers_give_tools(tmp_path: Path) -> None:
     needs("fastmcp", "mcp")
     server = tmp_path / "server.py"
-    server.write_text(
-        textwrap.dedent(
-            """
-            from mcp.server import MCPServer
+    server.write_text(textwrap.dedent(SERVER))
 
-            server = MCPServer("counter")
-            kept = []
-
-            @server.tool()
-            def keep(thing: str) -> str:
-                "Keep a thing."
-                if thing == "stone":
-                    raise ValueError(thing)
-                kept.append(thing)
-                return f"{len(kept)} kept"
-
-            server.run("stdio")
-            """
-        )
-    )
-
-    def made(task: Task) -> list[Any]:
+    def tools(task: Task) -> list[Any]:
         from fastmcp.client.transports import StdioTransport
         from pydantic_ai.mcp import MCPToolset
 
         return [MCPToolset(StdioTransport(sys.executable, [str(server)]), init_timeout=60), add]
 
     actions = {"keep": {"thing": "a"}}, {"keep": {"thing": "stone"}}, {"keep": {"thing": "b"}}, {"add": {"a": 1}}
-    seen = observed(attempt(made, *actions, finish(), tool_timeout=120.0))
-    assert (seen[0], seen[2], seen[3]) == ("1 kept", "2 kept", "2")
+    seen = observed(attempt(tools, *actions, finish(), tool_timeout=120.0))
+    assert (seen[0], seen[2], seen[3]) == ("1 things", "2 things", "2")
     assert seen[1].startswith("error: ModelRetry: ")

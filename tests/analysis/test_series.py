@@ -1,4 +1,4 @@
-"""The arithmetic of metrics against a plain, slow computation, and pictures of all metrics."""
+"""The arithmetic of metrics against a plain, slow computation, and their pictures."""
 
 from __future__ import annotations
 
@@ -6,44 +6,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
 from practicum.analysis.monitor.contexts import ContextChange, context_metrics
 from practicum.analysis.monitor.plots import monitor_plots, moving_average
-from practicum.analysis.monitor.series import (
-    MetricGroup,
-    distribution,
-    windowed_rates,
-)
+from practicum.analysis.monitor.series import MetricGroup, distribution, windowed_rates
 from practicum.core.edits import Entry
 from practicum.core.intervals import mean_ci95, share_ci95
 from practicum.core.windows import SMALLEST_WINDOW, window_size
 from practicum.view.read import StepStory
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 60))
-def test_the_interval_of_a_share_is_that_of_its_outcomes(right: int, wrong: int) -> None:
+def test_the_interval_of_a_share_is_the_interval_of_its_outcomes(right: int, wrong: int) -> None:
     assert share_ci95(right, right + wrong) == pytest.approx(mean_ci95([1.0] * right + [0.0] * wrong))
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), max_size=5), max_size=40), st.integers(1, 12))
-def test_a_windowed_rate_counts_as_few_steps_as_have_enough_outcomes(marks: list[list[bool]], window: int) -> None:
-    found = windowed_rates(marks, window)
+def test_a_windowed_rate_counts_the_fewest_steps_that_have_enough_outcomes(
+    marks: list[list[bool]], window: int
+) -> None:
+    rates = windowed_rates(marks, window)
     for i in range(len(marks)):
         seen: list[bool] = []
         for step in reversed(marks[: i + 1]):
             if len(seen) >= window:
                 break
             seen += step
-        assert found["rate"][i] == (sum(seen) / len(seen) if seen else None)
-        assert (found["low"][i], found["high"][i]) == (share_ci95(sum(seen), len(seen)) if seen else (None, None))
+        assert rates["rate"][i] == (sum(seen) / len(seen) if seen else None)
+        assert (rates["low"][i], rates["high"][i]) == (share_ci95(sum(seen), len(seen)) if seen else (None, None))
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-9, 9).map(float), min_size=1, max_size=40), st.integers(1, 9))
 def test_a_moving_average_is_the_mean_of_the_values_in_its_window(series: list[float | None], window: int) -> None:
     averages = moving_average(np.array(series, dtype=float), window)
@@ -52,17 +47,14 @@ def test_a_moving_average_is_the_mean_of_the_values_in_its_window(series: list[f
         assert averages[i] == pytest.approx(np.nan if value is None else sum(inside) / len(inside), nan_ok=True)
 
 
-def test_windows_grow_with_the_run() -> None:
+def test_windows_grow_with_the_run_and_a_distribution_has_mean_median_and_p95() -> None:
     assert [window_size(n) for n in (1, 400, 10_000)] == [SMALLEST_WINDOW, SMALLEST_WINDOW, 500]
-
-
-def test_a_distribution() -> None:
     assert distribution([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
 
 
 def unit(seed: int) -> np.ndarray:
-    made = np.random.default_rng(seed).standard_normal(8)
-    vector: np.ndarray = (made / np.linalg.norm(made)).astype(np.float32)
+    drawn = np.random.default_rng(seed).standard_normal(8)
+    vector: np.ndarray = (drawn / np.linalg.norm(drawn)).astype(np.float32)
     return vector
 
 
@@ -82,7 +74,6 @@ def content(*changes: tuple[list[str], list[str]]) -> dict[str, list[float | Non
     return {name: list(values) for name, values in group.by_step.items()}
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
 def test_coherence_and_drift_depend_on_the_entries_and_not_on_their_history(
     seeds: list[int], data: st.DataObject
@@ -101,62 +92,24 @@ def test_coherence_and_drift_depend_on_the_entries_and_not_on_their_history(
     assert series["from_first"][-1] == pytest.approx(1 - float(unit(0) @ direction), abs=1e-5)
 
 
-def test_the_distance_of_equal_and_of_opposite_contexts() -> None:
+def test_drift_is_0_for_equal_and_2_for_opposite_contexts_and_opposite_vectors_have_no_direction() -> None:
     series = content(([], ["1"]), ([], []), (["1"], ["opposite"]))
     assert series["drift"] == [None, pytest.approx(0, abs=1e-6), pytest.approx(2, abs=1e-6)]
     assert series["from_first"] == [pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6), pytest.approx(2, abs=1e-6)]
-
-
-def test_opposite_vectors_have_no_direction() -> None:
     series = content(([], ["1"]), ([], ["opposite"]))
     assert series["coherence"] == [pytest.approx(1), pytest.approx(0, abs=1e-6)]
     assert (series["from_first"][1], series["drift"][1]) == (None, None)
 
 
-def parts_of(steps: int) -> dict[str, MetricGroup]:
-    """A run in which everything is there."""
-    up = [i / steps for i in range(steps)]
-    rate = windowed_rates([[i % 3 > 0] for i in range(steps)], 20)
-    curve = {"attempt": [*range(1, steps + 1)], "step": [*range(1, steps + 1)], **rate}
-    domain = {"attempts": steps, "window": 20, "by_attempt": curve}
-    row = {"component": "agent", "stage": "learning", "calls": 3, "failures": 0, "median": 1.0, "p95": 2.0, "share": 1}
-    usage = {"input_tokens": 900, "cached_tokens": 500, "output_tokens": 40}
-    return {
-        "success": MetricGroup({"window": 20}, {**rate, "errors": [i % 7 == 0 for i in range(steps)]}),
-        "learning": MetricGroup({"domains": {f"domain {i}": domain for i in range(10)}}),
-        "memory": MetricGroup({}, {"successes": [*range(steps)], "failures": [*range(steps)]}),
-        "retrieval": MetricGroup({}, {name: [None, *up[1:]] for name in ("best", "similarity", "relied_on")}),
-        "context": MetricGroup(
-            {},
-            {
-                "entries": [*range(steps)], "tokens": [9 * i for i in range(steps)], "drift": up, "from_first": up,
-                "coherence": up,
-            },
-        ),
-        "contrast": MetricGroup({"by": {"judge": 3, "agreement": 9}}, {"agreement": up}),
-        "agent": MetricGroup({}, {"actions": up}),
-        "latency": MetricGroup({"components": [row, {**row, "stage": "evaluation"}]},
-                        {"step_seconds": [None, *up[1:]], "attempt_seconds": up}),
-        "tokens": MetricGroup({"learning": {"tasks": 9, "by_role": {"agent": usage, "judge": usage}}},
-                       {"tokens": up, "agent": [None, *up[1:]], "judge": [None, *up[1:]]}),
-    }  # fmt: skip
-
-
-def test_subjects_without_values_have_no_picture(tmp_path: Path) -> None:
-    whole = parts_of(9)
-    bare = {
+def test_subjects_without_values_have_no_picture_and_pictures_need_a_writable_folder(tmp_path: Path) -> None:
+    groups = {
         "success": MetricGroup({"window": 20, "attempts": 9}),
         "context": MetricGroup({}, {"entries": [0], "tokens": [0]}),
         "latency": MetricGroup({"components": []}),
     }
-    assert [file.stem for file in monitor_plots(bare, [1], tmp_path, "run")] == ["context"]
-    one = {**bare, "learning": MetricGroup({"domains": {"all": whole["learning"].numbers["domains"]["domain 0"]}})}
-    assert [file.stem for file in monitor_plots(one, [1], tmp_path, "run")] == ["context"]
-
-
-def test_pictures_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
+    assert [file.stem for file in monitor_plots(groups, [1], tmp_path, "run")] == ["context"]
     (tmp_path / "file").write_text("")
     with refused("file.wrong_kind"):
-        monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file", "run")
+        monitor_plots(groups, [1], tmp_path / "file", "run")
     with refused("file.unwritable"):
-        monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file" / "folder", "run")
+        monitor_plots(groups, [1], tmp_path / "file" / "folder", "run")

@@ -42,9 +42,8 @@ SIZES: dict[str, str] = {
     "threshold": "",
     "traces": "{folder} --traces 400 --kinds jsonl",
 }
-"""The arguments of the benches that end with a line of JSON."""
 TIMELESS = ("content", "poison")
-"""Those whose targets hold at any size, on any machine."""
+"""Benches whose targets hold at any size, on any machine."""
 OTHERS: dict[str, str] = {
     "critiques": "{tasks} --model {model} --train 1 --test 1 --rounds 1 --out {folder}/runs",
     "flood": "nothing",
@@ -54,25 +53,25 @@ OTHERS: dict[str, str] = {
     "similarity": "{tasks} --others {others}",
     "stream": "{tasks} --upstream {model} --system Route. --count 4 --out {folder}/stream.png",
 }
-"""Those that print tables alone."""
+"""Benches that only print tables."""
 DATABASES = {"pgvector": "{database} --entries 300 --questions 3", "postgres": "{database} --rounds 1"}
-"""Those that measure a database."""
+"""Benches that measure a database."""
 
 
 @pytest.fixture(scope="module")
-def were_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What arguments name in braces."""
+def values(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The values of the names in braces in arguments."""
     folder = tmp_path_factory.mktemp("bench")
     texts = [f"Case {n}: {' '.join(pseudo_words(Random(f'{n} {part}')) for part in range(4))}" for n in range(12)]
-    made = [Task(f"t{n}", text, "K7", {"topic": n % 2, "concepts": ["card"]}) for n, text in enumerate(texts)]
-    tasks = write_tasks(folder / "tasks.jsonl", made)
-    others = write_tasks(folder / "others.jsonl", made[:3])
+    examples = [Task(f"t{n}", text, "K7", {"topic": n % 2, "concepts": ["card"]}) for n, text in enumerate(texts)]
+    tasks = write_tasks(folder / "tasks.jsonl", examples)
+    others = write_tasks(folder / "others.jsonl", examples[:3])
     with start_process() as server:
         yield {"others": str(others), "folder": str(folder), "tasks": str(tasks), "model": f"{server.url}#sim"}
 
 
-def printed(script: str, arguments: str, given: dict[str, str], *more: str) -> list[str]:
-    command = [sys.executable, f"{BENCH / script}_bench.py", *shlex.split(arguments.format(**given)), *more]
+def printed(script: str, arguments: str, values: dict[str, str], *more: str) -> list[str]:
+    command = [sys.executable, f"{BENCH / script}_bench.py", *shlex.split(arguments.format(**values)), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode in (0, 1), done.stderr  # 1: a target was missed
     assert "Traceback" not in done.stderr, done.stderr
@@ -81,26 +80,26 @@ def printed(script: str, arguments: str, given: dict[str, str], *more: str) -> l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SIZES)
-def test_a_bench_measures_and_ends_with_json(script: str, given: dict[str, str]) -> None:
+def test_a_bench_measures_and_ends_with_json(script: str, values: dict[str, str]) -> None:
     if script == "poison":
         pytest.importorskip("agentdojo", reason="pip install --no-deps agentdojo==0.1.35", exc_type=ImportError)
-    value = json.loads(printed(script, SIZES[script], given, "--json")[-1])
-    assert value["bench"] == script
-    assert value["result"]
-    assert len(value["load"]) == 2
+    report = json.loads(printed(script, SIZES[script], values, "--json")[-1])
+    assert report["bench"] == script
+    assert report["result"]
+    assert len(report["load"]) == 2
     if script in TIMELESS:
-        assert [target for target in value["targets"] if not target["met"]] == []
+        assert [target for target in report["targets"] if not target["met"]] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", OTHERS)
-def test_a_bench_prints_what_it_measured(script: str, given: dict[str, str]) -> None:
-    assert printed(script, OTHERS[script], given)
+def test_a_bench_prints_its_measurements(script: str, values: dict[str, str]) -> None:
+    assert printed(script, OTHERS[script], values)
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("script", DATABASES)
 def test_a_bench_measures_a_database(script: str, pgvector: str) -> None:
-    value = json.loads(printed(script, DATABASES[script], {"database": pgvector.partition("?")[0]}, "--json")[-1])
-    assert value["result"]
+    report = json.loads(printed(script, DATABASES[script], {"database": pgvector.partition("?")[0]}, "--json")[-1])
+    assert report["result"]

@@ -1,11 +1,9 @@
-"""Runs that are killed, stopped, cut short, and gone on with: nothing is paid twice and nothing comes out different."""
+"""Runs that are killed, stopped or cut short, and continued: nothing is paid twice, and the result is the same."""
 
 from __future__ import annotations
 
-import resource
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,10 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 from practicum.store import sqlite
 from practicum.store.database import Store
-from practicum.testing import ServerProcess, start_process
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
 
 
-DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
 
 
@@ -41,26 +37,14 @@ def resume(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     with sqlite3.connect(folder / "practicum.sqlite") as db:
-        found = db.execute(query).fetchall()
+        values = db.execute(query).fetchall()
     db.close()
-    return found
+    return values
 
 
-@pytest.fixture
-def slow_server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with start_process(latency=0.03, log=str(tmp_path / "log")) as process:
-        yield process
-
-
-def received(log: Path) -> int:
-    return log.stat().st_size // DIGEST_LINE if log.exists() else 0
-
-
-def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
-    learn(tmp_path / "whole", whole := client())
+    learn(tmp_path / "whole", whole := client(), n=6)
     blocking = list[sqlite3.Connection]()
 
     def respond(call: Call) -> str | Exception:
@@ -71,36 +55,13 @@ def test_a_run_that_cannot_be_written_any_more_keeps_what_was_paid_for(
         return world(call)
 
     with refused("store.unwritable"):
-        learn(tmp_path / "cut", model := client(respond))
+        learn(tmp_path / "cut", model := client(respond), n=6)
     blocking[0].close()
     resume(tmp_path / "cut", again := client())
     assert len(whole.calls) <= len(model.calls) + len(again.calls) <= len(whole.calls) + ACE["settings"]["batch"]
     assert rows(tmp_path / "cut", "select max(version) from versions") == rows(
         tmp_path / "whole", "select max(version) from versions"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.durable
-@pytest.mark.parametrize("size", [4_096, 60_000, 200_000])
-def test_a_limit_of_the_size_of_files_ends_a_run_with_one_line_and_a_resume_goes_on(
-    tmp_path: Path, slow_server: ServerProcess, launcher: Launcher, size: int
-) -> None:
-    log = tmp_path / "log"
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
-    first = ("learn", "tasks.jsonl", "--method", "ace", "--batch-size", "3", "--model", f"{slow_server.url}#sim")
-    whole = launcher.run((*first, "--out", "whole", "--json"), tmp_path).json
-    once = received(log)
-    running = launcher.start((*first, "--out", "cut", "--json"), tmp_path)
-    wait_until(lambda: received(log) >= once + once // 2)
-    resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-    ended = running.end()
-    assert ended.code == 1
-    assert ended.line.startswith("cannot write")
-    last = launcher.run(("space", "resume", "cut", "--json"), tmp_path)
-    assert last.json["entries"] == whole["entries"]
-    assert last.json["scores"] == whole["scores"]
-    assert received(log) - once == once + last.json["errors"]["left_in_flight"] <= once + 3
 
 
 def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: Path) -> None:
@@ -116,7 +77,7 @@ def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: 
 
 def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
-        return ProviderError("provider.failed", "nobody there") if call.role == "reflector" else world(call)
+        return ProviderError("provider.failed", "down") if call.role == "reflector" else world(call)
 
     model = client(away)
     with refused("attempts.all_failed"):
@@ -126,8 +87,7 @@ def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("status", [429, 503])
-def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, launcher: Launcher, status: int) -> None:
+def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, launcher: Launcher) -> None:
     """The provider asks for two minutes of patience, in the middle of a step and in the evaluation."""
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
     write_tasks(tmp_path / "test.jsonl", make_tasks(3, 50))
@@ -139,10 +99,10 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
         once = server.received
 
         def stop_after(calls: int, *command: str) -> None:
-            """Press Ctrl-C while the provider has every call wait but so many."""
+            """Press Ctrl-C while the provider refuses all further calls after this number."""
             most = server.received + calls
-            server.refuse = lambda number: status if number > most else None
-            (tmp_path / ".stderr").write_text("")  # it has the waits of the command before
+            server.refuse = lambda number: 429 if number > most else None
+            (tmp_path / ".stderr").write_text("")  # without the waits of the previous command
             running = launcher.start(command, tmp_path)
             wait_until(lambda: "waiting" in running.errors or running.ended(), what="the wait")
             running.kill(signal.SIGINT)
@@ -150,8 +110,7 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
             assert stopped.code == 130, stopped.err
 
         stop_after(2, *command, "run")
-        stop_after(5, "space", "resume", "run", "--json")
-        stop_after(once - 9, "space", "resume", "run", "--json")
+        stop_after(once - 6, "space", "resume", "run", "--json")
         server.refuse = None
         done = launcher.run(("space", "resume", "run", "--json"), tmp_path).json
     assert (done["entries"], done["scores"], done["version"]) == (whole["entries"], whole["scores"], whole["version"])

@@ -1,4 +1,4 @@
-"""AppWorld over HTTP, against a stand-in for its server: what is done there, what is scored, and what may go wrong."""
+"""AppWorld over HTTP, against a simulated server: the calls there, the score, and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from appworlds import HUNG, AppWorlds, serving
-from helpers import Launcher, client, context_bytes, wait_until
+from helpers import Launcher, client, context_bytes, run_command, wait_until
 from refusals import refused
 
 import practicum
@@ -23,7 +23,7 @@ from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.plugins.environments.appworld.scorer import score_world
 from practicum.tasks.load import load_tasks
-from practicum.testing import start_process
+from practicum.testing import ServerProcess, start_process
 
 Code = Callable[[str, int], str | None]
 
@@ -33,7 +33,7 @@ def sums(*ids: str) -> list[Task]:
 
 
 def coding(code: Code, other: Callable[[Call], Any] = lambda call: {}) -> ScriptedClient:
-    """A model whose code follows from the task's id and the turn, from 1; it finishes if there is none."""
+    """A model whose code follows from the task's id and the turn, from 1; it finishes without code."""
 
     def respond(call: Call) -> str | Exception:
         if call.role != "agent":
@@ -48,7 +48,7 @@ def coding(code: Code, other: Callable[[Call], Any] = lambda call: {}) -> Script
 
 
 def solved(id: str, turn: int) -> str | None:
-    """Work the sum out, tell it, and finish."""
+    """Compute the sum, report it, and finish."""
     first, second = id.removeprefix("s").split("_")
     return [f"x = {first} + {second}\nprint(x)", "apis.supervisor.complete_task(answer=x)", None][turn - 1]
 
@@ -78,79 +78,55 @@ def test_code_is_run_the_world_is_judged_and_closed(server: AppWorlds) -> None:
     assert server.bodies[3]["suppress_errors"] is True
 
 
-def test_failed_tests_are_in_the_feedback_with_the_values_found(server: AppWorlds) -> None:
+def test_failed_tests_are_in_the_feedback_with_their_values(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["apis.supervisor.complete_task(answer=1)", None][turn - 1])
     [attempt] = evaluated([server], model, sums("s3_4")).attempts
     assert (attempt.score.value, attempt.score.correct) == (0.0, False)
-    assert attempt.score.note == (
-        "1 of 2 tests pass. These fail:\n- The sum is right. AssertionError:  '1' == '7'"
-    )  # fmt: skip
+    assert attempt.score.note.startswith("1 of 2 tests pass.")
+    assert "AssertionError:  '1' == '7'" in attempt.score.note
 
 
 def test_code_that_fails_or_takes_too_long_is_observed(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["1/0", HUNG, "print('on')", None][turn - 1])
     [attempt] = evaluated([server], model, sums("s1_1"), tool_timeout=3.0).attempts
-    seen = [step.text for step in attempt.trace.steps if step.kind == "observation"]
-    assert seen == [
-        "Execution failed. Traceback:\nZeroDivisionError: division by zero",
-        "Execution failed. Traceback:\nException: Execution timed out after 3 seconds.",
-        "on\n",
-    ]
+    failed, hung, printed = [step.text for step in attempt.trace.steps if step.kind == "observation"]
+    assert "ZeroDivisionError: division by zero" in failed
+    assert "Execution timed out after 3 seconds." in hung
+    assert printed == "on\n"
     assert attempt.trace.error is None
 
 
 def test_a_server_holds_one_world_at_a_time_and_several_servers_work_at_once() -> None:
-    with serving(3) as servers:
-        tasks = sums(*(f"s{n}_{m}" for n in range(1, 5) for m in range(1, 4)))
-        found = evaluated(servers, coding(solved), tasks)
-        assert found.score == 1.0
-        assert sum(server.called("initialize") for server in servers) == 12
+    with serving(2) as servers:
+        tasks = sums(*(f"s{n}_{m}" for n in range(1, 4) for m in range(1, 3)))
+        assert evaluated(servers, coding(solved), tasks).score == 1.0
+        assert sum(server.called("initialize") for server in servers) == 6
         for server in servers:
             assert server.called("initialize") == server.called("close") > 0
             assert server.replaced == 0
-            assert {b["experiment_name"] for b in server.bodies if "timeout_seconds" in b} == {
-                f"practicum_{server.port}"
-            }
+            experiments = {b["experiment_name"] for b in server.bodies if "timeout_seconds" in b}
+            assert experiments == {f"practicum_{server.port}"}
             # Each world from its beginning to its end before the next one.
             opened = [id for name, id in server.seen if name == "initialize"]
             assert list(dict.fromkeys(id for _, id in server.seen)) == opened
 
 
-def received(log: Path) -> int:
-    """How many calls a simulated model has got so far."""
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
 def curriculum(call: Call) -> dict[str, Any]:
-    """The roles of ACE beside the agent: one rule, found again each time."""
+    """The roles of ACE that learn: one rule, the same each time."""
     if call.role == "reflector":
-        texts = {
-            "correction": "tell the sum",
-            "insight": "If asked for a sum, tell it.",
-            "diagnosis": "it was not told",
-        }
+        texts = {"correction": "report the sum", "insight": "If asked for a sum, report it.", "diagnosis": "no report"}
         return {"kind": "a sum", **texts, "tags": [], "bullets": []}
-    return {
-        "decisions": [
-            {"lesson": int(n), "op": "ADD"} for n in re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.M)
-        ]
-    }
+    numbers = re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.M)
+    return {"decisions": [{"lesson": int(n), "op": "ADD"} for n in numbers]}
 
 
 def learned(server: AppWorlds, model: ScriptedClient, folder: Path, **config: Any) -> practicum.Result:
     parts = practicum.Parts(clients={"agent": model})
-    settings = {"batch": 2, "rounds": 0}
+    how: dict[str, Any] = {"settings": {"batch": 2, "rounds": 0}, "trust_tools": True, **config}
     tasks = sums("s1_1", "s1_2", "s2_1", "s2_2")
-    work = practicum.learn(
-        tasks,
-        agent=f"appworld:{server.address}",
-        parts=parts,
-        out=folder,
-        settings=settings,
-        trust_tools=True,
-        **config,
+    return practicum.run_sync(
+        practicum.learn(tasks, agent=f"appworld:{server.address}", parts=parts, out=folder, **how)
     )
-    return practicum.run_sync(work)
 
 
 def half(id: str, turn: int) -> str | None:
@@ -180,32 +156,32 @@ def test_the_world_is_closed_if_no_turn_or_no_budget_is_left(server: AppWorlds, 
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tmp_path: Path, times: int) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"id": "s1_1", "input": "Do s1_1, please."}) + "\n")
-    with start_process(latency=30 if times > 1 else 0.3, log=str(tmp_path / "log")) as model:
+    log = tmp_path / "log"
+    with start_process(latency=30 if times > 1 else 0.3, log=str(log)) as model:
         command = ("learn", "tasks.jsonl", "--agent", f"appworld:{server.address}", "--model", f"{model.url}#sim")
         running = launcher.start((*command, "--out", "run", "--json"), tmp_path)
-        wait_until(lambda: received(tmp_path / "log") > 0 or running.ended(), what="a call")
+        wait_until(lambda: (log.exists() and log.stat().st_size > 0) or running.ended(), what="a call")
         running.kill(signal.SIGINT)
         if times > 1:
-            wait_until(lambda: "Ctrl-C again" in running.errors, what="the first word")
+            wait_until(lambda: "Ctrl-C again" in running.errors, what="the first message")
             running.kill(signal.SIGINT)
         assert running.end().code == 130
     assert server.called("initialize") == server.called("close") == 1
 
 
-def test_learning_sees_which_tests_fail_only_with_labels(server: AppWorlds, tmp_path: Path) -> None:
+def test_learning_sees_the_failed_tests_only_with_labels(server: AppWorlds, tmp_path: Path) -> None:
     for labels in (True, False):
         model = coding(half, curriculum)
         result = learned(server, model, tmp_path / str(labels), labels=labels, profile="small")
-        assert "If asked for a sum, tell it." in {entry.text for entry in result.context}
+        assert "If asked for a sum, report it." in {entry.text for entry in result.context}
         read = "".join(call.text for call in model.calls)
         assert ("AssertionError:  'None' == '3'" in read) is labels
         assert ("tests pass" in read) is labels
 
 
-@pytest.mark.parametrize("calls", [8, 12, 15])
-def test_a_resume_pays_for_nothing_twice(server: AppWorlds, tmp_path: Path, calls: int) -> None:
+def test_a_resume_pays_for_nothing_twice(server: AppWorlds, tmp_path: Path) -> None:
     whole = learned(server, coding(half, curriculum), tmp_path / "whole")
-    stopped = learned(server, coding(half, curriculum), tmp_path / "run", max_calls=calls)
+    stopped = learned(server, coding(half, curriculum), tmp_path / "run", max_calls=12)
     assert stopped.stopped is not None
     parts = practicum.Parts(clients={"agent": coding(half, curriculum)})
     again = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=1000, parts=parts))
@@ -213,28 +189,25 @@ def test_a_resume_pays_for_nothing_twice(server: AppWorlds, tmp_path: Path, call
     assert again.usage.calls == whole.usage.calls
 
 
-def unused() -> str:
-    """An address at which nothing answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
-
-
-def test_an_unreachable_server_stops_the_run_before_anything_is_paid() -> None:
-    model, address = coding(solved), unused()
+def test_a_server_that_does_not_answer_or_is_of_another_kind_is_refused(fast_server: ServerProcess) -> None:
+    model = coding(solved)
     parts = practicum.Parts(clients={"agent": model})
-    with refused("environment.unreachable"):
-        practicum.run_sync(practicum.evaluate(sums("s1_1"), Context(), parts=parts, agent=f"appworld:{address}"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = f"http://127.0.0.1:{free.getsockname()[1]}"
+    for address in (closed, fast_server.url.removesuffix("/v1")):
+        work = practicum.evaluate(sums("s1_1"), Context(), parts=parts, agent=f"appworld:{address}")
+        with refused("environment.unreachable"):
+            practicum.run_sync(work)
     assert model.calls == []
 
 
 def test_an_unknown_task_is_lost_and_named(server: AppWorlds) -> None:
     model = coding(solved)
     with refused("attempts.all_failed"):
-        evaluated([server], model, [Task("who", "Do who, please.")])
+        evaluated([server], model, [Task("x", "Do x, please.")])
     assert model.calls == []
-    found = evaluated([server], coding(solved), [Task("who", "Do who, please."), *sums("s1_1")])
-    assert [attempt.trace.lost for attempt in found.attempts] == [True, False]
+    result = evaluated([server], coding(solved), [Task("x", "Do x, please."), *sums("s1_1")])
+    assert [attempt.trace.lost for attempt in result.attempts] == [True, False]
     assert server.world is None
 
 
@@ -243,16 +216,6 @@ def test_a_server_that_fails_in_the_middle_loses_the_attempt_and_is_named(server
     with refused("attempts.all_failed"):
         evaluated([server], coding(solved), sums("s1_1"))
     assert server.called("close") == 1
-
-
-def test_another_kind_of_server_is_recognized() -> None:
-    parts = practicum.Parts(clients={"agent": coding(solved)})
-    with start_process() as other:
-        work = practicum.evaluate(
-            sums("s1_1"), Context(), parts=parts, agent=f"appworld:{other.url.removesuffix('/v1')}"
-        )
-        with refused("environment.unreachable"):
-            practicum.run_sync(work)
 
 
 def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> None:
@@ -276,10 +239,10 @@ def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
 
 
 @pytest.mark.slow
-def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
+def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("s1_2\n\ns1_3:tag\n")
-    made = launcher.run(["bench", "tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
-    assert made.code == 0, made.err
+    converted = run_command(["bench", "tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
+    assert converted.code == 0, converted.err
     first, second = load_tasks(tmp_path / "t.jsonl")
     assert first.input.startswith("How much is 1 plus 2?")
     assert "Ada Example (ada@example.com, phone 5550101). It is 2023-05-18T12:00:00." in first.input
@@ -287,23 +250,20 @@ def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launch
     assert "complete_task" in (tmp_path / "t.instructions.txt").read_text()
     answer = {"used": [], "thought": "on", "action": {"finish": {"answer": "done"}}}
     (tmp_path / "model").write_text(json.dumps({"role": "agent", "answer": answer}))
-    typed = shlex.split(made.out.split("practicum learn ")[1])
-    done = launcher.run(["eval", *typed, "--model", "scripted:model", "--json"], tmp_path)
+    typed = shlex.split(converted.out.split("practicum learn ")[1])
+    done = run_command(["eval", *typed, "--model", "scripted:model", "--json"], tmp_path)
     assert (done.json["score"], done.json["n"]) == (0.0, 2), done.err
 
 
-@pytest.mark.slow
-def test_lists_of_ids_that_cannot_be_used_are_one_clear_line(
-    server: AppWorlds, launcher: Launcher, tmp_path: Path
-) -> None:
+def test_lists_of_ids_that_cannot_be_used_are_one_line(server: AppWorlds, tmp_path: Path) -> None:
+    command = ["bench", "tasks", "ids.txt", "--server", server.address]
     for text, line in (
-        ("s1_2\nwho\n", "ids.txt line 2: the AppWorld server at .* failed in tasks/who of task 'who': 500"),
-        ("s1_2\ns1_3\ns1_2\n", "ids.txt line 3: task 's1_2' is listed a second time"),
-        ("\n", "ids.txt: the file lists no tasks"),
+        ("s1_2\nx\n", "ids.txt line 2: .*'x'"),
+        ("s1_2\ns1_2\n", "ids.txt line 2: .*'s1_2'"),
+        ("\n", "ids.txt: "),
     ):
         (tmp_path / "ids.txt").write_text(text)
-        done = launcher.run(["bench", "tasks", "ids.txt", "--server", server.address], tmp_path)
+        done = run_command(command, tmp_path)
         assert done.code == 2
         assert re.match(line, done.line), done.line
-    done = launcher.run(["bench", "tasks", "ids.txt", "--server", server.address, "--format", "mmlu"], tmp_path)
-    assert "--server needs one of the formats appworld" in done.line
+    assert run_command([*command, "--format", "mmlu"], tmp_path).code == 2

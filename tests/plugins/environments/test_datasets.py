@@ -1,4 +1,6 @@
-"""Public data sets read as tasks."""
+"""Public data sets in other layouts than their usual one, and refusals of files that are not theirs.
+
+`tests/contracts/cli/test_tasks.py` reads each data set in its usual layout."""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ import pytest
 from needs import needs
 from refusals import refused
 
-from practicum.core.errors import TaskFileError, UsageError
-from practicum.core.types import Task
+from practicum.core.errors import TaskFileError
 from practicum.tasks.formats import convert
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
@@ -20,13 +21,8 @@ ASK = " Answer the following {n} independent questions by {n} answers. Provide n
 
 LINES: dict[str, list[dict[str, Any]]] = {
     "humaneval": [
-        {
-            "task_id": "H/0",
-            "prompt": "def f():\n    '''One.'''\n",
-            "canonical_solution": "    return 1\n",
-            "test": "def check(c):\n    assert c() == 1\n",
-            "entry_point": "f",
-        }
+        {"task_id": "H/0", "prompt": "def f():\n    '''One.'''\n", "canonical_solution": "    return 1\n",
+         "test": "def check(c):\n    assert c() == 1\n", "entry_point": "f"},
     ],
     "gsm8k": [{"question": "1000 and 1?", "answer": "Add <<1000+1=1001>>them.\n#### 1,001"}],
     "commongen": [{"concepts": ["dog", "run"]}],
@@ -35,36 +31,21 @@ LINES: dict[str, list[dict[str, Any]]] = {
         {"question": "And now?", "choices": ["x", "y", "z"], "answer": "C"},
     ],
     "finer": [
-        {"context": f"{HEAD}{ASK.format(n=2)}1. What is 5?\n2. What is 6?\nOutput US GAAP tags:", "target": "A,B"},
-        {"context": f"{HEAD}{ASK.format(n=1)}1. What is 7?\nOutput US GAAP tags:", "target": "A"},
+        {"context": f"{HEAD}{ASK.format(n=2)}1. Name 5?\n2. Name 6?\nOutput US GAAP tags:", "target": "A,B"},
+        {"context": f"{HEAD}{ASK.format(n=1)}1. Name 7?\nOutput US GAAP tags:", "target": "A"},
     ],
-    "formula": [
-        {
-            "context": "Use formula Ratio (R) to answer the question. Formula: R = a / b, Explanation: a: one."
-            ' Question:  "What is R for 1 and 2?". Answer:',
-            "target": "0.5",
-        }
-    ],
+    "formula": [{"context": "", "target": "0.5"}],
     "rewardbench2": [
         {"id": "7", "prompt": "Say hi.", "chosen": ["Hi!"], "rejected": ["No.", "Why?", "Bye."], "subset": "Focus"},
         {"id": "8", "prompt": "Name a colour.", "chosen": ["Red", "Blue"], "rejected": ["Dog"], "subset": "Ties"},
     ],
-    "ddxplus": [
-        {"PATIENT_PROFILE": "Coughs. ", "PATHOLOGY": "URTI", "AGE": 5},
-        {"PATIENT_PROFILE": "Sneezes.", "PATHOLOGY": "Allergy", "AGE": 6},
-    ],
+    "ddxplus": [{"PATIENT_PROFILE": "Coughs. ", "PATHOLOGY": "URTI", "AGE": 5}],
     "hotpotqa": [
-        {
-            "id": "q1",
-            "question": "Who?",
-            "answer": "Ann",
-            "level": "hard",
-            "context": {"title": ["T", "U"], "sentences": [["Ann did.", " Yes."], ["Nothing."]]},
-        }
+        {"id": "q1", "question": "Who?", "answer": "Ann", "level": "hard",
+         "context": {"title": ["T", "U"], "sentences": [["Ann did.", " Yes."], ["Nothing."]]}},
     ],
-    "classification": [{"text": "Where is my card?", "category": "arrival"}, {"text": "Hi", "category": "hello"}],
-    "srdd": [{"Name": "Till", "Description": "Adds up prices.", "Category": "Shop"}],
-}
+    "classification": [{"text": "Where is my card?", "category": "arrival"}],
+}  # fmt: skip
 
 
 def write(path: Path, records: list[Any]) -> Path:
@@ -72,70 +53,47 @@ def write(path: Path, records: list[Any]) -> Path:
     return path
 
 
-def only(name: str, tmp_path: Path) -> Task:
-    return convert(write(tmp_path / "d.jsonl", LINES[name])).tasks[0]
-
-
 def test_the_shared_tags_of_finer_go_to_the_instructions(tmp_path: Path) -> None:
-    found = convert(write(tmp_path / "d.jsonl", LINES["finer"]))
-    assert found.instructions.startswith(HEAD)
-    assert [task.input for task in found.tasks] == ["1. What is 5?\n2. What is 6?", "1. What is 7?"]
+    shared = convert(write(tmp_path / "d.jsonl", LINES["finer"]))
+    assert shared.instructions.startswith(HEAD)
+    assert [task.input for task in shared.tasks] == ["1. Name 5?\n2. Name 6?", "1. Name 7?"]
     other = {"context": LINES["finer"][0]["context"].replace(",A,B", ",C"), "target": "C,C"}
     mixed = convert(write(tmp_path / "e.jsonl", [*LINES["finer"], other]))
     assert HEAD not in mixed.instructions
     assert [task.input.split("\n")[0] for task in mixed.tasks] == [HEAD, HEAD, HEAD.replace(",A,B", ",C")]
 
 
-def test_the_letter_names_the_best_answer_and_ties_are_left_out(tmp_path: Path) -> None:
-    found = convert(write(tmp_path / "d.jsonl", LINES["rewardbench2"]))
-    (task,) = found.tasks
-    assert found.left_out == 1
-    assert found.choices == ("A", "B", "C", "D")
-    assert f"[{task.target}]\nHi!" in task.input
-    assert task.meta == {"tags": ["Focus"]}
-
-
-def test_the_best_answers_are_at_all_letters(tmp_path: Path) -> None:
+def test_the_letter_names_the_best_answer_and_every_letter_occurs(tmp_path: Path) -> None:
     lines = [LINES["rewardbench2"][0] | {"id": str(i)} for i in range(60)]
-    targets = [task.target for task in convert(write(tmp_path / "d.jsonl", lines)).tasks]
+    tasks = convert(write(tmp_path / "d.jsonl", lines)).tasks
+    targets = [task.target for task in tasks]
     assert {letter for letter in "ABCD" if targets.count(letter) >= 6} == set("ABCD")
+    assert all(f"[{task.target}]\nHi!" in task.input for task in tasks)
+    assert tasks[0].meta == {"tags": ["Focus"]}
+    assert convert(write(tmp_path / "e.jsonl", LINES["mmlu"])).choices == ("A", "B", "C")
 
 
-def test_choices_are_the_letters_in_use_or_the_targets(tmp_path: Path) -> None:
-    assert convert(write(tmp_path / "d.jsonl", LINES["mmlu"])).choices == ("A", "B", "C")
-    assert convert(write(tmp_path / "e.jsonl", LINES["ddxplus"])).choices == ("Allergy", "URTI")
-
-
-def test_the_csv_of_mmlu(tmp_path: Path) -> None:
+def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
     path = tmp_path / "law_test.csv"
     path.write_text('"Which,\n\nthen?",x,y,z,w,D\n\nAnd?,1,2,3,4,a\n')
-    found = convert(path)
-    assert [(task.id, task.input, task.target) for task in found.tasks] == [
+    assert [(task.id, task.input, task.target) for task in convert(path).tasks] == [
         ("law_test-1", "Which,\n\nthen?\nA. x\nB. y\nC. z\nD. w", "D"),
         ("law_test-5", "And?\nA. 1\nB. 2\nC. 3\nD. 4", "A"),
     ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Which?,x,,z,C\n", "question,A,B,C,answer\nWhich?,x,,z,C\n", "question,answer,A,B,C\nWhich?,C,x,,z\n",
-     "question,answer,A,B,C\nWhich?,2,x,,z\n"],
-)  # fmt: skip
-def test_tables_with_a_column_for_each_choice(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "d"
-    path.write_text(text)
-    found = convert(path)
-    assert (found.format, found.choices) == ("mmlu", ("A", "B", "C"))
-    assert (found.tasks[0].input, found.tasks[0].target) == ("Which?\nA. x\nB. \nC. z", "C")
-
-
-@pytest.mark.parametrize(
-    "question", ['"Which\nof; these;\nthen?"', "Which; of; these; then?", "Which\tof\tthese\tthen?"]
-)
-def test_other_signs_in_the_first_question_divide_nothing(tmp_path: Path, question: str) -> None:
-    path = tmp_path / "d.csv"
-    path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
-    assert [task.target for task in convert(path).tasks] == ["D", "A"]
+    for text in (
+        "Which?,x,,z,C\n", "question,A,B,C,answer\nWhich?,x,,z,C\n", "question,answer,A,B,C\nWhich?,2,x,,z\n",
+    ):  # fmt: skip
+        path.write_text(text)
+        table = convert(path)
+        assert (table.format, table.choices) == ("mmlu", ("A", "B", "C"))
+        assert (table.tasks[0].input, table.tasks[0].target) == ("Which?\nA. x\nB. \nC. z", "C")
+    # An empty cell of the first record hides no format.
+    path.write_text("question,A,B,C,answer\nWhich?,x,y,,B\nAnd?,x,y,z,C\n")
+    assert convert(path).format == "mmlu"
+    # Semicolons and tabs in the first question separate nothing.
+    for question in ('"Which\nof; these;\nthen?"', "Which; of; these; then?", "Which\tof\tthese\tthen?"):
+        path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
+        assert [task.target for task in convert(path).tasks] == ["D", "A"]
 
 
 def test_a_picture_in_a_table_hides_no_text(tmp_path: Path) -> None:
@@ -154,30 +112,28 @@ def test_a_picture_in_a_table_hides_no_text(tmp_path: Path) -> None:
 
 
 def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
-    (theirs,) = LINES["hotpotqa"]
+    (line,) = LINES["hotpotqa"]
+    (expected,) = convert(write(tmp_path / "d.jsonl", [line])).tasks
     pairs = [["T", ["Ann did.", " Yes."]], ["U", ["Nothing."]]]
-    record = {"_id": "q1", "supporting_facts": [["T", 0]], "type": "bridge"} | theirs | {"context": pairs}
+    record = {"_id": "q1", "supporting_facts": [["T", 0]], "type": "bridge"} | line | {"context": pairs}
     del record["id"]
-    (tmp_path / "d.json").write_text(json.dumps([record]))
-    assert convert(tmp_path / "d.json").tasks == (only("hotpotqa", tmp_path),)
-    uneven = record | {"context": {"title": ["T", "U"], "sentences": [["Ann did."]]}}
-    (tmp_path / "d.json").write_text(json.dumps([uneven]))
-    with refused("tasks.invalid_field"):
-        convert(tmp_path / "d.json")
-    record["context"] = [["T"]]
-    (tmp_path / "d.json").write_text(json.dumps([record]))
-    with refused("tasks.invalid_field"):
-        convert(tmp_path / "d.json")
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps([record]))
+    assert convert(path).tasks == (expected,)
+    for context in ({"title": ["T", "U"], "sentences": [["Ann did."]]}, [["T"]]):
+        path.write_text(json.dumps([record | {"context": context}]))
+        with refused("tasks.invalid_field"):
+            convert(path)
 
 
 def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
     path = tmp_path / "train.csv.gz"
-    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,\n"))
-    with refused("tasks.missing_field"):
-        convert(path)
+    for text in (b"text,intent\nWhere?,arrival\nHi,\n", b"text,intent\n,arrival\nHi,hello\n"):
+        path.write_bytes(gzip.compress(text))
+        with refused("tasks.missing_field"):
+            convert(path)
     path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,hello\n"))
-    found = convert(path)
-    assert [(task.id, task.input, task.target) for task in found.tasks] == [
+    assert [(task.id, task.input, task.target) for task in convert(path).tasks] == [
         ("train-2", "Where?", "arrival"), ("train-3", "Hi", "hello"),
     ]  # fmt: skip
     both = [{"text": "x", "label": "a", "category": "b"}]
@@ -186,44 +142,23 @@ def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
     assert convert(write(tmp_path / "d", numbered)).tasks[0].target == "lost card"
 
 
-def test_an_empty_cell_of_the_first_record_hides_no_format(tmp_path: Path) -> None:
-    path = tmp_path / "d.csv"
-    path.write_text("question,A,B,C,answer\nWhich?,x,y,,B\nAnd?,x,y,z,C\n")
-    assert convert(path).format == "mmlu"
-    path.write_text("text,label\n,a\nHi,b\n")
-    with refused("tasks.missing_field"):
-        convert(path)
-
-
 @pytest.mark.parametrize(
-    ("name", "change", "text"),
+    ("name", "change", "field"),
     [
-        ("humaneval", {"test": 3}, "line 1: field 'test': Input should be a valid string (the field is a number)"),
-        ("gsm8k", {"answer": "1001"}, "line 1: field 'answer': String should match pattern"),
-        ("commongen", {"concepts": []}, "line 1: field 'concepts': List should have at least 1 item"),
-        ("commongen", {"concepts": ["a", 1]}, "line 1: field 'concepts.1': Input should be a valid string"),
-        (
-            "mmlu",
-            {"answer": "E"},
-            "line 1: field 'answer' must be the letter, or the number from 0, of a choice, not 'E'",
-        ),
-        ("mmlu", {"answer": -1}, "of a choice, not -1"),
-        ("mmlu", {"answer": ""}, "of a choice, not ''"),
-        ("mmlu", {"answer": "bc"}, "of a choice, not 'bc'"),
-        ("mmlu", {"answer": True}, "line 1: field 'answer': Input should be a valid integer"),
-        ("formula", {"context": "Use formula X."}, "line 1: field 'context' must hold 'Question:'"),
-        ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: the text of the task is empty"),
-        ("classification", {"category": 1.5}, "line 1: field 'category': Input should be"),
-        ("classification", {"category": "a\nb"}, "field 'label' must be one line of text or a number, not 'a\\nb'"),
-        ("hotpotqa", {"context": ["x"]}, "line 1: field 'context"),
+        ("humaneval", {"test": 3}, "test"), ("gsm8k", {"answer": "1001"}, "answer"),
+        ("commongen", {"concepts": []}, "concepts"), ("commongen", {"concepts": ["a", 1]}, "concepts.1"),
+        ("mmlu", {"answer": "E"}, "answer"), ("mmlu", {"answer": -1}, "answer"), ("mmlu", {"answer": "bc"}, "answer"),
+        ("mmlu", {"answer": True}, "answer"), ("formula", {"context": "Use formula X."}, "context"),
+        ("ddxplus", {"PATIENT_PROFILE": " "}, ""), ("classification", {"category": 1.5}, "category"),
+        ("classification", {"category": "a\nb"}, "label"), ("hotpotqa", {"context": ["x"]}, "context"),
     ],
-)
-def test_an_error_names_line_and_field(name: str, change: Any, text: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_an_error_names_line_and_field(name: str, change: Any, field: str, tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", [LINES[name][0] | change])
     with pytest.raises(TaskFileError) as caught:
         convert(path, name)
-    assert str(caught.value).startswith(f"{path} ")
-    assert text in str(caught.value)
+    assert str(caught.value).startswith(f"{path} line 1: ")
+    assert f"field '{field}" in str(caught.value) or not field
 
 
 def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
@@ -240,17 +175,10 @@ def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
         with refused(code):
             convert(write(path, records))
     with refused("tasks.unknown_format"):
-        convert(write(path, [{"input": "x"}]))
-    with pytest.raises(UsageError) as caught:
         convert(path, "bench")
-    assert caught.value.code == "tasks.unknown_format"
     with refused("tasks.not_found"):
         convert(tmp_path / "none.jsonl")
-    for text, code in (
-        ("a,b\n", "tasks.empty"),
-        ('a,"b\n', "tasks.malformed"),
-        ("a,b\n1,2\n", "tasks.unknown_format"),
-    ):
+    for text, code in (("a,b\n", "tasks.empty"), ('a,"b\n', "tasks.malformed"), ("a,b\n1,2\n", "tasks.unknown_format")):
         (tmp_path / "d.csv").write_text(text)
         with refused(code):
             convert(tmp_path / "d.csv")

@@ -11,26 +11,22 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import postgres
 import psycopg
 import pytest
-from helpers import Done, run_command, wait_until
+from helpers import Launcher, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres import PASSWORD, database, server_alone, server_url
 from refusals import refused
 from sqlalchemy import func, select
-from sqlalchemy.exc import OperationalError
 
 from practicum.core.context import seed_context
 from practicum.core.errors import RunBusy, StoreAway
@@ -43,9 +39,6 @@ from practicum.store.copy import copy_run
 from practicum.store.database import Database, Store
 from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
-from practicum.store.names import name_version
-from practicum.store.spaces import take_token
-from practicum.store.writer import space_states
 
 pytestmark = pytest.mark.postgres
 
@@ -68,46 +61,34 @@ def terminate(url: str) -> None:
         )
 
 
-def test_the_folder_has_no_password_and_a_stranger_cannot_have_it_sent_anywhere(
-    tmp_path: Path, postgresql: str
-) -> None:
+def test_the_folder_has_no_password_and_a_changed_address_is_refused(tmp_path: Path, postgresql: str) -> None:
     folder = tmp_path / "run"
     create_seed(folder, seed_context([("rules", "one")]), store=postgresql)
     assert not (folder / DATABASE_FILE).exists()
     assert all(PASSWORD not in file.read_text() for file in folder.iterdir())
     assert [entry.text for entry in load_context(folder)] == ["one"]
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
+    copied = tmp_path / "copied"
+    copied.mkdir()
     values = json.loads((folder / STORE_FILE).read_text())
-    for changed in (
-        {"store": "postgresql://postgres@evil.example/db"},
-        {"space": "other"},
-        {"mark": None},
-        {"mark": 5},
-    ):
-        (theirs / STORE_FILE).write_text(json.dumps(values | changed))
-        for way in (Store.open, Store.read, Store.open_shared):
+    for changed in ({"store": "postgresql://postgres@evil.example/db"}, {"space": "other"}, {"mark": None}):
+        (copied / STORE_FILE).write_text(json.dumps(values | changed))
+        for way in (Store.open, Store.read, Store.beside):
             with refused("run.untrusted"):
-                way(theirs)
-    for broken in ("", "[]", "{}", '{"store": 1}'):
-        (theirs / STORE_FILE).write_text(broken)
+                way(copied)
+    for broken in ("", "[]", '{"store": 1}'):
+        (copied / STORE_FILE).write_text(broken)
         with refused("store.unreadable"):
-            Store.read(theirs)
+            Store.read(copied)
 
 
 @pytest.mark.slow
-def test_a_password_comes_from_the_environment_in_another_process(tmp_path: Path, postgresql: str) -> None:
+def test_a_password_comes_from_the_environment(tmp_path: Path, postgresql: str, launcher: Launcher) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
-    command = [sys.executable, "-c", "from practicum.cli.app import main; main()", "show", str(tmp_path / "run")]
-    given = {**os.environ, "PRACTICUM_STORE": postgresql}
-    done = subprocess.run(command, env=given, capture_output=True, text=True)
-    assert "[e0] (rules) one" in done.stdout
-    wrong = {**given, "PRACTICUM_STORE": postgresql.replace(PASSWORD, "secret-but-wrong")}
-    done = subprocess.run(command, env=wrong, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") <= 2
-    assert "password authentication failed" in done.stderr
-    assert "secret-but-wrong" not in done.stderr
+    for url, code in ((postgresql, 0), (postgresql.replace(PASSWORD, "secret-but-wrong"), 1)):
+        done = launcher.run(["show", "run"], tmp_path, PRACTICUM_STORE=url)
+        assert (done.code, "[e0] (rules) one" in done.out) == (code, code == 0)
+        assert ("password authentication failed" in done.err) == (code == 1)
+        assert "secret-but-wrong" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -116,17 +97,16 @@ def test_a_password_comes_from_the_environment_in_another_process(tmp_path: Path
         ("postgresql://user:hidden@127.0.0.1:9/db", "store.unreachable"),
         ("mysql://user:hidden@host/db", "store.invalid_address"),
         ("postgresql://user:hidden@host:port/db", "store.invalid_address"),
-        ("postgresql://user:hidden@host", "store.invalid_address"),
         ("hidden", "store.invalid_address"),
     ],
 )
-def test_a_wrong_address_is_told_of_at_once_and_leaves_no_folder(tmp_path: Path, url: str, code: str) -> None:
-    began = time.monotonic()
+def test_a_wrong_address_is_refused_without_its_password_and_leaves_no_folder(
+    tmp_path: Path, url: str, code: str
+) -> None:
     with refused(code) as raised:
         Store.create(tmp_path / "run", url)
     assert "hidden" not in str(raised.value)
     assert not (tmp_path / "run" / STORE_FILE).exists()
-    assert time.monotonic() - began < postgresql.RETRY_SECONDS
 
 
 def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path, postgresql: str) -> None:
@@ -138,7 +118,7 @@ def test_a_name_is_taken_once_and_another_machine_connects_to_it(tmp_path: Path,
     Store.create(tmp_path / "three", postgresql, "a group/run").close()
     assert names(postgresql) == ["a group/run", "run"]
     with refused("run.not_found"):
-        Store.connect(tmp_path / "four", postgresql, "nobody")
+        Store.connect(tmp_path / "four", postgresql, "none")
     Store.connect(tmp_path / "four", postgresql, "run").close()
     assert [entry.text for entry in load_context(tmp_path / "four")] == ["mine"]
     with refused("file.exists"):
@@ -152,48 +132,29 @@ def names(url: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_path: Path, postgresql: str) -> None:
-    for name in ("gone", "kept"):
+def test_a_run_is_removed_with_all_its_rows_unless_it_is_being_written(tmp_path: Path, postgresql: str) -> None:
+    for name in ("removed", "other"):
         create_seed(tmp_path / name, seed_context([("rules", name)]), store=postgresql)
-
-    def remove(*arguments: str) -> Done:
-        return run_command(["store", "remove", postgresql, "gone", *arguments], tmp_path)
-
-    unconfirmed = remove()
-    assert (unconfirmed.code, "pass --yes" in unconfirmed.err) == (2, True)
-    with Store.open(tmp_path / "gone"):
-        busy = remove("--yes")
+    with Store.open(tmp_path / "removed"):
+        busy = run_command(["store", "remove", postgresql, "removed", "--yes"], tmp_path)
     assert (busy.code, "another process is writing to" in busy.err) == (1, True)
-    reviewing = Store.open_shared(tmp_path / "gone")
-    done = remove("--yes", "--json")
-    assert json.loads(done.out) == {"name": "gone", "rows": {"versions": 1}}
-    assert PASSWORD not in done.out + done.err + unconfirmed.err
+    reviewing = Store.beside(tmp_path / "removed")
+    done = run_command(["store", "remove", postgresql, "removed", "--yes", "--json"], tmp_path)
+    assert done.json == {"name": "removed", "rows": {"versions": 1}}
+    assert PASSWORD not in done.out + done.err + busy.err
     with refused("space.unknown"):
-        put(reviewing, schema.names, [{"space": "gone", "name": "late", "version": 0}])
+        put(reviewing, schema.names, [{"space": "removed", "name": "late", "version": 0}])
     reviewing.close()
-    assert names(postgresql) == ["kept"]
+    assert names(postgresql) == ["other"]
     with psycopg.connect(postgresql) as db:
         others = "WHERE space NOT IN (SELECT space FROM practicum.spaces)"
         for table in schema.metadata.tables:
             assert db.execute(f"SELECT count(*) FROM practicum.{table} {others}").fetchone() == (0,)
-    assert [entry.text for entry in load_context(tmp_path / "kept")] == ["kept"]
-    assert "has no space named gone" in remove("--yes").err
+    assert [entry.text for entry in load_context(tmp_path / "other")] == ["other"]
 
 
 @pytest.mark.slow
-def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_path: Path, postgresql: str) -> None:
-    with Store.create(tmp_path / "run", postgresql), Store.read(tmp_path / "run") as reader:
-        assert reader.is_written
-        with refused("store.busy"):
-            Store.open(tmp_path / "run")
-        Store.open_shared(tmp_path / "run").close()
-    with Store.read(tmp_path / "run") as reader:
-        assert not reader.is_written
-    Store.open(tmp_path / "run").close()
-
-
-@pytest.mark.slow
-def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgresql: str) -> None:
+def test_a_writer_continues_after_it_lost_its_connections(tmp_path: Path, postgresql: str) -> None:
     with Store.create(tmp_path / "run", postgresql) as store:
         for n, do in enumerate(
             (
@@ -207,32 +168,16 @@ def test_a_writer_goes_on_after_it_lost_its_connections(tmp_path: Path, postgres
             terminate(postgresql)
             asyncio.run(store.flush())
             assert len(texts(store)) == n + 1
-        # Whoever writes holds the lock again; an empty flush after the connection ended does not write.
+        # A write takes the lock again; an empty flush after the connection ended does not write.
         asyncio.run(store.write(schema.texts, [text_row("last", 9)]))
         with pytest.raises(RunBusy):
             Store.open(tmp_path / "run")
 
 
-def test_whoever_was_taken_over_writes_nothing_more(tmp_path: Path, postgresql: str) -> None:
-    old = Store.create(tmp_path / "run", postgresql)
-    asyncio.run(old.write(schema.texts, [text_row("before", 1)]))
-    terminate(postgresql)
-    with Store.open(tmp_path / "run") as new:
-        put(new, schema.texts, [text_row("theirs", 2)])
-    for write in (
-        lambda: put(old, schema.texts, [text_row("late", 3)]),
-        lambda: asyncio.run(old.write(schema.texts, [text_row("late", 3)])),
-    ):
-        with refused("store.busy"):
-            write()
-    assert sorted(texts(old)) == ["before", "theirs"]
-    old.close()
-
-
-def test_rows_wait_while_the_server_takes_their_writer_for_alive(
+@pytest.mark.slow
+def test_rows_wait_while_the_server_does_not_notice_the_end_of_the_connection(
     tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connection has ended, and the server has not noticed: nobody has taken over."""
     with Store.create(tmp_path / "run", postgresql) as store, Store.create(tmp_path / "other", postgresql) as other:
         terminate(postgresql)
         take, asked = PostgresqlLease._locked, list[PostgresqlLease]()
@@ -247,29 +192,13 @@ def test_rows_wait_while_the_server_takes_their_writer_for_alive(
         with pytest.raises(StoreAway):
             put(store, schema.texts, [text_row("not waited for", 1)])
         asyncio.run(store.write(schema.texts, [text_row("waited for", 2)]))
-        asyncio.run(other.write(schema.texts, [text_row("theirs", 3)]))
-        assert (texts(store), texts(other), len(asked)) == (["waited for"], ["theirs"], 5)
+        asyncio.run(other.write(schema.texts, [text_row("other", 3)]))
+        assert (texts(store), texts(other), len(asked)) == (["waited for"], ["other"], 5)
         with refused("store.busy"):
             Store.open(tmp_path / "run")
 
 
-def test_a_space_is_taken_over_after_what_its_holder_is_writing(tmp_path: Path, postgresql: str) -> None:
-    create_seed(tmp_path / "run", seed_context([]), store=postgresql)
-    with Store.read(tmp_path / "run") as store, ThreadPoolExecutor() as threads:
-        backend, space = store.database.backend, store.space
-
-        def take() -> int | None:
-            with backend.transaction() as db:
-                return take_token(db, space)
-
-        with backend.transaction() as db:
-            ((_, token),) = space_states(db, [space]).values()
-            taking = threads.submit(take)
-            with pytest.raises(TimeoutError):
-                taking.result(0.3)
-        assert taking.result() == token + 1
-
-
+@pytest.mark.slow
 def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgresql: str) -> None:
     store = Store.create(tmp_path / "run", postgresql)
     with psycopg.connect(postgresql, autocommit=True) as db:
@@ -284,61 +213,34 @@ def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgre
     store.close()
 
 
-def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_path: Path, postgresql: str) -> None:
-    create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
-    Store.create(tmp_path / "other", postgresql).close()
-    with Store.read(tmp_path / "run") as reader, Store.open_shared(tmp_path / "run") as writer:
-        before = settled(reader)
-        with Store.open(tmp_path / "other") as other:
-            execute(other, other.update(schema.spaces).values(config="", learning="", seconds=0.0, mark=""))
-        name_version(writer, "prod", 0)
-        changed(reader, before)
-        before = settled(reader)
-        terminate(postgresql)
-        changed(reader, before)
-
-
-def settled(store: Store) -> int:
-    """The number of changes once somebody listens to them."""
-    until = time.monotonic() + 20
-    while (number := store.changes()) != store.changes():
-        assert time.monotonic() < until
-    return number
-
-
-def changed(store: Store, before: int) -> None:
-    until = time.monotonic() + 20
-    while store.changes() == before:
-        assert time.monotonic() < until
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with database(server_url()) as url, Store.create(tmp_path_factory.mktemp("shared") / "run", url) as store:
         yield store
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.text(st.sampled_from("ab\0\x1a01é𝄞"), max_size=6), max_size=5, unique=True))
-def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, said: list[str]) -> None:
+def test_any_text_comes_back_and_texts_are_ordered_as_in_sqlite(shared: Store, samples: list[str]) -> None:
     table = schema.names
-    rows = [{"space": "run", "name": text, "version": n} for n, text in enumerate(said)]
+    rows = [{"space": "run", "name": text, "version": n} for n, text in enumerate(samples)]
     execute(shared, shared.delete(table))
     put(shared, table, rows)
-    found = [row.name for row in shared.rows(select(table.c.name).order_by(table.c.name))]
-    plain = [text for text in said if not set("\0\x1a") & set(text)]
-    assert [text for text in found if text in plain] == sorted(plain, key=lambda text: text.encode())
+    stored = [row.name for row in shared.rows(select(table.c.name).order_by(table.c.name))]
+    plain = [text for text in samples if not set("\0\x1a") & set(text)]
+    assert [text for text in stored if text in plain] == sorted(plain, key=lambda text: text.encode())
     assert {(row.name, row.version) for row in shared.rows(select(table))} == {(r["name"], r["version"]) for r in rows}
 
 
+@pytest.mark.slow
 def test_a_copy_there_and_back_is_the_same_and_keeps_the_order(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", f"rule {n}") for n in range(150)]))
     same = {"space": "run", "role": "agent", "digest": "d", "ok": 1, "answer": "nul \0", "sources": "[]"}
     same |= {"calls": 1, "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1}
-    asked = [{**same, "place": f"step {n}", "usd": n / 7, "seconds": 0.1 * n} for n in range(1200)]
+    calls = [{**same, "place": f"step {n}", "usd": n / 7, "seconds": 0.1 * n} for n in range(1200)]
     with Store.open(tmp_path / "run") as store:
-        put(store, schema.journal, asked)
-        put(store, schema.journal, asked[:1])
+        put(store, schema.journal, calls)
+        put(store, schema.journal, calls[:1])
         put(store, schema.vectors, [{"space": "run", "embedder": "e", "key": b"\0\xff", "vector": bytes(range(256))}])
         (tmp_path / "run" / "report.html").write_text("kept")
         there = copy_run(store, tmp_path / "there", postgresql)
@@ -355,6 +257,7 @@ def test_a_copy_there_and_back_is_the_same_and_keeps_the_order(tmp_path: Path, p
         assert {row.answer for row in store.rows(select(schema.journal.c.answer))} == {"nul \0"}
 
 
+@pytest.mark.slow
 def test_a_copy_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", "one")]))
     Store.create(tmp_path / "first", postgresql).close()
@@ -370,38 +273,24 @@ def test_a_copy_that_differs_is_removed(tmp_path: Path, postgresql: str) -> None
     assert names(postgresql) == ["first"]
 
 
-def acquire_often(folder: Path, times: int, seen: list[str]) -> None:
-    for _ in range(times):
-        try:
-            with Store.open(folder) as store:
-                # The name of the holder is unique: a second holder could not write it.
-                store.change(lambda at: at.insert(schema.names, {"name": "holder", "version": os.getpid()}))
-                execute(store, store.delete(schema.names))
-            seen.append("held")
-        except RunBusy:
-            seen.append("busy")
-
-
 @pytest.mark.slow
 def test_two_writers_never_hold_a_run_at_once(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("practicum.plugins.postgres.database.BUSY_SECONDS", 0.05)
     Store.create(tmp_path / "run", postgresql).close()
-    seen: list[str] = []
-    errors: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            acquire_often(tmp_path / "run", 15, seen)
-        except BaseException as error:
-            errors.append(error)
+    def acquire_often() -> int:
+        held = 0
+        for _ in range(8):
+            with suppress(RunBusy), Store.open(tmp_path / "run") as store:
+                # The name of the holder is unique: a second holder could not write it.
+                store.change(lambda at: at.insert(schema.names, {"name": "holder", "version": os.getpid()}))
+                execute(store, store.delete(schema.names))
+                held += 1
+        return held
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert seen.count("held") >= 3
+    with ThreadPoolExecutor(3) as threads:
+        counts = [threads.submit(acquire_often) for _ in range(3)]
+        assert sum(count.result() for count in counts) >= 3
     with Store.read(tmp_path / "run") as store:
         assert store.rows(select(func.count()).select_from(schema.names))[0][0] == 0
 
@@ -428,7 +317,7 @@ def started(folder: Path, url: str, first: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env={**os.environ, "PRACTICUM_STORE": url}, stdout=subprocess.PIPE, text=True)
 
 
-KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "2"))
 
 
 @pytest.mark.slow
@@ -452,7 +341,7 @@ def test_kills_of_the_client_lose_nothing_acknowledged(tmp_path: Path, postgresq
 
 @pytest.mark.slow
 @pytest.mark.durable
-def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on(tmp_path: Path) -> None:
+def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_continues(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with server_alone() as server:
         url = server.url.render_as_string(hide_password=False)
@@ -465,49 +354,9 @@ def test_kills_of_the_server_lose_nothing_acknowledged_and_the_writer_goes_on(tm
                 acknowledged += [writer.stdout.readline().strip() for _ in range(5 + kill % 7)]
                 server.kill()
                 server.start()
-                # The writer is not told: it goes on by itself.
                 acknowledged.append(writer.stdout.readline().strip())
             writer.send_signal(signal.SIGKILL)
             acknowledged += [line.strip() for line in writer.stdout.readlines() if line.endswith("\n")]
         with Store.read(folder) as store:
-            found = texts(store)
-        assert {*acknowledged} <= {*found}
+            assert {*acknowledged} <= {*texts(store)}
         assert len(acknowledged) >= 6 * KILLS
-
-
-STARTS = """
-from postgres import server_alone
-
-with server_alone() as server:
-    print(server.folder, server.url.port, flush=True)
-    input()
-"""
-
-
-@pytest.mark.slow
-def test_a_server_of_the_tests_ends_with_them() -> None:
-    """However they end: a server that stayed would take its port, its memory and its folder for ever."""
-    support = {**os.environ, "PYTHONPATH": str(Path(postgres.__file__).parent)}
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", STARTS], env=support, **pipes) as tests:
-        folder, port = tests.stdout.readline().split()
-        with socket.create_connection(("127.0.0.1", int(port))):
-            assert Path(folder).exists()
-        tests.kill()
-    wait_until(lambda: not Path(folder).exists())
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(port)))
-    Path(folder).parent.rmdir()
-
-
-def test_a_connection_that_ends_while_the_right_to_write_is_taken_means_that_the_database_is_away(
-    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Store.create(tmp_path / "run", postgresql).close()
-
-    def lost(lease: object) -> None:
-        raise OperationalError("SELECT", None, psycopg.OperationalError("the connection is lost"))
-
-    monkeypatch.setattr(PostgresqlLease, "_locked", lost)
-    with pytest.raises(StoreAway):
-        Store.open(tmp_path / "run")

@@ -1,4 +1,4 @@
-"""A Ray of two nodes for all tests here, in which this process is the driver."""
+"""A Ray of two nodes for all tests here. This process is the driver."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
-    made.add_node(**SMALL)
-    ray.init(address=made.address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
-    yield made
+    nodes = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    nodes.add_node(**SMALL)
+    ray.init(address=nodes.address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+    yield nodes
     ray.shutdown()
-    made.shutdown()
+    nodes.shutdown()

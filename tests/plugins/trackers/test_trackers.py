@@ -1,4 +1,4 @@
-"""Trackers: what they send of a run, what they keep to themselves, and that they never stop it."""
+"""Trackers: the values they send, the texts they do not send, and runs that continue without them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from refusals import refused
 import practicum
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, PracticumError, ProviderError
+from practicum.core.errors import ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.engine.state import ModelCall
 from practicum.models.budget import Budget
@@ -69,7 +69,7 @@ class Enough(Watch):
 
 
 class Notebook(Tracker):
-    """A tracker that writes to memory; `broken` names what it cannot do."""
+    """A tracker that writes to memory; `broken` names the operations that fail."""
 
     service = "notebook"
 
@@ -78,10 +78,10 @@ class Notebook(Tracker):
         self.broken = broken
         self.log: list[tuple[str, Any]] = []
 
-    def _write(self, what: str, value: Any) -> None:
-        if what in self.broken:
+    def _write(self, kind: str, value: Any) -> None:
+        if kind in self.broken:
             raise OSError("the disk is full")
-        self.log.append((what, value))
+        self.log.append((kind, value))
 
     def open(self, run: RunInfo, id: str | None) -> str:
         self._write("open", id)
@@ -96,11 +96,11 @@ class Notebook(Tracker):
     def close(self, state: str, why: str) -> None:
         self._write("close", (state, why))
 
-    def of(self, what: str) -> list[Any]:
-        return [value for kind, value in self.log if kind == what]
+    def of(self, kind: str) -> list[Any]:
+        return [value for each, value in self.log if each == kind]
 
 
-def test_a_tracker_is_told_each_step_once_and_the_end_truthfully(tmp_path: Path) -> None:
+def test_a_tracker_gets_each_step_once_and_the_end_of_each_run(tmp_path: Path) -> None:
     whole = Notebook()
     result = learn(tmp_path / "run", whole)
     assert whole.log[0] == ("open", None)
@@ -113,9 +113,12 @@ def test_a_tracker_is_told_each_step_once_and_the_end_truthfully(tmp_path: Path)
     assert whole.of("send")[-1][1]["cost_calls"] == result.usage.calls
     assert whole.of("save")[0] == "step-1"
     assert whole.of("save")[-1] == "best"
+    with pytest.raises(practicum.PracticumError):
+        learn(tmp_path / "next", whole, respond=lambda call: ProviderError("provider.failed", "down"))
+    assert whole.log[-1] == ("close", ("failed", ""))
 
 
-def test_a_resumed_run_goes_on_under_its_id_from_the_first_step_that_was_not_sent(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_under_its_id_from_the_first_step_that_was_not_sent(tmp_path: Path) -> None:
     cut, rest = Notebook(), Notebook()
     result = learn(tmp_path / "run", cut, Enough())
     assert result.stopped == "enough"
@@ -128,15 +131,8 @@ def test_a_resumed_run_goes_on_under_its_id_from_the_first_step_that_was_not_sen
     assert rest.of("close") == [("done", "")]
 
 
-def test_a_run_that_fails_is_sent_as_failed(tmp_path: Path) -> None:
-    notebook = Notebook()
-    with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", notebook, respond=lambda call: ProviderError("provider.failed", "down"))
-    assert notebook.of("close") == [("failed", "")]
-
-
 @pytest.mark.parametrize(("broken", "lost"), [(("open",), 11), (("save",), 4)])
-def test_a_tracker_that_fails_is_counted_said_once_and_stops_nothing(
+def test_a_tracker_that_fails_is_counted_warned_of_once_and_stops_nothing(
     broken: tuple[str, ...], lost: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = learn(tmp_path / "good")
@@ -149,7 +145,7 @@ def test_a_tracker_that_fails_is_counted_said_once_and_stops_nothing(
     assert "(OSError: the disk is full)" in message
 
 
-def test_what_is_sent_of_the_configuration_holds_no_text_about_the_tasks_and_no_password() -> None:
+def test_the_sent_configuration_has_no_text_about_the_tasks_and_no_password() -> None:
     model, reflector = "http://me:secret@127.0.0.1:1/v1#m", "https://secret@example.org/v1#n"
     config = Config(
         model=model, roles={"reflector": reflector}, instructions=SECRET, choices=("word0", "word1"),
@@ -163,14 +159,7 @@ def test_what_is_sent_of_the_configuration_holds_no_text_about_the_tasks_and_no_
     assert not any(text in json.dumps(sent) for text in ("secret", SECRET, "word0"))
 
 
-def test_one_tracker_follows_one_run_at_a_time(tmp_path: Path) -> None:
-    notebook = Notebook()
-    learn(tmp_path / "a", notebook)
-    learn(tmp_path / "b", notebook)  # one after the other is fine
-    assert [value for value, _ in notebook.of("close")] == ["done", "done"]
-
-
-def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_path: Path) -> None:
+def test_a_tracker_refuses_a_second_run_at_the_same_time_and_continues_with_the_first(tmp_path: Path) -> None:
     class Another(Watch):
         def began(self, run: RunInfo) -> None:
             with ThreadPoolExecutor() as pool, refused("tracker.unusable"):
@@ -182,9 +171,9 @@ def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_p
     assert notebook.of("send")[-1][1]["cost_calls"] == result.usage.calls
 
 
-def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
+def test_a_missing_package_is_refused_with_its_extra() -> None:
     with refused("extra.missing"):
-        require("wandb", "a_package_that_nobody_has")
+        require("wandb", "a_package_that_does_not_exist")
 
 
 ATTEMPT = re.compile(r"step 1 > attempt > 0\.t\d > chat scripted")
@@ -200,14 +189,14 @@ def in_memory() -> InMemorySpanExporter:
 
 def spans(exporter: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
     """The finished spans by the names from the root down."""
-    found = exporter.get_finished_spans()
-    by_id = {span.context.span_id: span for span in found if span.context}
+    finished = exporter.get_finished_spans()
+    by_id = {span.context.span_id: span for span in finished if span.context}
 
     def path(span: ReadableSpan) -> str:
         return span.name if span.parent is None else f"{path(by_id[span.parent.span_id])} > {span.name}"
 
     grouped: dict[str, list[ReadableSpan]] = {}
-    for span in found:
+    for span in finished:
         grouped.setdefault(path(span), []).append(span)
     return grouped
 
@@ -219,29 +208,29 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 def test_each_model_call_is_a_span_below_its_attempt_and_its_step(tmp_path: Path) -> None:
     exporter = in_memory()
     result = learn(tmp_path / "run", Otel(exporter))
-    found = spans(exporter)
-    calls = [span for group in found.values() for span in group if span.name == "chat scripted"]
+    by_path = spans(exporter)
+    calls = [span for group in by_path.values() for span in group if span.name == "chat scripted"]
     assert len(calls) == result.usage.calls
-    path = next(filter(ATTEMPT.fullmatch, found))
-    (first,) = found[path]
+    path = next(filter(ATTEMPT.fullmatch, by_path))
+    (first,) = by_path[path]
     assert attributes(first).items() >= {
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted", "gen_ai.request.temperature": 0.0,
         "practicum.role": "agent", "practicum.method": "ace",
     }.items()  # fmt: skip
     assert attributes(first)["gen_ai.usage.input_tokens"] > 0
-    (attempt,) = found[path.removesuffix(" > chat scripted")]
+    (attempt,) = by_path[path.removesuffix(" > chat scripted")]
     assert attributes(attempt)["gen_ai.operation.name"] == "invoke_agent"
     assert attributes(attempt)["gen_ai.evaluation.score.value"] in (0.0, 1.0)
-    (step,) = found["step 1"]
+    (step,) = by_path["step 1"]
     assert step.start_time <= attempt.start_time <= first.start_time <= first.end_time <= step.end_time
-    evaluated = [path for path in found if path.startswith("evaluate test") and path.endswith("t3")]
-    assert all("gen_ai.evaluation.score.value" in attributes(found[path][0]) for path in evaluated)
+    evaluated = [path for path in by_path if path.startswith("evaluate test") and path.endswith("t3")]
+    assert all("gen_ai.evaluation.score.value" in attributes(by_path[path][0]) for path in evaluated)
     assert evaluated
     assert not any(text in str(attributes(span)) for span in calls for text in (SECRET, "Message"))
 
 
-@pytest.mark.parametrize(("value", "sent"), [("SPAN_ONLY", True), ("true", True), ("EVENT_ONLY", False)])
-def test_messages_are_sent_only_where_the_variable_of_the_conventions_asks_for_them(
+@pytest.mark.parametrize(("value", "sent"), [("SPAN_ONLY", True), ("EVENT_ONLY", False)])
+def test_messages_are_sent_only_if_the_variable_of_the_conventions_says_so(
     value: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CONTENT, value)
@@ -269,11 +258,10 @@ def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
     assert len(places) == len(set(places)) == result.usage.calls
 
 
-@pytest.mark.parametrize("kind", [ProviderError, ModelError])
-def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[PracticumError], tmp_path: Path) -> None:
+def test_a_call_that_failed_is_an_error_that_quotes_nothing(tmp_path: Path) -> None:
     exporter = in_memory()
     with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind("model.unreachable", f"{SECRET} is down"))
+        learn(tmp_path / "run", Otel(exporter), respond=lambda call: ProviderError("provider.failed", SECRET))
     failed = [span for span in exporter.get_finished_spans() if span.name == "chat scripted"]
     assert failed
     assert all(attributes(span)["error.type"] == "_OTHER" and not span.status.is_ok for span in failed)
@@ -282,7 +270,7 @@ def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[Practicum
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """An OTLP server on loopback, which the environment names; gives the bodies that it got."""
+    """The bodies that an OTLP server on loopback received; the environment names it."""
     needs("opentelemetry.exporter.otlp.proto.http", "otel")
     bodies: list[bytes] = []
 
@@ -313,7 +301,7 @@ def received(bodies: list[bytes]) -> list[Any]:
     return [span for scope in scopes for span in scope.spans if span.name.startswith("chat ")]
 
 
-def test_spans_arrive_over_otlp_where_the_environment_says(tmp_path: Path, collector: list[bytes]) -> None:
+def test_spans_are_sent_over_otlp_to_the_address_in_the_environment(tmp_path: Path, collector: list[bytes]) -> None:
     result = learn(tmp_path / "run", Otel())
     assert len(received(collector)) == result.usage.calls
     assert Count.UNTRACKED_RECORDS not in result.errors
@@ -336,7 +324,7 @@ def test_commands_send_every_run_of_a_comparison_and_an_evaluation(tmp_path: Pat
     assert runs["icl-0"] >= 3
 
 
-def test_spans_that_nobody_takes_are_counted_and_said_once(
+def test_spans_that_no_server_takes_are_counted_and_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     needs("opentelemetry.exporter.otlp.proto.http", "otel")
@@ -367,15 +355,8 @@ def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: P
     assert len(exporter.get_finished_spans()) == 2 * n + 1
 
 
-def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("opentelemetry.exporter.otlp.proto.http", "otel")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    with refused("telemetry.unavailable"):
-        Otel()
-
-
 def wandb_records(folder: Path) -> list[Any]:
-    """What wandb wrote for `wandb sync`: the protocol buffers of a log in blocks of 32 KiB (that of LevelDB)."""
+    """The records that wandb wrote for `wandb sync`: protocol buffers in blocks of 32 KiB, as LevelDB has them."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     records, part = [], b""
@@ -412,28 +393,28 @@ def test_wandb_has_the_steps_the_context_and_the_end_of_a_run_and_a_resume_conti
     assert Count.UNTRACKED_RECORDS not in result.errors
     second = Wandb("routing")
     resume(offline / "run", second)
-    kept = [wandb_records(Path(tracker.folder)) for tracker in (first, second)]
+    stored = [wandb_records(Path(tracker.folder)) for tracker in (first, second)]
     assert Path(first.folder) != Path(second.folder)
-    runs = [record.run for records in kept for record in records if record.WhichOneof("record_type") == "run"]
+    runs = [record.run for records in stored for record in records if record.WhichOneof("record_type") == "run"]
     assert len({run.run_id for run in runs}) == 1
     assert {run.project for run in runs} == {"routing"}
     rows = [
         {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-        for records in kept
+        for records in stored
         for record in records
         if record.WhichOneof("record_type") == "history"
     ]
     assert [row["step"] for row in rows if "learning_lessons" in row] == [1, 2]
-    artifacts = [r.artifact for records in kept for r in records if r.WhichOneof("record_type") == "artifact"]
+    artifacts = [r.artifact for records in stored for r in records if r.WhichOneof("record_type") == "artifact"]
     assert any("best" in artifact.aliases for artifact in artifacts)
-    text = str(kept)
+    text = str(stored)
     assert not any(hidden in text for hidden in (SECRET, "Message 0"))
 
 
 @pytest.mark.slow
 def test_wandb_without_a_login_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     needs("wandb")
-    # In a process of its own: wandb keeps the mode of its first run.
+    # In another process, since wandb keeps the mode of its first run.
     env = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     env |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
     program = "from practicum.plugins.trackers.wandb import Wandb; Wandb()"
