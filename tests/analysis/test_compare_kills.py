@@ -14,7 +14,7 @@ from helpers import Launcher, make_tasks, write_tasks
 from practicum.testing import ServerProcess
 
 CONCURRENCY = 4
-MEASURED = {"alone_s", "work_s", "critical_s", "wall_s", "cached_share"}
+MEASURED = {"single_run_s", "work_s", "critical_s", "wall_s", "cached_share"}
 """Fields that depend on the server: how fast it was, and how much its cache held."""
 
 
@@ -32,7 +32,7 @@ def journaled(folder: Path) -> int:
 def report(folder: Path) -> dict[str, Any]:
     """The report without the fields that depend on the server."""
     value: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    value["front"].pop("alone_s")
+    value["front"].pop("single_run_s")
     value["variants"] = [{k: v for k, v in row.items() if k not in MEASURED} for row in value["variants"]]
     for row in value["variants"]:
         for usage in row["by_role"].values():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from practicum.core.edits import Add
 from practicum.core.screen import MAX_LENGTH, SCREENED, flags
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 
 
 def kinds(text: str) -> set[str]:

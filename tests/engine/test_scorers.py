@@ -61,7 +61,7 @@ def test_a_complete_project_that_runs_scores_its_consistency_and_measures_its_co
         (WHOLE.replace("return a + b", "pass"), {"stdin": "1"}, "complete 0, .*shop/till.py line 2: a branch"),
         (WHOLE.replace("# the till", "# TODO: the till"), {"stdin": "1"}, "complete 0.*main.py line 1: .*TODO"),
         (WHOLE, {"entry": "other.py"}, "runs 0, .*other.py"),
-        ("```python\nimport os; os.fork()\n```", {}, "complete 1, runs 0.*reached for the network, or to start"),
+        ("```python\nimport os; os.fork()\n```", {}, "complete 1, runs 0.*tried to use the network, or to start"),
         ("```python\ndef f(:\n```", {}, "complete 0, runs 0, consistent 0.00.*main.py line 1: SyntaxError"),
         ("", {}, "no files"),
     ],

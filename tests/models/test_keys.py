@@ -159,7 +159,7 @@ def test_the_key_of_a_run_is_not_used_for_another_server() -> None:
     run = {"model": "https://a.example/v1#m", "api_key_env": "MY_KEY", "roles": {}, "method": "ace"}
     assert override_config(run, {"model": "https://a.example/v1#n"})["api_key_env"] == "MY_KEY"
     assert override_config(run, {"model": "https://b.example/v1#m"})["api_key_env"] is None
-    splits, past = Splits((Task("t", "2+2?", "4"),)), Kept({}, {}, 0, Usage(), 0.0)
+    splits, past = Splits((Task("t", "2+2?", "4"),)), StoredResults({}, {}, 0, Usage(), 0.0)
     setup = resumed(config_from(run), {"model": "https://b.example/v1#m"}, splits, Parts(), past)
     assert setup.config.api_key_env is None
 

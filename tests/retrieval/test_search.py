@@ -154,8 +154,8 @@ def test_only_matching_entries_are_embedded_and_only_once() -> None:
     vectors = Vectors(Words())
     for context in (Context(), memories("card")):
         search = asyncio.run(Retriever(vectors).nearest(context, "bank", 3, Filter(section="notes")))
-        assert (search.found, search.exact, vectors.made) == ((), True, 0)
-    assert asyncio.run(Retriever(vectors).nearest(memories("card"), "bank", 0)).found == ()
+        assert (search.matches, search.exact, vectors.embedded) == ((), True, 0)
+    assert asyncio.run(Retriever(vectors).nearest(memories("card"), "bank", 0)).matches == ()
     retriever = Retriever(vectors)
     context = memories("card", "bank").apply(Delta((Add("notes", "a note"),))).context
     for _ in range(2):
@@ -212,7 +212,7 @@ def test_only_the_measure_of_words_embeds_no_query() -> None:
     orders: dict[str, list[str]] = {}
     for retrieval in WEIGHTS:
         embedder = Recording()
-        matches = asyncio.run(Retriever(Vectors(embedder), retrieval=retrieval).nearest(context, query, 2)).found
+        matches = asyncio.run(Retriever(Vectors(embedder), retrieval=retrieval).nearest(context, query, 2)).matches
         orders[retrieval] = [match.entry.id for match in matches]
         assert (query in embedder.texts) == (retrieval != "words")
     assert orders == {"cosine": ["e0", "e1"], "words": ["e1", "e0"], "mixed": ["e0", "e1"]}
@@ -221,4 +221,4 @@ def test_only_the_measure_of_words_embeds_no_query() -> None:
 def test_a_rare_word_decides_between_texts_with_similar_vectors() -> None:
     texts = [f"the order {n} of customer K{n} came late" for n in range(1_000, 1_200)]
     search = Retriever(Vectors(WordLlama())).nearest(memories(*texts), "Which order is of K1117?", 1)
-    assert asyncio.run(search).found[0].entry.text == texts[117]
+    assert asyncio.run(search).matches[0].entry.text == texts[117]

@@ -41,7 +41,7 @@ def change(run: Path, sql: str) -> None:
 
 
 def refused(run: Path, message: str) -> None:
-    for way in (Store.read, Store.open, Store.beside):
+    for way in (Store.read, Store.open, Store.open_shared):
         with pytest.raises(StoreError, match=message):
             way(run)
 

@@ -168,7 +168,7 @@ def asked(folder: Path, text: str, k: int = 3, where: Filter = VISIBLE, many: in
 
 
 def first(folder: Path, text: str) -> str:
-    return asked(folder, text, 1)[0].found[0].entry.id
+    return asked(folder, text, 1)[0].matches[0].entry.id
 
 
 def test_a_search_finds_entries_that_changed_after_the_snapshot(saved: Path) -> None:
@@ -178,10 +178,10 @@ def test_a_search_finds_entries_that_changed_after_the_snapshot(saved: Path) -> 
         changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
     assert [first(saved, text) for text in ("a new wording", "quite new")] == ["e7", f"e{SIZE}"]
     assert first(saved, "text 7") != "e7"
-    assert "e8" not in [f.entry.id for f in asked(saved, "text 8", 5)[0].found]
-    nines = asked(saved, "text 9", 2)[0].found
+    assert "e8" not in [f.entry.id for f in asked(saved, "text 8", 5)[0].matches]
+    nines = asked(saved, "text 9", 2)[0].matches
     assert [(f.entry.id, f.entry.helpful) for f in nines] == [("e9", 1), (f"e{SIZE + 1}", 0)]
-    assert [f.entry.id for f in asked(saved, "text 9", 2, Filter(section="notes"))[0].found] == [f"e{SIZE + 1}"]
+    assert [f.entry.id for f in asked(saved, "text 9", 2, Filter(section="notes"))[0].matches] == [f"e{SIZE + 1}"]
 
 
 def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
@@ -192,7 +192,7 @@ def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
         if damaged is not None:
             file.write_bytes(damaged)
         search, embedder = asked(saved, "text 33", 1)
-        assert (search.exact, search.found[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
+        assert (search.exact, search.matches[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
         assert file.read_bytes() == whole
     # Where nothing may be written, all entries are compared.
     file.unlink()
@@ -200,7 +200,7 @@ def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
         patch.setattr("practicum.plugins.index.files.os.access", lambda *_: False)
         context = read_context(store)
         search = asyncio.run(Retriever(Vectors(Counting(), store), SIZE + 1).nearest(context, "text 33", 1))
-        assert (search.exact, search.found[0].entry.id) == (True, "e33")
+        assert (search.exact, search.matches[0].entry.id) == (True, "e33")
     assert not file.exists()
 
 
@@ -229,7 +229,7 @@ def test_reembedding_replaces_all_vectors_or_none(saved: Path) -> None:
         assert read_run(store)[0].embedder == "other"
         other.asked.clear()
         retriever = Retriever(Vectors(other, store))
-        assert asyncio.run(retriever.nearest(read_context(store), "text 33", 1)).found[0].entry.id == "e33"
+        assert asyncio.run(retriever.nearest(read_context(store), "text 33", 1)).matches[0].entry.id == "e33"
         assert other.asked == []
         with refused("embedder.mismatch"):
             Vectors(Words(), store)

@@ -21,7 +21,7 @@ from practicum.tasks.sandbox import fences
 from practicum.tasks.sandbox.runner import UNFENCED, Limits, ProgramResult, Sandbox
 
 LIMITS = Limits(cpu=3, wall=30.0)
-FORBIDDEN = "stopped when it reached for the network, or to start or signal another process"
+FORBIDDEN = "stopped because it tried to use the network, or to start or signal another process"
 
 pytestmark = needs_fences
 

@@ -101,7 +101,7 @@ def test_a_review_lists_pending_edits_and_their_lessons_the_oldest_first(waiting
     assert f"practicum show foreign --attempt {attempt}" in printed
     waiting(f"show foreign --attempt {attempt}")
     lessons = waiting.json("show foreign --lessons")["lessons"]
-    assert [fate["what"] for lesson in lessons for fate in lesson["fates"]] == ["waits"] * 4
+    assert [fate["kind"] for lesson in lessons for fate in lesson["fates"]] == ["waits"] * 4
 
 
 def test_reviews_are_filtered(waiting: Shell) -> None:

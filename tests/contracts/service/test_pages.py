@@ -217,7 +217,7 @@ def test_an_entry_is_changed_restored_and_removed_and_the_second_of_two_editors_
     assert page.status == 409
     assert re.search(r"<textarea[^>]*>Refunds take 21 days.</textarea>", page.text)
     assert "Refunds take 30 days." in page.words
-    assert "e0 was changed." in browser.get(f"{path}?did=edited&what=e0").words
+    assert "e0 was changed." in browser.get(f"{path}?did=edited&subject=e0").words
     earlier = re.findall(r"hidden>(.*?)</textarea>", browser.get(path).text)
     assert "Refunds take 14 days." in earlier
     assert send(text="Refunds take 14 days.", section="rules") == 303

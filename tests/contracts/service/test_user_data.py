@@ -66,10 +66,10 @@ def test_a_users_data_is_exported_and_deleted_from_answers_learned_text_and_file
     assert f"{word} team" in playbook(crowd)
     assert f"{word} team 3" in anna.shown(f"Which team handles {word} 3?")
     items = crowd.get("/v1/user", user="anna")["items"]
-    kinds = {item["what"] for item in items}
+    kinds = {item["type"] for item in items}
     assert {"interaction", "outcome", "correction", "task", "attempt", "edit", "entry"} <= kinds
-    assert {*ids} <= {item["id"] for item in items if item["what"] == "interaction"}
-    assert word in json.dumps([item for item in items if item["what"] == "entry"])
+    assert {*ids} <= {item["id"] for item in items if item["type"] == "interaction"}
+    assert word in json.dumps([item for item in items if item["type"] == "entry"])
     assert bird not in json.dumps(items)
     done = crowd.send("DELETE", "/v1/user", {"user": "anna"}).json
     assert (done["left"], done["state"], done["interactions"]) == (0, "done", len(ids) + 2)
@@ -181,8 +181,8 @@ def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face:
     else:
         items = run_json("export", folder, "--user", "anna")["items"]
         (done,) = run_json("space", "forget", folder, "--user", "anna", "--yes")["spaces"]
-    assert [item["id"] for item in items if item["what"] == "interaction"] == ids
-    assert {item["id"] for item in items if item["what"] == "correction"} == {note}
+    assert [item["id"] for item in items if item["type"] == "interaction"] == ids
+    assert {item["id"] for item in items if item["type"] == "correction"} == {note}
     assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
     until(lambda: word not in space.shown("When is it fed?"))
     space.try_report(ids[0], score=1.0).refused("interaction.unknown")

@@ -132,7 +132,7 @@ def test_an_index_finds_the_same_as_comparing_everything(
         run.open(retrieval)
         for text in (*texts[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
             similarities = [similarity for _, similarity in await run.found(text, VISIBLE)]
-            exact = (await everything.nearest(run.context, text, 4)).found
+            exact = (await everything.nearest(run.context, text, 4)).matches
             assert similarities[0] == 1.0 == max(similarities)
             assert similarities == [round(match.similarity, 4) for match in exact]
 
@@ -199,7 +199,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
         run.open()
         assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The next save merges, and clears the remains.
         run.edit([Add("memories", "newest")])
         await run.save()

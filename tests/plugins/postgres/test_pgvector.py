@@ -128,14 +128,14 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
 
     async def work() -> None:
         await check()
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The version of the snapshot: the index may have a later state.
         old = read_context(run.store, 0)
         search = await run.retriever.nearest(old, "text 7", 1)
         assert search.matches[0].entry.id == "e7"
         assert read_few(run.retriever)
         search = await run.retriever.nearest(old, "quite new", 300)
-        assert {match.entry.id for match in search.found} <= {f"e{n}" for n in range(200)}
+        assert {match.entry.id for match in search.matches} <= {f"e{n}" for n in range(200)}
         await run.save()
         await check()
 
@@ -195,7 +195,7 @@ def test_nodes_that_miss_the_index_at_once_build_one(tmp_path: Path, pgvector: s
     def search(folder: Path) -> str:
         with Store.read(folder) as store:
             retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
-            matches = asyncio.run(retriever.nearest(context, "text 7", 1)).found
+            matches = asyncio.run(retriever.nearest(context, "text 7", 1)).matches
             assert read_few(retriever)
             return matches[0].entry.id
 
@@ -325,7 +325,7 @@ def test_filters_keep_the_recall_among_ten_thousand(pgvector: str, tmp_path: Pat
             for text in questions:
                 true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).matches}
                 search = await run.retriever.nearest(run.context, text, 5, where)
-                hits += len(true & {match.entry.id for match in search.found})
+                hits += len(true & {match.entry.id for match in search.matches})
                 total += len(true)
             assert hits >= 0.95 * total
         assert len(run.retriever.vectors.texts) < n // 2

@@ -72,7 +72,7 @@ def test_the_folder_has_no_password_and_a_changed_address_is_refused(tmp_path: P
     values = json.loads((folder / STORE_FILE).read_text())
     for changed in ({"store": "postgresql://postgres@evil.example/db"}, {"space": "other"}, {"mark": None}):
         (copied / STORE_FILE).write_text(json.dumps(values | changed))
-        for way in (Store.open, Store.read, Store.beside):
+        for way in (Store.open, Store.read, Store.open_shared):
             with refused("run.untrusted"):
                 way(copied)
     for broken in ("", "[]", '{"store": 1}'):
