@@ -67,10 +67,10 @@ def unknown(words: list[str]) -> str | None:
 
 
 def test_commands_of_the_documentation_exist() -> None:
-    shown = {(str(page.relative_to(ROOT)), *words) for page in PAGES for words in commands(page)}
-    checked = [(page, *words) for page, *words in shown if words and words[0] not in OF_PLUGINS]
-    assert len(checked) > 100
-    assert [(word, *line) for line in checked if (word := unknown([*line[1:]])) is not None] == []
+    pages = {tuple(words): page.name for page in PAGES for words in commands(page) if words}
+    assert len(pages) > 100
+    shown = {words: page for words, page in pages.items() if words[0] not in OF_PLUGINS}
+    assert [(page, word, *words) for words, page in shown.items() if (word := unknown([*words])) is not None] == []
 
 
 def test_a_missing_command_is_reported() -> None:

@@ -214,19 +214,16 @@ def test_learning_starts_from_another_run(shell: Shell) -> None:
     assert shell.texts("run", "--version", 0) == [*RULES.values()]
 
 
-def test_sections_come_from_a_seed_a_list_a_file_or_the_profile(shell: Shell) -> None:
-    shell.file("own.md", "## Code\n\n- One line.\n")
+def test_sections_come_from_a_list_a_file_or_the_profile(shell: Shell) -> None:
     shell.file("sections.txt", "rules: what to do\ncode\n")
     learn = "learn train.jsonl --steps 2 --model scripted:script.jsonl --choices auto"
     sections = {}
-    for name, option in {"seeded": "--seed-playbook own.md", "file": "--sections sections.txt", "default": "",
-                         "listed": "--sections 'checks, code'"}.items():  # fmt: skip
+    for name, option in {"file": "--sections sections.txt", "listed": "--sections 'checks, code'"}.items():
         value = shell.json(f"{learn} {option} --out {name}")
         sections[name] = shell.json("show", name)["sections"]
-    assert next(iter(sections["seeded"])) == "Code"
     assert sections["file"] == {"rules": "what to do", "code": ""}
     assert [*sections["listed"]] == ["checks", "code"]
-    assert [*sections["default"]] == [
+    assert [*shell.json("show runs/first")["sections"]] == [
         "strategies", "facts and formulas", "tools and formats", "code", "pitfalls", "checks",
     ]  # fmt: skip
     # An entry for a missing section is stored in the first one, and counted.

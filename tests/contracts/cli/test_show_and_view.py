@@ -183,6 +183,7 @@ def test_joiners_of_scripts_and_emoji_stay(shell: Shell) -> None:
     assert text in shell("show seed").out + shell("review seed").out
 
 
+@pytest.mark.slow
 def test_pages_show_the_runs_of_a_folder_and_escape_their_texts(hostile: Shell) -> None:
     files = workshop_files()
     hostile.file("script.jsonl", files["script.jsonl"])
