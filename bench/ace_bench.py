@@ -163,8 +163,8 @@ def main() -> None:
     print(f"CPU of a step    {run['cpu_ms_a_step']} ms")
     note = f"bare openai client {run['bare_openai']:.3f}, before and after"
     targets = [
-        Target(what="wall / latency", value=run["wall_to_latency"], bound=RATIO, note=note),
-        Target(what="agent cached", value=run["agent_cached"], bound=CACHED, at_least=True),
+        Target(name="wall / latency", value=run["wall_to_latency"], bound=RATIO, note=note),
+        Target(name="agent cached", value=run["agent_cached"], bound=CACHED, at_least=True),
     ]
     print_end("ace", run, targets, before, options.json)
 

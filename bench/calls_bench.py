@@ -250,10 +250,10 @@ def main() -> None:
         print(counts, ratios, f" {row['cpu_ms_all']}")
         if row["variant"] == "practicum" and row["at_once"] in TARGETS:
             what = f"{row['at_once']} at once"
-            targets.append(Target(what=f"{what}: CPU ms a call", value=row["cpu_ms"], bound=TARGETS[row["at_once"]]))
-            targets.append(Target(what=f"{what}: x openai", value=row["ratio_to_openai"], bound=RATIO))
+            targets.append(Target(name=f"{what}: CPU ms a call", value=row["cpu_ms"], bound=TARGETS[row["at_once"]]))
+            targets.append(Target(name=f"{what}: x openai", value=row["ratio_to_openai"], bound=RATIO))
             if row["at_once"] == 64:
-                targets.append(Target(what=f"{what}: peak MB", value=row["peak_mb"], bound=MEMORY))
+                targets.append(Target(name=f"{what}: peak MB", value=row["peak_mb"], bound=MEMORY))
     print_end("calls", rows, targets, before, options.json)
 
 

@@ -213,7 +213,7 @@ def targets(rows: Sequence[CanaryRow]) -> list[Target]:
             note, what, value = f"95% interval {low:.1%} to {high:.1%}", "share of ", row.share
         else:
             note, what, value = "", "median of ", quantile(row.found, 0.5) or inf
-        found.append(Target(what=what + row.name, value=value, bound=row.case.bound, note=note))
+        found.append(Target(name=what + row.name, value=value, bound=row.case.bound, note=note))
     return found
 
 

@@ -103,8 +103,8 @@ def main() -> None:
             outside.append(out / wall)
             print(f"compared {wall:.2f} s, of them {out:.3f} s outside of all runs; by hand {hand:.2f} s", flush=True)
     targets = [
-        Target(what="outside of all runs, by the wall time", value=statistics.median(outside), bound=MOST),
-        Target(what="beside the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST),
+        Target(name="outside of all runs, by the wall time", value=statistics.median(outside), bound=MOST),
+        Target(name="beside the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST),
     ]
     print_end("compare", {"pairs": pairs, "outside": outside}, targets, before, options.json)
 

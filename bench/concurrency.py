@@ -51,8 +51,8 @@ class ConcurrencyRow:
     def targets(self) -> list[Target]:
         what = f"{self.method}, {self.at_once} at once"
         return [
-            Target(what=f"{what}: CPU ms a call", value=self.cpu_ms, bound=CPU_MS),
-            Target(what=f"{what}: peak MB", value=self.peak_mb, bound=PEAK_MB),
+            Target(name=f"{what}: CPU ms a call", value=self.cpu_ms, bound=CPU_MS),
+            Target(name=f"{what}: peak MB", value=self.peak_mb, bound=PEAK_MB),
         ]
 
 

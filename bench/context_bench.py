@@ -127,7 +127,7 @@ def main() -> int:
     options = parser.parse_args()
     before, times = load_average(), {**context_times(options.entries), **dedupe_times(options.entries)}
     targets = [
-        Target(what=f"{name}, ms", value=statistics.median(took), bound=TARGETS[name], note=f"best {min(took):.3g}")
+        Target(name=f"{name}, ms", value=statistics.median(took), bound=TARGETS[name], note=f"best {min(took):.3g}")
         for name, took in times.items()
     ]
     print_end("context", times, targets, before, options.json)

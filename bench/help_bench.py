@@ -31,7 +31,7 @@ def main() -> None:
     seconds()  # compiles the modules
     times = sorted(seconds() for _ in range(options.times))
     note = f"best {times[0]:.3f}, worst {times[-1]:.3f}"
-    target = Target(what="practicum --help, s", value=statistics.median(times), bound=SECONDS, note=note)
+    target = Target(name="practicum --help, s", value=statistics.median(times), bound=SECONDS, note=note)
     print_end("help", times, [target], before, options.json)
 
 

@@ -967,8 +967,8 @@ def main() -> None:
     }  # fmt: skip
     print(found)
     targets = [
-        Target(what="violations", value=at.ledger.violations.total(), bound=0),
-        Target(what="longest start (s)", value=max(at.starts), bound=BOUND),
+        Target(name="violations", value=at.ledger.violations.total(), bound=0),
+        Target(name="longest start (s)", value=max(at.starts), bound=BOUND),
     ]
     print_end("kills", found, targets, before, options.json)
 

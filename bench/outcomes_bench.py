@@ -134,7 +134,7 @@ def main() -> None:
     cells = [(r.space, r.kind, r.entries, r.corrections, f"{r.p50_ms:.1f}", f"{r.p99_ms:.1f}") for r in rows]
     print_table(columns, cells)
     last = rows[-1]
-    target = Target(what="a correction, p99 ms", value=last.p99_ms, bound=LIMIT, note=f"p50 {last.p50_ms:.1f}")
+    target = Target(name="a correction, p99 ms", value=last.p99_ms, bound=LIMIT, note=f"p50 {last.p50_ms:.1f}")
     print_end("outcomes", [rounded(asdict(row)) for row in rows], [target], load, given.json)
 
 

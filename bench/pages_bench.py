@@ -31,7 +31,7 @@ from simulated_upstream import CHUNKS, SCRIPT
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.subprocesses import environment, python_command
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.session.config import Config, Splits
 from practicum.session.corrections import Correction, hold, write_review
 from practicum.session.records import HELD, begin
@@ -269,7 +269,7 @@ def main() -> None:
     for name, times in found["pages"].items():
         print(f"{name}: {times['median']:.0f} ms (at most {times['most']:.0f})")
     targets = [
-        Target(what=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
+        Target(name=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
     ]
     for name in ("proxy p99 alone", "proxy p99 beside 50 users"):
         print(f"{name}: {found[name]:.1f} ms")

@@ -182,8 +182,8 @@ def main() -> int:
     for method, found in requests.items():
         print_path(f"one request to a space of {method}", found, options.names)
     targets = [
-        Target(what="modules of a step", value=len(step), bound=MODULES),
-        Target(what="functions of a step", value=total(step), bound=FUNCTIONS),
+        Target(name="modules of a step", value=len(step), bound=MODULES),
+        Target(name="functions of a step", value=total(step), bound=FUNCTIONS),
     ]
     result = {
         "step": step, "calls": roles, "requests": requests,

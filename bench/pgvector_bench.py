@@ -112,7 +112,7 @@ def main() -> None:
     for what, value in found[FILES].items():
         print(f"{what}: {value:.3g} in files, {found[PGVECTOR][what]:.3g} with pgvector")
     targets = [
-        Target(what=f"{what}, pgvector", value=value, bound=RECALL, at_least=True)
+        Target(name=f"{what}, pgvector", value=value, bound=RECALL, at_least=True)
         for what, value in found[PGVECTOR].items()
         if what.endswith("recall")
     ]

@@ -93,7 +93,7 @@ def main() -> None:
     for what, ms in found.items():
         print(f"{what}: {ms[FILE]:.2f} ms a call in a file, {ms[DATABASE]:.2f} in PostgreSQL")
     targets = [
-        Target(what=f"{what}: PostgreSQL over a file", value=ms[DATABASE] / ms[FILE], bound=BOUND)
+        Target(name=f"{what}: PostgreSQL over a file", value=ms[DATABASE] / ms[FILE], bound=BOUND)
         for what, ms in found.items()
     ]
     print_end("postgresql", found, targets, before, options.json)

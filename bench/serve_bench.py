@@ -140,17 +140,17 @@ class ServeResult:
             more = f"{row.kind}: more ms to the first byte"
             found += [
                 Target(
-                    what=f"{row.kind}: requests/s",
+                    name=f"{row.kind}: requests/s",
                     value=row.per_second,
                     bound=TARGETS[row.kind],
                     at_least=True,
                     note=late,
                 ),
-                Target(what=f"{more}, p50", value=row.over_p50_ms, bound=MORE_P50, note=at),
-                Target(what=f"{more}, p99", value=row.over_p99_ms, bound=MORE_P99, note=at),
+                Target(name=f"{more}, p50", value=row.over_p50_ms, bound=MORE_P50, note=at),
+                Target(name=f"{more}, p99", value=row.over_p99_ms, bound=MORE_P99, note=at),
             ]
         found.append(
-            Target(what="prompt unchanged at the front", value=min(self.prefix), bound=UNCHANGED, at_least=True)
+            Target(name="prompt unchanged at the front", value=min(self.prefix), bound=UNCHANGED, at_least=True)
         )
         return found
 

@@ -122,7 +122,7 @@ def main() -> int:
                 run = a_run(Path(folder) / f"{method}-{size}", method, size, chance)
                 found[name] = numbers = asyncio.run(measure(run, section, chance))
                 print(f"{name}: " + ", ".join(f"{key} {value:,.3g}" for key, value in numbers.items()), flush=True)
-                targets.append(Target(what=f"{name}: p99, ms", value=numbers["open_p99"], bound=TARGET_MS))
+                targets.append(Target(name=f"{name}: p99, ms", value=numbers["open_p99"], bound=TARGET_MS))
     print_end("space", found, targets, before, options.json)
     return int(not all(target.met for target in targets))
 

@@ -78,7 +78,7 @@ class SpacesResult:
     def targets(self) -> list[Target]:
         """The target that spaces in use have."""
         (row,) = (row for row in self.rows if row.what == SKEWED)
-        return [Target(what=f"{self.spaces:,} spaces, {SKEWED}: p50, ms", value=row.p50_ms, bound=P50_MS)]
+        return [Target(name=f"{self.spaces:,} spaces, {SKEWED}: p50, ms", value=row.p50_ms, bound=P50_MS)]
 
     def as_json(self) -> dict[str, Any]:
         return rounded({"spaces": self.spaces, "open": self.open, "peak_mb": self.peak_mb}) | {

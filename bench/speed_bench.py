@@ -132,7 +132,7 @@ class SpeedResult:
 
     def targets(self) -> list[Target]:
         targets = [
-            Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR[row.name])
+            Target(name=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR[row.name])
             for row in self.rows
             if row.name in NEAR
         ]
@@ -140,10 +140,10 @@ class SpeedResult:
         if one and many:
             times, ceiling = many.speed_up(one)
             note = f"ceiling {ceiling:.1f} by the critical paths, {one.iterations / many.iterations:.3g} by iterations"
-            targets.append(Target(what="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
+            targets.append(Target(name="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
         if self.tail_ratio is not None:
             what = "heavy tail: synchronous / asynchronous"
-            targets.append(Target(what=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
+            targets.append(Target(name=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
         return targets + [target for row in self.in_flight for target in row.targets()]
 
     def as_json(self) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def main() -> None:
         print(f"{tree}: {', '.join(f'{name} {value:.3f}' for name, value in values.items())}")
     own = found[str(trees[0])]
     targets = [
-        Target(what="start to first call, s", value=own["first_call"], bound=FIRST_CALL),
-        Target(what="last answer to exit, s", value=own["exit"], bound=EXIT),
+        Target(name="start to first call, s", value=own["first_call"], bound=FIRST_CALL),
+        Target(name="last answer to exit, s", value=own["exit"], bound=EXIT),
     ]
     print_end("start", found, targets, before, options.json)
 

@@ -109,17 +109,17 @@ class StoreResult:
 
     def targets(self) -> list[Target]:
         recall = self.parts["indexed"]["recall"]
-        targets = [Target(what="indexed: share of the true top 5", value=recall, bound=RECALL, at_least=True)]
+        targets = [Target(name="indexed: share of the true top 5", value=recall, bound=RECALL, at_least=True)]
         for share in FILTERS:
             value = self.parts["indexed"][f"recall_{share}"]
-            targets.append(Target(what=f"indexed, {share} of all: the same", value=value, bound=RECALL, at_least=True))
+            targets.append(Target(name=f"indexed, {share} of all: the same", value=value, bound=RECALL, at_least=True))
         for name, part in self.parts.items():
             most = EXACT_MS if name == "exact" else INDEX_MS
             note = f"best {part['best_ms']:.3g}"
-            targets.append(Target(what=f"{name}: top 5, ms, median", value=part["median_ms"], bound=most, note=note))
-            targets.append(Target(what=f"{name}: adding {ADDED:,}, s", value=part["add_s"], bound=ADD_S))
-            targets.append(Target(what=f"{name}: deleted and still found", value=part["still_found"], bound=0))
-            targets.append(Target(what=f"{name}: peak MB", value=part["peak_mb"], bound=PEAK_MB))
+            targets.append(Target(name=f"{name}: top 5, ms, median", value=part["median_ms"], bound=most, note=note))
+            targets.append(Target(name=f"{name}: adding {ADDED:,}, s", value=part["add_s"], bound=ADD_S))
+            targets.append(Target(name=f"{name}: deleted and still found", value=part["still_found"], bound=0))
+            targets.append(Target(name=f"{name}: peak MB", value=part["peak_mb"], bound=PEAK_MB))
         return targets
 
     def as_json(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from measure import load_average, print_end
 
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.retrieval.vectors import open_embedder
 
 MOST_WRONG = 0.02
@@ -419,7 +419,7 @@ def measured(embedder: str, domains: Domains) -> tuple[np.ndarray, np.ndarray]:
         same += [similarity[i, j] for i, j in pairs if i < j and says[i] == says[j]]
         nearest = dict.fromkeys(range(len(texts)), 0.0)
         for i, j in pairs:
-            if says[i] != says[j] and not tell_apart(texts[i], texts[j]):
+            if says[i] != says[j] and not differ_in_particulars(texts[i], texts[j]):
                 nearest[i] = max(nearest[i], similarity[i, j])
         other += nearest.values()
     return np.array(same), np.array(other)

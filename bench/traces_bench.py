@@ -143,7 +143,7 @@ def main() -> None:
                 f"{new['grown']:>5.0f} MB {old['first call']:>6.1f} s {old['grown']:>5.0f} MB"
             )
             what = f"MB grown with {count:,} traces of {kind}"
-            targets.append(Target(what=what, value=max(new["grown"], old["grown"]), bound=GROWN))
+            targets.append(Target(name=what, value=max(new["grown"], old["grown"]), bound=GROWN))
             found.append({"kind": kind, "traces": count, "learn": new, "resume": old})
     print_end("traces", found, targets, load, given.json)
 

@@ -25,10 +25,8 @@ from practicum.core.settings import Panel, SettingField
 from practicum.methods.describe import anatomy
 from practicum.serve.access import ROLES
 from practicum.serve.api import OPERATIONS, Operation
-from practicum.serve.operations import OPERATIONS as _ALL  # noqa: F401: fills the table
 from practicum.serve.settings import SETTINGS as SERVICE_SETTINGS
 from practicum.session.config import SETTINGS as RUN_SETTINGS
-from practicum.tasks.scoring.registry import SCORERS
 
 
 class Undocumented(Exception):
@@ -120,8 +118,8 @@ def settings() -> Iterator[str]:
     """Yield the page of all settings of runs and services."""
     yield "# Settings\n"
     yield (
-        "Every setting with its option on the command line and its keyword in Python. An empty default is None. The last "
-        "column says when `practicum space resume` may change it. The settings of a method (`--set NAME=VALUE`, "
+        "Every setting with its option on the command line and its keyword in Python. An empty default is None. The "
+        "last column says when `practicum space resume` may change it. The settings of a method (`--set NAME=VALUE`, "
         "`settings={...}`) are on [the page of methods](methods.md).\n"
     )
     yield "## Settings of a run\n"
@@ -137,7 +135,9 @@ def panels(fields: Iterable[SettingField], *, resumes: bool) -> Iterator[str]:
     for panel in Panel:
         if rows := [setting_row(field, resumes=resumes) for field in every if field.setting.panel is panel]:
             yield f"### {panel}{'' if resumes else ' (service)'}\n"
-            yield from table(("option", "keyword", "default", "unit", "description", *(("resume",) if resumes else ())), rows)
+            yield from table(
+                ("option", "keyword", "default", "unit", "description", *(("resume",) if resumes else ())), rows
+            )
 
 
 def setting_row(field: SettingField, *, resumes: bool) -> tuple[object, ...]:
@@ -186,8 +186,8 @@ def http() -> Iterator[str]:
     yield "# HTTP API\n"
     yield (
         "The operations of a service. `GET /openapi.json` returns the same as an OpenAPI 3.1 document. The paths of "
-        "OpenAI's and Anthropic's protocols are on the page of [the proxy](../serve/proxy.md). A request names its key as "
-        "`Authorization: Bearer KEY`. An error has the status, and a body with a stable [code](errors.md).\n"
+        "OpenAI's and Anthropic's protocols are on the page of [the proxy](../serve/proxy.md). A request names its key "
+        "as `Authorization: Bearer KEY`. An error has the status, and a body with a stable [code](errors.md).\n"
     )
     for one in OPERATIONS.values():
         yield f"## {one.label}\n"
@@ -218,7 +218,8 @@ def model(kind: type[BaseModel]) -> Iterator[str]:
     """Yield the table of a model's fields."""
     schema = kind.model_json_schema(mode="serialization")
     rows = [
-        (f"`{name}`", type_of(field), field.get("description", "")) for name, field in schema.get("properties", {}).items()
+        (f"`{name}`", type_of(field), field.get("description", ""))
+        for name, field in schema.get("properties", {}).items()
     ]
     yield from table(("field", "type", "description"), rows)
 
@@ -238,14 +239,16 @@ def mcp() -> Iterator[str]:
     """Yield the page of the tools over MCP."""
     yield "# MCP tools\n"
     yield (
-        "The tools that `practicum mcp` and `/mcp` of a service offer to a client whose roles allow them. Each takes the "
-        "fields of the [operation](http.md) of the same name.\n"
+        "The tools that `practicum mcp` and `/mcp` of a service offer to a client whose roles allow them. Each takes "
+        "the fields of the [operation](http.md) of the same name.\n"
     )
-    for role, operations in groupby(sorted(OPERATIONS.values(), key=lambda one: ROLES.index(one.role)), lambda one: one.role):
+    for role in ROLES:
+        members = [one for one in OPERATIONS.values() if one.role == role]
+        rows = [
+            (f"[`{one.name}`](http.md#{one.label.replace(' ', '-')})", f"{one.summary}.", one.advice) for one in members
+        ]
         yield f"## Role {role}\n"
-        yield from table(("tool", "description", "when an agent calls it"), (
-            (f"[`{one.name}`](http.md#{one.label.replace(' ', '-')})", one.summary + ".", one.advice) for one in operations
-        ))  # fmt: skip
+        yield from table(("tool", "description", "when an agent calls it"), rows)
 
 
 # ---- Errors, counters, metrics
@@ -255,14 +258,16 @@ def errors() -> Iterator[str]:
     """Yield the page of error codes and counters."""
     yield "# Errors and counters\n"
     yield (
-        "Each error has a stable code: compare codes in programs, not sentences. Python: `error.code`, `error.fields` and "
-        "`str(error)` of a `practicum.PracticumError`. Command line: with `--json` the object has `error` with `code`, "
-        "`message` and `fields`. HTTP: `error.code` in the body. MCP: `error` in the structured content. "
+        "Each error has a stable code: compare codes in programs, not sentences. Python: `error.code`, `error.fields` "
+        "and `str(error)` of a `practicum.PracticumError`. Command line: with `--json` the object has `error` with "
+        "`code`, `message` and `fields`. HTTP: `error.code` in the body. MCP: `error` in the structured content. "
         "[When a run stops](../learn/reading.md#when-a-run-stops) says how to continue.\n"
     )
     for group, codes in groupby(sorted(CODES.items()), lambda item: item[0].partition(".")[0]):
         yield f"## {group}\n"
-        yield from table(("code", "meaning and what to do"), [(f"`{code}`", required(text, code)) for code, text in codes])
+        yield from table(
+            ("code", "meaning and what to do"), [(f"`{code}`", required(text, code)) for code, text in codes]
+        )
     yield "## Counters\n"
     yield (
         "A report lists these under `counted:`, and under `errors` with `--json`. Counters with `!` need your "
@@ -280,10 +285,10 @@ def metrics() -> Iterator[str]:
     }  # fmt: skip
     yield "# Metrics\n"
     yield (
-        "Metrics of a run by step are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, and in OpenTelemetry "
-        "as `practicum.GROUP.NAME`. Trackers send the metrics of a run at work, with `_` for `.`. Metrics of a comparison "
-        "are columns of its tables, and in `report.json` at `variants[].NAME`. Prometheus reads those of a service at "
-        "`/metrics`.\n"
+        "Metrics of a run by step are in `practicum space monitor RUN --json` at `GROUP.by_step.NAME`, and in "
+        "OpenTelemetry as `practicum.GROUP.NAME`. Trackers send the metrics of a run at work, with `_` for `.`. "
+        "Metrics of a comparison are columns of its tables, and in `report.json` at `variants[].NAME`. Prometheus "
+        "reads the metrics of a service at `/metrics`.\n"
     )
     for group, members in groupby(METRICS.values(), lambda one: "service" if one.group == "service" else one.kind):
         yield f"## {groups[group]}\n"
@@ -296,7 +301,12 @@ def metric_row(metric: MetricKind) -> tuple[object, ...]:
     if metric.group == "service":
         name = metric.prometheus + ("_total" if metric.kind == "counter" else "")
     kind = "" if metric.kind in ("series", "progress") else f" ({metric.kind})"
-    return f"`{name}`", metric.unit + kind, ", ".join(f"`{label}`" for label in metric.labels), required(metric.about, name)
+    return (
+        f"`{name}`",
+        metric.unit + kind,
+        ", ".join(f"`{label}`" for label in metric.labels),
+        required(metric.about, name),
+    )
 
 
 # ---- Python
@@ -323,15 +333,8 @@ def python() -> Iterator[str]:
         yield f"## {heading}\n"
         for name, path in members:
             yield f"### {name}\n\n::: {path}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"
-    yield "## Trackers\n\n::: practicum.plugins.trackers\n    options:\n      show_root_heading: false\n      members: [Wandb, Mlflow, Otel]\n"
-
-
-def scorers() -> Iterator[str]:
-    """Yield the page of scorers."""
-    yield "# Scorers\n"
-    yield "`--scorer NAME` on the command line, `scorer=` in Python. [Tasks](../learn/tasks.md#scorers) has examples.\n"
-    rows = [(f"`{name}`", required(inspect.getdoc(SCORERS.load(name)), name)) for name in SCORERS.names()]
-    yield from table(("scorer", "description"), rows)
+    yield "## Trackers\n\n::: practicum.plugins.trackers"
+    yield "    options: {show_root_heading: false, members: [Wandb, Mlflow, Otel]}\n"
 
 
 PAGES = {

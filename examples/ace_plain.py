@@ -71,7 +71,7 @@ def shown(playbook: Playbook) -> str:
 
 
 def attempt(client: OpenAI, task: dict[str, Any], playbook: Playbook, hint: str = "") -> dict[str, Any]:
-    """The generator: an answer, and the rules it rests on."""
+    """Return the answer of the generator, and the rules that it used."""
     user = f"{task['input']}\n\n{hint}" if hint else task["input"]
     return ask(client, GENERATOR + shown(playbook), user, "answer", ANSWER)
 

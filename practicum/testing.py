@@ -200,7 +200,7 @@ class Behaviour:
     body: Any = None
     """Body of the error, in place of an `error` object."""
 
-    given: Sequence[str] = ()
+    parameters: Sequence[str] = ()
     """Parameters that cause the error. Empty: every request causes it."""
 
     message: Mapping[str, Any] | None = None
@@ -221,8 +221,8 @@ class Behaviour:
 
     def refusal(self, body: Body) -> Refusal | None:
         """Return the error for a request, or None if the request is answered."""
-        present = [name for name in self.given if name in _parameters(body)]
-        if not self.status or (self.given and not present):
+        present = [name for name in self.parameters if name in _parameters(body)]
+        if not self.status or (self.parameters and not present):
             return None
         if self.body is not None:
             return self.status, self.body

@@ -248,3 +248,16 @@ WORDS = 35_000
 def test_the_manual_is_short() -> None:
     assert sum(len((DOCS / page).read_text(encoding="utf-8").split()) for page in PAGES) <= WORDS
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90
+
+
+def test_every_place_of_the_manual_that_the_code_names_exists() -> None:
+    named = {
+        (page, anchor)
+        for file in (*ROOT.glob("practicum/**/*.py"), *ROOT.glob("deploy/*"), *ROOT.glob("*.md"))
+        for page, anchor in re.findall(r"docs/([a-z_/]+\.md)(?:#([a-z0-9-]+))?", file.read_text(encoding="utf-8"))
+    }
+    assert ("results.md", "the-demo") in named
+    for page, anchor in named:
+        headings = re.findall("^#+ (.*)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, (page, anchor)

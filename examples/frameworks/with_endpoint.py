@@ -2,7 +2,7 @@
 
     python examples/frameworks/with_endpoint.py [--model openai:gpt-4.1-mini]
 
-The endpoint may have tools and prompts of its own. Here it is the model itself.
+The endpoint may have its own tools and prompts. Here it is the model itself.
 """
 
 import sys

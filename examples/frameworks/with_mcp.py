@@ -2,7 +2,7 @@
 
     python examples/frameworks/with_mcp.py [--model openai:gpt-4.1-mini]
 
-It needs `pip install 'practicum[serve,mcp]'`. Each session has an agent and a memory process of its own. They share the
+It needs `pip install 'practicum[serve,mcp]'`. Each session has its own agent and memory process. They share the
 folder `repairs-memory`. The small model on this machine calls no tools by itself.
 """
 

@@ -13,7 +13,7 @@ from practicum.methods.blocks.show import answer, full_view
 
 
 class Settings(practicum.MethodSettings):
-    """The settings of the method: those of every method."""
+    """Settings of the method: only the settings that every method has."""
 
 
 async def reflect(attempts, context, run):

@@ -1,4 +1,4 @@
-"""Writes train.jsonl and test.jsonl: each kind of task in several wordings, the test in wordings of its own.
+"""Write train.jsonl and test.jsonl: each kind of task in several wordings, and the test in different wordings.
 
 python make_tasks.py
 """
@@ -136,7 +136,7 @@ def facts(rng: Random, kind: str, big: bool) -> dict[str, Any]:
 
 
 def solution(kind: str, f: dict[str, Any]) -> list[str]:
-    """The statements that the house would have run."""
+    """Return the statements of the right solution."""
 
     def audit(code: str, ref: int) -> str:
         return f"INSERT INTO audit (code, ref, day) VALUES ('{code}', {ref}, {TODAY})"
@@ -180,14 +180,14 @@ def tasks(split: str) -> Iterator[dict[str, Any]]:
     """The tasks of a split, in random order. Orders above the limit are as frequent as those below."""
     rng = Random(f"warehouse {split}")
     kinds = [(kind, False) for kind in WORDINGS] + [("order", True)]
-    made = []
+    rows = []
     for kind, big in kinds:
         wordings = WORDINGS[kind][:TRAIN] if split == "train" else WORDINGS[kind][TRAIN : TRAIN + TEST]
         for wording in wordings:
             f = facts(rng, kind, big)
-            made.append({"input": wording.format(**f), "meta": {"domain": kind, "solution": solution(kind, f)}})
-    rng.shuffle(made)
-    for number, task in enumerate(made, 1):
+            rows.append({"input": wording.format(**f), "meta": {"domain": kind, "solution": solution(kind, f)}})
+    rng.shuffle(rows)
+    for number, task in enumerate(rows, 1):
         yield {"id": f"{split}-{number}", **task}
 
 

@@ -34,13 +34,13 @@ ALLOWED = (
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
     sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 )  # fmt: skip
-"""What a statement may do: nothing that could read or write a file."""
+"""Operations that a statement may use. None of them reads or writes a file."""
 
 ROWS = 20
-"""Most rows that the tool shows."""
+"""Maximum number of rows that the tool shows."""
 
 STEPS = 20_000_000
-"""Steps of SQLite's virtual machine after which a statement is ended, since it may never end by itself."""
+"""Maximum number of steps of SQLite's virtual machine for a statement, which may otherwise never end."""
 
 
 class World:
@@ -119,7 +119,7 @@ def morning() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def score(task: Task, answer: str, trace: Trace) -> Score:
-    """Right if the database holds what the house would have written, and nothing else. The answer does not count."""
+    """Score 1 if the database equals the result of the solution. The answer is not compared."""
     with World(task) as right:
         for statement in task.meta["solution"]:
             right.sql(statement)
@@ -127,32 +127,33 @@ def score(task: Task, answer: str, trace: Trace) -> Score:
     return Score(float(not wrong), not wrong, "; ".join(wrong))
 
 
-def differences(right: dict[str, list[list[Any]]], found: dict[str, list[list[Any]]]) -> list[str]:
-    """The differences of a state from the right one. Rows of the morning are compared by id, new ones by value,
-    whatever their ids."""
+def differences(right: dict[str, list[list[Any]]], state: dict[str, list[list[Any]]]) -> list[str]:
+    """Return the differences of a state from the right one. Old rows are compared by id, new rows by value."""
     old_rows = morning()
     notes: list[str] = []
     for table, columns in TABLES.items():
         old = {row[0] for row in old_rows.get(table, ())}
         notes += _changed(
-            table, columns, {r[0]: r for r in right[table] if r[0] in old}, {r[0]: r for r in found[table]}
+            table, columns, {r[0]: r for r in right[table] if r[0] in old}, {r[0]: r for r in state[table]}
         )
-        wanted = Counter(tuple(r[1:]) for r in right[table] if r[0] not in old)
-        there = Counter(tuple(r[1:]) for r in found[table] if r[0] not in old)
-        notes += [f"{table} should have a new row {_row(columns, r)} and has none" for r in (wanted - there).elements()]
-        notes += [f"{table} should not have the new row {_row(columns, r)}" for r in (there - wanted).elements()]
+        expected = Counter(tuple(r[1:]) for r in right[table] if r[0] not in old)
+        there = Counter(tuple(r[1:]) for r in state[table] if r[0] not in old)
+        notes += [
+            f"{table} should have a new row {_row(columns, r)} and has none" for r in (expected - there).elements()
+        ]
+        notes += [f"{table} should not have the new row {_row(columns, r)}" for r in (there - expected).elements()]
     return notes
 
 
-def _changed(table: str, columns: tuple[str, ...], right: dict[int, Any], found: dict[int, Any]) -> list[str]:
+def _changed(table: str, columns: tuple[str, ...], right: dict[int, Any], state: dict[int, Any]) -> list[str]:
     notes = []
     for id, row in right.items():
-        if id not in found:
+        if id not in state:
             notes.append(f"row {id} of {table} was deleted and should still be there")
             continue
         notes += [
             f"{column} of row {id} of {table} is {value!r} and should be {should!r}"
-            for column, should, value in zip(columns, row, found[id], strict=True)
+            for column, should, value in zip(columns, row, state[id], strict=True)
             if should != value
         ]
     return notes

@@ -1,6 +1,6 @@
-"""What an agent reports besides its answer: the entries it used and, if its view asks for it, entries it doubted and
-guidance it missed (an annotated view), or a note for a later attempt (a noting view). Defines the fields of JSON and
-the labelled parts of a text in which agents report, and reads them back."""
+"""Reports of an agent in addition to its answer: the entries it used, and if the view asks for them, the entries it
+doubted and the guidance it missed (an annotated view), or a note for a later attempt (a noting view). Defines the JSON
+fields and the labelled parts of a text in which agents report, and reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Doubt(Output):
 CITING: dict[str, Any] = {
     "used": (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first")),
 }
-"""Fields of an answer to a view whose entries can be cited."""
+"""Fields of an answer if the entries of the view can be cited."""
 
 ANNOTATING: dict[str, Any] = {
     "doubts": (Annotated[list[Doubt], MaxItems(3)], Field(description="entries you were not sure about")),
@@ -46,12 +46,12 @@ PARTS = {
     "Note": "what you checked and found, to go on from",
     "Answer": "the answer",
 }
-"""What stands after each label of a text in parts."""
+"""Label of a part of an answer → description of the part, for the prompt."""
 
 
 def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
-    """The parts of a text by their labels, each of which begins a line; "Answer" is the last and holds all that follows
-    it. In a text without that label, the answer is what follows the first line of the last part, or else the text."""
+    """Split a text into parts by labels at the beginning of a line. "Answer" is the last part and extends to the end of
+    the text. Without that label, the answer is the text after the first line of the last part, or the whole text."""
     parts: dict[str, str] = {}
     pattern = re.compile(rf"^[ \t*_#>-]*({'|'.join(labels)})[*_]*:[*_]*", re.IGNORECASE | re.MULTILINE)
     starts = list(_first_of_each(pattern, text))
@@ -66,7 +66,7 @@ def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
 
 
 def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
-    """The first place of each label: its name, where its line begins, and where its part begins."""
+    """Yield the first occurrence of each label: its name, the start of its line, and the start of its part."""
     seen: set[str] = set()
     for match in pattern.finditer(text):
         label = match[1].capitalize()
@@ -78,7 +78,7 @@ def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, i
 
 
 def parts_report(parts: Mapping[str, str]) -> Any:
-    """What the parts of a text report, as an object with the fields of the JSON forms."""
+    """Convert the parts of a text to an object with the fields of the JSON forms."""
     _, *doubts = re.split(r"\b(e[0-9]+)\b", parts.get("Doubts", ""))
     named = zip(doubts[::2], doubts[1::2], strict=True)
     missing = parts.get("Missing", "")
@@ -91,15 +91,15 @@ def parts_report(parts: Mapping[str, str]) -> Any:
 
 
 def read_citations(ids: Iterable[str], view: View) -> dict[str, Any]:
-    """The fields of a trace about cited entries: the ids that the view has, and the number of the others."""
+    """Return the fields of a trace about cited entries: the ids that are in the view, and the number of other ids."""
     distinct = dict.fromkeys(ids)
     used = tuple(id for id in distinct if id in view.ids)
     return {"used": used, "unknown": len(distinct) - len(used)}
 
 
 def read_annotations(answer: Any, view: View) -> dict[str, Any]:
-    """The values for the trace's data: doubts by the id of a shown entry, what was missing, the note. Each field of
-    the answer is read only if the view asks for it."""
+    """Return the values for the trace's data: doubts by the id of a shown entry, missing guidance, and the note. Read
+    each field of the answer only if the view asks for it."""
     data: dict[str, Any] = {}
     if view.annotated:
         data["doubts"] = {doubt.id: doubt.why for doubt in answer.doubts if doubt.id in view.ids}

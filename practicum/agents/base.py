@@ -1,4 +1,4 @@
-"""What an agent is, and the part of a run that it may use."""
+"""Protocols of an agent and of the part of a run that it may use."""
 
 from __future__ import annotations
 
@@ -17,55 +17,56 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class AgentRun(Protocol):
-    """The part of `engine.run.Run` that agents use. `place` names the attempt: the same attempt, repeated after a
-    crash, has the same place, so it serves as an idempotency key."""
+    """Part of `engine.run.Run` that agents use. `place` identifies the attempt and is an idempotency key: an attempt
+    that is repeated after a crash has the same place."""
 
     @property
     def place(self) -> str: ...
 
     @property
     def profile(self) -> Profile:
-        """What the models of the run can do."""
+        """Profile of the run's models: `small` or `full`."""
 
     def room(self, role: str) -> int:
-        """The tokens that a prompt of this role may have, by estimate."""
+        """Return the estimated maximum number of tokens in a prompt of this role."""
 
     def at(self, name: str) -> Self:
-        """The place `name` below this one."""
+        """Return the run at the place `name` below this place."""
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
-        """A model's answer as an object of this schema; `form` is the JSON schema that it is given, if another."""
+        """Call a model and return its answer as an object of `schema`. `form` replaces the JSON schema sent to it."""
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """A model's answer as plain text: one of the `choices`, if its server can hold it to them."""
+        """Call a model and return its answer as text. It is one of `choices` if the server can enforce choices."""
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What an action on the outside world returned, as a JSON value; journaled."""
+        """Perform an action on the outside world, journal its result, and return the result as a JSON value."""
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What a decision returned, as a JSON value; journaled, so that a resume does not ask for it again."""
+        """Make a decision, journal it, and return it as a JSON value. A resume does not ask for it again."""
 
     def restored(self, value: T) -> T:
-        """The value with what its redacted parts stand for, if the user keeps that: for code of the user alone."""
+        """Return the value with the original text in place of redacted parts, if the run stores it. Use it only for the
+        user's code."""
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Held while something is in flight at this endpoint."""
+        """Return the semaphore that limits the number of concurrent uses of an endpoint."""
 
 
 class TeamRun(AgentRun, Protocol):
-    """The run of agents that work at once. A single agent makes one call after another."""
+    """Run of agents that work concurrently. A single agent makes its calls one after another."""
 
-    def count(self, what: Count, number: int = 1) -> None:
-        """Raise a counter of the report."""
+    def count(self, counter: Count, number: int = 1) -> None:
+        """Add a number to a counter of the report."""
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
-        """Run named jobs at once, each at its own place; results in the order given."""
+        """Run named jobs concurrently, each at its own place. Return the results in the order of the jobs."""
 
 
 class Agent(Protocol):
-    """An agent under training. `journaled`: the run must journal its results, because the agent does not act through
-    `run.ask` alone. `moves`: it does work on its machine that the workers of a cluster can take over. `max_turns`: the
-    most model calls of one attempt. `identity`: its name in the journal."""
+    """Protocol of an agent under training. `journaled`: whether the run must journal its results, because the agent has
+    effects other than `run.ask`. `moves`: whether the workers of a cluster can run its attempts. `max_turns`: maximum
+    number of model calls in an attempt. `identity`: its name in the journal."""
 
     @property
     def journaled(self) -> bool: ...

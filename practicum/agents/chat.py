@@ -1,9 +1,10 @@
 """The plain agent: one model call, with the context in its prompt.
 
-It answers in plain text, because an answer inside JSON costs right answers. Where it has more to say than its answer,
-each part begins with a label, and the answer comes last.
+The model answers in plain text, because JSON lowers the share of right answers. If it also reports other parts, each
+part begins with a label, and the answer comes last.
 
-Prompt order: the run's instructions, how to use the playbook, the form, the playbook's pages, earlier turns, the task.
+Order of the prompt: the run's instructions, the use of the playbook, the form, the playbook's pages, earlier turns, the
+task.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from practicum.tasks.scoring.rules import named_choices
 
 @dataclass(frozen=True)
 class ChatAgent:
-    """Answers with one model call. `choices`, if any, are the possible answers: what names one of them is taken for it.
-    `reasoning` asks for thought before the answer."""
+    """Agent that answers with one model call. `choices`: the possible answers; a text that names exactly one of them
+    counts as that choice. `reasoning`: whether to ask for reasoning before the answer."""
 
     instructions: str = ""
     choices: tuple[str, ...] = ()
@@ -34,14 +35,15 @@ class ChatAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         asked = {"Used": view.citable, "Doubts": view.annotated, "Missing": view.annotated}
         asked |= {"Reasoning": self.reasoning, "Note": view.noting}
-        labels = [label for label, wanted in asked.items() if wanted]
+        labels = [label for label, requested in asked.items() if requested]
         turns, form = view.turns, ""
         if labels:
             labels.append("Answer")
             turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
             about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
             form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
-        # A small model that reads the names of all choices prefers some to those that similar tasks were answered with.
+        # Do not list all choices to a small model that sees solved tasks: it would prefer some choices to the answers
+        # of these tasks.
         named = self.choices and not (view.turns and run.profile == "small")
         choosing = CHOOSING.format("; ".join(self.choices)) if named else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
@@ -49,9 +51,9 @@ class ChatAgent:
         text = await run.ask_text("agent", prompt, () if labels else self.choices)
         parts = read_parts(text, labels) if labels else {"Answer": text.strip()}
         report: Any = parts_report(parts)
-        meant = named_choices(self.choices, parts["Answer"])
+        chosen = named_choices(self.choices, parts["Answer"])
         return Trace(
-            answer=meant[0] if len(meant) == 1 else parts["Answer"],
+            answer=chosen[0] if len(chosen) == 1 else parts["Answer"],
             reasoning=parts.get("Reasoning", ""),
             data=read_annotations(report, view),
             **read_citations(report.used, view),
@@ -59,7 +61,7 @@ class ChatAgent:
 
 
 def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) -> Prompt:
-    """The prompt of an attempt's first call; `system` are the parts of the instructions, any of which may be empty."""
+    """Return the prompt of an attempt's first call. `system`: parts of the instructions; empty parts are skipped."""
     user = f"{task.input}\n\n{view.note}" if view.note else task.input
     return Prompt("\n\n".join(filter(None, system)), user, view.pages, turns)
 

@@ -1,8 +1,8 @@
-"""What an agent with tools acts on: the tools of one attempt, and the state that it leaves.
+"""Environment of an agent with tools: the tools of one attempt, and its state after the attempt.
 
-A source is a list of tools (Python functions, or pydantic-ai toolsets, MCP servers included), or a function that is
-called with the task once an attempt and returns the environment: such a list, or an object with `tools` and, if a
-scorer should see the result, `state()`. An environment that is a context manager is entered and left. pydantic-ai
+A source is a list of tools (Python functions or pydantic-ai toolsets, MCP servers included), or a function that is
+called with the task once per attempt and returns the environment: such a list, or an object with `tools` and, if a
+scorer should see the result, `state()`. If the environment is a context manager, it is entered and exited. pydantic-ai
 derives the names, descriptions and argument schemas of tools.
 """
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 FINISH = "finish"
-"""The name of the action that ends an attempt."""
+"""Name of the action that ends an attempt."""
 
 MAX_OBSERVATION = 2000
-"""Most characters of an observation that a small model is shown."""
+"""Maximum characters of an observation for a small model."""
 
 MAX_STATE = 200_000
-"""Most characters of a state as JSON, since it is stored with each attempt."""
+"""Maximum characters of a state as JSON. It is limited because each attempt stores it."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The open environment of an attempt: the user's object, and its tools."""
+    """Open environment of an attempt: the user's object and its tools."""
 
     user_object: Any
     toolset: AbstractToolset[None]
@@ -51,7 +51,7 @@ class Environment:
 
     @property
     def manual(self) -> str:
-        """The tools as Python signatures with their descriptions, after the types they use."""
+        """Python signatures and descriptions of the tools, after the types they use."""
         from pydantic_ai.function_signature import FunctionSignature
 
         definitions = [tool.tool_def for tool in self.tools.values()]
@@ -63,8 +63,8 @@ class Environment:
         ])  # fmt: skip
 
     async def act(self, name: str, arguments: object) -> tuple[str, bool]:
-        """Call a tool. Returns the observation, and True if the tool raised, hung, or could not be called with these
-        arguments. Only an error of practicum is raised."""
+        """Call a tool. Return the observation, and whether the call failed: the tool raised, timed out, or does not
+        accept the arguments. Raise only errors of practicum."""
         from pydantic_ai.messages import ToolReturn, ToolReturnPart
 
         def failed(text: str) -> tuple[str, bool]:
@@ -86,13 +86,14 @@ class Environment:
         except ValidationError as error:
             return failed(f"{name} cannot be called so: {fault(error, 'arguments')}")
         except (Exception, SystemExit) as error:
-            # The user's tool may raise anything; the agent should see what, and go on.
+            # The user's tool may raise any exception. Show it to the agent, which continues.
             if clock.expired():
                 return failed(f"{name} did not return within {self.user_code.seconds:g} s")
             return failed(f"{type(error).__name__}: {error}")
 
     async def state(self) -> Any:
-        """The state as a JSON value; None if the environment has no `state()`. Raises AgentError if it is not JSON."""
+        """Return the state as a JSON value, or None if the environment has no `state()`. Raise AgentError if the state
+        is not JSON or too long."""
         read_state = getattr(self.user_object, "state", None)
         if not callable(read_state):
             return None
@@ -113,9 +114,9 @@ class Environment:
 async def open_environment(
     source: object, name: str, task: Task, seconds: float, max_observation: int
 ) -> AsyncIterator[Environment]:
-    """The environment of one attempt, closed at the end. Raises AgentError if the user's code fails or hangs. `seconds`
-    bounds each call into the source. The source never sees the right answer: of the task it gets `id`, `input` and
-    `meta`."""
+    """Open the environment of one attempt, and close it after the block. Raise AgentError if the user's code fails or
+    times out. `seconds`: timeout (s) of each call of the user's code. The source gets the task without its right answer
+    and recorded attempt."""
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset
@@ -128,12 +129,12 @@ async def open_environment(
         value = await code.enter(await code.call(partial(source, seen)) if callable(source) else source, stack)
         combined: CombinedToolset[None] = CombinedToolset(_toolsets(code, getattr(value, "tools", value)))
         toolset: AbstractToolset[None] = await code.enter(combined, stack)
-        # pydantic-ai requires a model here; no tool ever asks it.
+        # pydantic-ai requires a model here, but no tool calls it.
         context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
         tools = await code.call(partial(toolset.get_tools, context))
         if FINISH in tools:
             raise UsageError(
-                "tools.invalid", f"{name} has a tool {FINISH!r}, the action that ends an attempt: give it another name"
+                "tools.invalid", f"{name} has a tool {FINISH!r}, the action that ends an attempt: rename the tool"
             )
         yield Environment(value, toolset, tools, context, code, max_observation)
 
@@ -144,8 +145,8 @@ def _toolsets(code: UserCode, tools: object) -> Sequence[AbstractToolset[None]]:
 
     listed = [tools] if isinstance(tools, AbstractToolset) else tools
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        wanted = "it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
-        raise UsageError("tools.invalid", f"{code.name} has no tools: {wanted}")
+        rule = "it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
+        raise UsageError("tools.invalid", f"{code.name} has no tools: {rule}")
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
     functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
     if wrong := [type(tool).__name__ for tool in functions if not callable(tool)]:
@@ -159,7 +160,7 @@ def _toolsets(code: UserCode, tools: object) -> Sequence[AbstractToolset[None]]:
 
 
 def _in_thread(tool: Callable[..., Any], code: UserCode) -> Callable[..., Awaitable[Any]]:
-    """The same function to pydantic-ai, but called in the attempt's thread, so that it may block."""
+    """Wrap a tool for pydantic-ai so that it runs in the attempt's thread, where it may block."""
 
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -169,5 +170,5 @@ def _in_thread(tool: Callable[..., Any], code: UserCode) -> Callable[..., Awaita
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode: file names that a tool reads may have some."""
+    """Replace lone surrogates, which UTF-8 cannot encode. File names that a tool reads may contain some."""
     return text.encode("utf-8", "replace").decode()

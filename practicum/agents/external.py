@@ -1,6 +1,6 @@
-"""Agents from outside: a program that is given one JSON line and prints one, or a Python function.
+"""External agents: a program that reads one line of JSON and prints one, or a Python function.
 
-Neither is given the task's target or its `meta`.
+Neither gets the task's target or its `meta`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from practicum.core.views import View
 from practicum.tasks.sandbox.processes import close_pipes, kill_group
 
 PIPES_CLOSE = 2.0
-"""Seconds to wait until the pipes of a killed program close. A child that left its process group may keep them open."""
+"""Time (s) to wait for the pipes of a killed program to close. A child process outside its process group may keep them
+open."""
 
 
 @dataclass
 class CommandAgent:
-    """Starts a program anew for each attempt; `timeout` is in seconds. A failure quotes its standard error.
+    """Agent that starts a program for each attempt. `timeout`: timeout (s) of an attempt. The error of a failure quotes
+    the last line of the program's standard error.
 
     The program reads a JSON object with "task" (its id and input), "context", "instructions" and "place", which is an
     idempotency key: an attempt that is repeated after a crash has the same place. "annotated" asks for "doubts" and
-    "missing" in the answer, "noting" for a "note". See `read_answer` for what it may print.
+    "missing" in the answer, "noting" for a "note". See `read_answer` for the format of the printed answer.
     """
 
     command: str
@@ -59,13 +61,15 @@ class CommandAgent:
         try:
             self.words = shlex.split(self.command)
         except ValueError as error:
-            raise UsageError("agent.invalid", f"`agent=command:{self.command}` cannot be parsed: {error}") from error
+            raise UsageError(
+                "agent.invalid", f"`agent=command:{self.command}` is not a valid command: {error}"
+            ) from error
         if not self.words:
-            raise UsageError("agent.invalid", "`agent=command:` names no program")
+            raise UsageError("agent.invalid", "`agent=command:` names no program: pass command:PROGRAM")
         if shutil.which(self.words[0]) is None:
             raise UsageError(
                 "agent.cannot_start",
-                f"cannot start the agent {self.words[0]!r}: no such program, or it is not executable",
+                f"cannot start the agent {self.words[0]!r}: the program does not exist or is not executable",
             )
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
@@ -77,9 +81,9 @@ class CommandAgent:
             "place": run.place,
         }
         line = json.dumps(request, ensure_ascii=False) + "\n"
-        # Not splitlines(): a JSON string may hold U+2028 and similar characters unescaped.
+        # Do not use splitlines(): a JSON string may contain U+2028 and similar characters unescaped.
         printed = (await self._run(line.encode())).strip().rsplit(b"\n", 1)[-1]
-        text = decoded(printed, self.words[0])
+        text = decode(printed, self.words[0])
         try:
             value = json.loads(text) if text else None
         except json.JSONDecodeError as error:
@@ -93,9 +97,10 @@ class CommandAgent:
         return read_answer(value, self.words[0], view)
 
     async def _run(self, line: bytes) -> bytes:
-        """The program's standard output, given this line. Raises AgentError if it fails or takes too long."""
+        """Run the program with a line on standard input, and return its standard output. Raise AgentError if it fails
+        or times out."""
         try:
-            # A session of its own, so that Ctrl-C at the terminal reaches practicum alone, which lets it finish.
+            # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may finish.
             process = await asyncio.create_subprocess_exec(
                 *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
@@ -133,36 +138,37 @@ class CommandAgent:
         return out
 
 
-def decoded(printed: bytes, program: str) -> str:
-    """The text that a program printed. Raises AgentError if it is not UTF-8: read otherwise, it would be another
+def decode(printed: bytes, program: str) -> str:
+    """Decode the output of a program. Raise AgentError if it is not UTF-8, because another encoding would change the
     answer."""
     try:
         if b"\x00" in printed or printed.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError("UTF-16 or UTF-32, it seems")
         return printed.decode("utf-8-sig")
     except ValueError as error:
-        what = str(error)
+        detail = str(error)
         if isinstance(error, UnicodeDecodeError):
             byte = printed[error.start]
-            what = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
+            detail = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
         raise AgentError(
             "agent.invalid_answer",
-            f"{program} printed text that is not UTF-8 ({what}): make it print UTF-8, for a Python program with "
+            f"{program} printed text that is not UTF-8 ({detail}): make it print UTF-8, for a Python program with "
             "PYTHONIOENCODING=utf-8 in its environment, for others with LC_ALL=C.UTF-8",
         ) from error
 
 
 @dataclass(frozen=True)
 class FunctionAgent:
-    """Calls a function once for each attempt; one that is not async runs in a thread of its own, so it may block.
+    """Agent that calls a function once per attempt. A function that is not async runs in a separate thread, so it may
+    block.
 
-    `fn` gets the task's input and the context as text, and these further arguments if it has a parameter of the name:
+    `fn` gets the task's input and the context as text, and each of these arguments if it has a parameter of that name:
 
     - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
-    - `annotated`: True if the answer should hold "doubts" and "missing"; `noting`: True if it should hold a "note".
-    - `instructions`: the run's instructions, if it has any; else the parameter's own default holds.
+    - `annotated`: whether the answer should have "doubts" and "missing". `noting`: whether it should have a "note".
+    - `instructions`: the run's instructions. Not passed if the run has none.
 
-    See `read_answer` for what it may return. Raises UsageError for a function that cannot be called so.
+    See `read_answer` for the type of the result. Raise UsageError if the function does not accept these arguments.
     """
 
     fn: Callable[..., Any]
@@ -192,11 +198,11 @@ class FunctionAgent:
 
     @property
     def identity(self) -> str:
-        """The agent's name in the journal. It includes the instructions if the function is given them."""
+        """The agent's name in the journal. It includes the instructions if the function takes them."""
         return " ".join([self.name, *self._accepted().values()])
 
     def _accepted(self, **values: Any) -> dict[str, Any]:
-        """Those of the values, and of the instructions if there are any, that the function has a parameter for."""
+        """Return the values for which the function has a parameter, the run's instructions included."""
         values |= {"instructions": self.instructions} if self.instructions else {}
         try:
             parameters = inspect.signature(self.fn).parameters
@@ -212,7 +218,7 @@ class FunctionAgent:
         except PracticumError:
             raise
         except Exception as error:
-            # The user's code may raise anything; on one task that is a failed attempt, not a crash of the batch.
+            # The user's code may raise any exception: count it as a failed attempt, and continue the batch.
             raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
         return read_answer(value, self.name, view)
 
@@ -241,16 +247,16 @@ class _Answer(BaseModel):
 
 
 def context_text(view: View) -> str:
-    """A view as one text: its pages, then the note."""
+    """Return a view as one text: its pages, then the note."""
     return "\n".join([*view.pages, *([view.note] if view.note else [])])
 
 
 def read_answer(value: object, agent: str, view: View) -> Trace:
-    """Turn an answer into a trace; `agent` names it in messages.
+    """Convert an answer to a trace. `agent`: the agent's name in messages.
 
     The answer is a text, a number, a `Trace`, or a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, with
-    "doubts" (a list of {"id", "why"}) and "missing" for an annotated view and "note" for a noting one. Ids in "used"
-    that the view does not have are dropped and counted. Raises AgentError for anything else.
+    "doubts" (a list of {"id", "why"}) and "missing" for an annotated view and "note" for a noting view. Ids in "used"
+    that are not in the view are dropped and counted. Raise AgentError for any other answer.
     """
     if isinstance(value, Trace):
         return replace(value, **read_citations(value.used, view))

@@ -1,6 +1,6 @@
-"""Agents of other frameworks as functions `(input, context) -> answer`, which practicum can train as they are.
+"""Adapters that turn agents of other frameworks into functions `(input, context) -> answer`, which practicum can train.
 
-Each adapter puts the context where its framework has instructions, and returns the answer and the steps. Give it to
+Each adapter adds the context to the framework's instructions, and returns the answer and the steps. Pass it to
 `Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no adapter, and a program is
 `--agent command:PROGRAM`. A framework is imported when its agent first runs.
 """
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from pydantic_ai import Agent
 
 AgentFunction = Callable[[str, str], Awaitable[Any]]
-"""An agent as a function of the input and the context; `agents.external.read_answer` reads what it returns."""
+"""Agent as a function of the input and the context. `agents.external.read_answer` reads its result."""
 
 RETRIES = 2
-"""How often a call of an endpoint is sent again."""
+"""Number of retries of a call of an endpoint."""
 
 Steps = list[tuple[str, str]]
-"""Kind ("thought", "action", "observation") and text of each step."""
+"""Steps of an attempt: kind ("thought", "action", "observation") and text of each."""
 
 AskFunction = Callable[[str, str], Awaitable[tuple[object, Steps]]]
-"""Runs an agent of a framework on an input and a context. Returns its output and its steps, without the answer."""
+"""Function that runs an agent of a framework on an input and a context. It returns the output and the steps; the steps
+do not include the answer."""
 
 _SHOWN_ID = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
 _CITED_ID = re.compile(r"\[(e\d+)\]")
@@ -39,10 +40,10 @@ _FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
 
 
 def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction:
-    """An agent behind an OpenAI-compatible endpoint, named as http://host:port/v1#agent: the context is its system
-    message. Without a `key`, it is sent the one that `models.keys` finds for its host. `request` goes into each request
-    (temperature, extra_body, ...); its `timeout`, by default 600, is the most seconds of a call. Raises UsageError for
-    a name of another form, and for a key that would go to another machine over plain HTTP."""
+    """Adapt an agent behind an OpenAI-compatible endpoint, named http://host:port/v1#agent. The context is its system
+    message. `key` defaults to the key that `models.keys` has for its host. `request`: fields of each request
+    (temperature, extra_body, ...), and `timeout`, the timeout (s) of a call, 600 by default. Raise UsageError for a
+    name in another form, and for a key that would be sent to another machine over plain HTTP."""
     address, _, model = name.partition("#")
     if not address.startswith(ADDRESSES) or not model:
         raise UsageError(
@@ -64,19 +65,19 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
                 reply = await client.chat.completions.create(model=model, messages=messages, **request)
                 return (reply.choices[0].message.content or "").strip(), []
         except (APIError, AttributeError, IndexError, TypeError, ValueError, TimeoutError, RefusedReply) as error:
-            # The server failed, or sent something else than a completion, or nothing in time.
-            said = f"{type(error).__name__}: {str(error) or f'no answer within {timeout:g} seconds'}"
-            # Neither does a traceback show a key that the server quoted.
-            text = f"the model of endpoint({name}) failed: {without_keys(said, secret)}"
+            # The server failed, sent an invalid completion, or timed out.
+            problem = f"{type(error).__name__}: {str(error) or f'no answer within {timeout:g} seconds'}"
+            # The traceback must not show a key that the server quoted either.
+            text = f"the model of endpoint({name}) failed: {without_keys(problem, secret)}"
             raise _failure(text, error) from None
 
     return _agent_function(ask, f"endpoint({name})", "endpoint")
 
 
 def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
-    """A pydantic-ai `Agent` with its tools and output type: the context is added to its instructions for the run. `run`
-    goes to each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have `reasoning`,
-    `used`, `doubts` and `missing`."""
+    """Adapt a pydantic-ai `Agent` with its tools and output type. The context is added to its instructions for the run.
+    `run`: keywords of each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have
+    `reasoning`, `used`, `doubts` and `missing`."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, RetryPromptPart, TextPart, ThinkingPart
@@ -101,14 +102,14 @@ def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
 
 
 def langchain_input(input: str, learned: str) -> dict[str, Any]:
-    """The messages that an agent of LangChain or LangGraph gets; the context is the first system message."""
+    """Return the messages for an agent of LangChain or LangGraph. The context is the first system message."""
     return {"messages": [*([("system", learned)] if learned else []), ("user", input)]}
 
 
 def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, **invoke: Any) -> AgentFunction:
-    """A LangChain runnable or a LangGraph graph. `ask` makes its input from the task's input and the context; `invoke`
-    goes to each `ainvoke` (config, context, ...). A chain over the variables of a prompt has `ask=lambda input,
-    learned: {"question": input, "rules": learned}`."""
+    """Adapt a LangChain runnable or a LangGraph graph. `ask` makes its input from the task's input and the context.
+    `invoke`: keywords of each `ainvoke` (config, context, ...). For a chain over the variables of a prompt, pass for
+    example `ask=lambda input, learned: {"question": input, "rules": learned}`."""
 
     async def run(input: str, context: str) -> tuple[object, Steps]:
         output = await runnable.ainvoke(ask(input, _instructions(context)), **invoke)
@@ -117,15 +118,15 @@ def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, *
             structured = output.get("structured_response")
             steps = _message_steps(earlier, "type", "ai", lambda call: _tool_call(call["name"], call["args"]))
             return last.text if structured is None else structured, steps
-        # A chat model returns a message, a parser may return anything.
+        # A chat model returns a message; a parser may return a value of any type.
         return output.text if hasattr(output, "tool_calls") else output, []
 
     return _agent_function(run, f"langchain({getattr(runnable, 'name', None) or ''})", "runnable")
 
 
 def openai_agents(agent: Any, **run: Any) -> AgentFunction:
-    """An `Agent` of the OpenAI Agents SDK: a copy of it has the context after its own instructions. `run` goes to each
-    `Runner.run` (context, max_turns, run_config, ...). Agents that it hands over to do not get the context."""
+    """Adapt an `Agent` of the OpenAI Agents SDK. A copy of it has the context after its instructions. `run`: keywords
+    of each `Runner.run` (context, max_turns, run_config, ...). Agents that it hands over to do not get the context."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from agents import ItemHelpers, Runner
@@ -149,20 +150,20 @@ def openai_agents(agent: Any, **run: Any) -> AgentFunction:
 
 
 def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentFunction:
-    """A DSPy module: a copy of it has the context after the instructions of each predictor. `input` and `output` name
-    its fields for the task and the answer; its model is the one DSPy is configured with."""
+    """Adapt a DSPy module. A copy of it has the context after the instructions of each predictor. `input` and `output`:
+    names of its fields for the task and the answer. It uses the model that DSPy is configured with."""
     name = f"dspy({type(module).__name__})"
 
     async def ask(text: str, context: str) -> tuple[object, Steps]:
         from dspy import LMError
 
-        own = module.deepcopy()
-        for copy, original in zip(own.predictors(), module.predictors(), strict=True):
+        copied = module.deepcopy()
+        for copy, original in zip(copied.predictors(), module.predictors(), strict=True):
             signature = original.signature
             copy.signature = signature.with_instructions(_instructions(context, signature.instructions))
-            copy.lm = original.lm  # a copied model would count and cache by itself
+            copy.lm = original.lm  # a copied model would have separate usage counts and a separate cache
         try:
-            prediction = await own.acall(**{input: text})
+            prediction = await copied.acall(**{input: text})
         except LMError as error:
             raise _provider_error(name, error) from error
         # A ReAct module returns its steps as thought_0, tool_name_0, tool_args_0, observation_0, thought_1, ...
@@ -180,8 +181,8 @@ def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentF
 
 
 def inspect_ai(solver: Any, model: Any) -> AgentFunction:
-    """A solver of inspect_ai, run on one task state: the context is the first system message. `model` is a model of
-    inspect_ai, or its name. There is no eval, and so no sandbox."""
+    """Adapt a solver of inspect_ai. It runs on one task state, without an eval and so without a sandbox. The context is
+    the first system message. `model`: a model of inspect_ai, or its name."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from inspect_ai import model as models
@@ -214,8 +215,8 @@ def inspect_ai(solver: Any, model: Any) -> AgentFunction:
 
 
 def _agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
-    """An agent that answers through `ask`, named `name` in messages and in the journal. A failure of its model's
-    provider becomes a ProviderError, so that nothing is learned from it."""
+    """Return an agent that answers through `ask`. `name`: its name in messages and in the journal. Failures of its
+    model's provider become a ProviderError, so that nothing is learned from them."""
 
     async def act(input: str, context: str) -> Any:
         from openai import APIError
@@ -227,7 +228,7 @@ def _agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
             raise _provider_error(name, error) from error
         return _answer(output, steps, context)
 
-    # Old runs wrote names with modules of `practicum.adapters` into their journals: a resume needs the same names.
+    # Journals of old runs have names with modules of `practicum.adapters`: a resume needs the same names.
     act.__module__, act.__qualname__ = f"practicum.adapters.{module}", name
     return act
 
@@ -237,7 +238,8 @@ def _provider_error(agent: str, error: Exception) -> ProviderError:
 
 
 def _failure(text: str, error: Exception) -> ProviderError:
-    """The error of a model's server: one about this request alone if it says so."""
+    """Return the error for a failure of a model's server: a RequestError or WindowError if only this request is at
+    fault, otherwise a ProviderError."""
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
         return ProviderError("provider.failed", text)
@@ -254,34 +256,35 @@ def _failure(text: str, error: Exception) -> ProviderError:
 
 
 def _instructions(context: str, own: str | None = None) -> str:
-    """The agent's own instructions, then the context; empty if there is neither."""
+    """Return the agent's instructions followed by the context, or an empty text."""
     learned = f"{LEARNED}{CITE if _SHOWN_ID.search(context) else ''}\n\n{context}" if context else ""
     return "\n\n".join(part for part in (own, learned) if part)
 
 
 def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
-    """Any output as the mapping that practicum reads; None if it has no answer. If the output has an `answer`, the
-    fields that practicum knows are taken from it. Any other output is the answer itself, as JSON if it is not a text.
-    The entries used are those that the agent lists, else those whose [id] is in the text it wrote."""
+    """Convert an output to the mapping that `read_answer` reads; None if it has no answer. If the output has a field
+    `answer`, read the known fields from it. Any other output is the answer itself, as JSON unless it is a text. The
+    used entries are the entries that the agent lists, or else the entries whose [id] is in the agent's text."""
     from pydantic_core import to_jsonable_python
 
     value = to_jsonable_python(output, fallback=str)
     fields = value if isinstance(value, Mapping) and "answer" in value else {"answer": value}
     if fields["answer"] is None:
         return None
-    known = {name: fields[name] for name in _FIELDS if name in fields}
-    known["answer"] = _text(known["answer"])
+    answer = {name: fields[name] for name in _FIELDS if name in fields}
+    answer["answer"] = _text(answer["answer"])
     shown = {id for pair in _SHOWN_ID.findall(context) for id in pair}
     thoughts = [text for kind, text in steps if kind != "observation"]
-    written = "\n".join([*thoughts, str(known.get("reasoning", "")), known["answer"]])
+    written = "\n".join([*thoughts, str(answer.get("reasoning", "")), answer["answer"]])
     cited = [id for id in _CITED_ID.findall(written) if id in shown]
-    return {"used": cited, **known, "steps": [{"kind": kind, "text": text} for kind, text in steps]}
+    return {"used": cited, **answer, "steps": [{"kind": kind, "text": text} for kind, text in steps]}
 
 
 def _message_steps(
     messages: Iterable[Any], author: str, agent: str, read_call: Callable[[Any], tuple[str, str]]
 ) -> Steps:
-    """The steps of messages, whose attribute `author` is "tool", or `agent` if the agent wrote them."""
+    """Return the steps in messages. `author`: name of the attribute with the author, which is "tool" or, for messages
+    of the agent, the value `agent`."""
     steps: Steps = []
     for message in messages:
         if getattr(message, author) == agent:

@@ -1,14 +1,14 @@
-"""The guard of an agent's tools: it finds calls that carry out what strangers said.
+"""The guard of an agent's tools: it detects calls whose arguments come only from untrusted entries.
 
-Every entry has a trust, that of its origin. If an argument of a call has text that stands in an entry below `own` and
-in nothing else that the agent may act on (the task, the instructions, the manual of the tools, own entries, and what
-tools returned in this attempt), then a stranger chose it. Text is recognized by five words in a row, and by what stands
-out in the entry: quotations, addresses, and codes and long numbers as in `core.shingles`. A whole argument is also
-recognized by itself, if it has four letters or digits, or two where the entry quotes it. Single words and names inside
-a longer argument are not, because arguments in SQL or code share their words with any notes about them.
+Every entry has the trust level of its origin. The guard holds a call if an argument contains text of an entry below the
+level `own`, and no trusted text contains it. Trusted texts are the task, the instructions, the manual of the tools,
+entries with the level `own`, and the results of tools in this attempt. Text matches if it has five consecutive words of
+the entry, or a quotation, an address, a code or a long number of it (as in `core.shingles`). A whole argument also
+matches if it has four letters or digits, or two if the entry quotes it. Single words and names inside a longer argument
+do not match, because arguments in SQL or code share their words with any notes about them.
 
-What is not found: text that the model rewrote, encoded or composed, and a stranger's choice of which tool is called
-with arguments from elsewhere.
+The guard does not detect text that the model rewrote, encoded or composed, or a tool that an untrusted entry chose for
+arguments of another origin.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _QUOTED = re.compile(r"""[`"'“«]([^`"'”»\n]{2,60})[`"'”»]""")
 
 
 _ADDRESS = re.compile(r"\w[\w.+-]*[@/.:][\w./:@-]*\w")
-"""Addresses of mail and of pages, and paths."""
+"""Matches email addresses, web addresses and paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """A call of a tool that is held for approval: `copied` are the texts in its arguments that stand in `entries`
-    alone, which are below `own`."""
+    """Tool call that is held for approval. `copied`: the texts in its arguments that only `entries` contain. `entries`:
+    entries below the trust level `own`."""
 
     task: str
     tool: str
@@ -47,17 +47,16 @@ class GuardedCall:
 
     @property
     def origins(self) -> dict[str, Trust]:
-        """The trust of each entry, by its id."""
+        """Trust level of each entry, by its id."""
         return {entry.id: entry.trust for entry in self.entries}
 
 
 Approve = Callable[[GuardedCall], "bool | Awaitable[bool]"]
-"""Decides whether a call may be made. It may block, and is called for one call at a time."""
+"""Function that decides whether a call may be made. It may block, and is called for one call at a time."""
 
 
 async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) -> bool:
-    """Whether a call may be made that the guard holds. One call is asked about at a time; without `approve`, none is
-    made."""
+    """Ask whether a held call may be made, for one call at a time. Return False without `approve`."""
     if approve is None:
         return False
     async with run.slot("approval", 1):
@@ -72,34 +71,35 @@ async def approved(call: GuardedCall, approve: Approve | None, run: AgentRun) ->
 
 
 class Guard:
-    """The guard of one attempt. `entries` are what the agent is shown, `known` are texts that it may act on."""
+    """Guard of one attempt. `entries`: the entries in the agent's view. `trusted`: texts that the agent may act on."""
 
-    def __init__(self, task: str, entries: Iterable[Entry], known: Iterable[str]) -> None:
+    def __init__(self, task: str, entries: Iterable[Entry], trusted: Iterable[str]) -> None:
         shown = [*entries]
         self._task = task
         self._below = [entry for entry in shown if entry.trust != "own"]
-        self._known = [*known, *(_text(entry) for entry in shown if entry.trust == "own")] if self._below else []
-        self._known_grams: set[str] = set()
+        self._trusted = [*trusted, *(_text(entry) for entry in shown if entry.trust == "own")] if self._below else []
+        self._trusted_grams: set[str] = set()
         self._read = 0
 
-    def returned(self, observation: str) -> None:
-        """A tool returned this, so that the agent may act on it."""
-        self._known.append(observation)
+    def add_result(self, observation: str) -> None:
+        """Add the result of a tool to the trusted texts."""
+        self._trusted.append(observation)
 
     def held(self, tool: str, arguments: Any) -> GuardedCall | None:
-        """The call, if its arguments have text that stands in entries below `own` alone."""
+        """Return the call to hold if its arguments have text that only entries below `own` contain, otherwise None."""
         values = [tool, *_leaves(arguments)]
-        found = {entry.id: (entry, alone) for entry in self._below if (alone := self._alone(values, entry))}
-        if not found:
+        matches = {entry.id: (entry, texts) for entry in self._below if (texts := self._untrusted(values, entry))}
+        if not matches:
             return None
-        copied = dict.fromkeys(text for _, alone in found.values() for text in alone)
-        return GuardedCall(self._task, tool, arguments, tuple(copied), tuple(entry for entry, _ in found.values()))
+        copied = dict.fromkeys(text for _, texts in matches.values() for text in texts)
+        return GuardedCall(self._task, tool, arguments, tuple(copied), tuple(entry for entry, _ in matches.values()))
 
-    def _alone(self, values: list[str], entry: Entry) -> list[str]:
+    def _untrusted(self, values: list[str], entry: Entry) -> list[str]:
+        """Return the texts in the values that the entry contains and no trusted text contains."""
         text = _text(entry)
         quoted, addresses = _QUOTED.findall(text), _ADDRESS.findall(text)
-        telling = {" ".join(words(said)) for said in (*quoted, *addresses)}
-        of_entry = {piece for piece in pieces(text) if piece in telling or _stands_out(piece)}
+        distinctive = {" ".join(words(part)) for part in (*quoted, *addresses)}
+        of_entry = {piece for piece in pieces(text) if piece in distinctive or _is_distinctive(piece)}
         short = {*map(_joined, quoted)}
         runs = {run.replace(" ", "") for run in grams(text)}
         copied: dict[str, str] = {}
@@ -108,28 +108,28 @@ class Guard:
             whole = _joined(value)
             if whole in short or (has_content(whole) and whole in runs):
                 copied[whole] = value
-        # Nearly no call is suspicious, so what is known is taken apart for those alone.
-        return [said for piece, said in copied.items() if not self._is_known(piece)] if copied else []
+        # Split trusted texts into grams only for a suspicious call: such calls are rare.
+        return [value for piece, value in copied.items() if not self._is_trusted(piece)] if copied else []
 
-    def _is_known(self, piece: str) -> bool:
-        for text in self._known[self._read :]:
-            found = grams(text)
-            self._known_grams |= found | {gram.replace(" ", "") for gram in found}
-        self._read = len(self._known)
-        return piece in self._known_grams
+    def _is_trusted(self, piece: str) -> bool:
+        for text in self._trusted[self._read :]:
+            of_text = grams(text)
+            self._trusted_grams |= of_text | {gram.replace(" ", "") for gram in of_text}
+        self._read = len(self._trusted)
+        return piece in self._trusted_grams
 
 
-def _stands_out(piece: str) -> bool:
+def _is_distinctive(piece: str) -> bool:
     return "…" not in piece and (any(map(str.isdigit, piece)) or piece.count(" ") + 1 >= WORDS)
 
 
 def _text(entry: Entry) -> str:
-    """All of an entry that an agent may be shown."""
+    """Return all parts of an entry that a view may show, as one text."""
     return "\n".join((entry.section, entry.key, entry.text, *_leaves(dict(entry.data))))
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """The texts and numbers in a JSON value, and the names in it."""
+    """Yield all strings and numbers in a JSON value, keys included."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield name
@@ -142,5 +142,5 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _joined(text: str) -> str:
-    """The letters and digits of a text in lower case, without what stands between them."""
+    """Return the letters and digits of a text in lower case, without any other characters."""
     return re.sub(r"[\W_]", "", "".join(words(text)))

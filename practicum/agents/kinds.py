@@ -1,7 +1,7 @@
 """Agents that packages register (entry point group `practicum.agents`).
 
-A package registers a function, as an agent of one's own is (`agents.external.FunctionAgent`), under its name; or an
-`AgentKind`, whose agents are named `NAME:ARGUMENT`.
+A package registers a function (see `agents.external.FunctionAgent`), or an `AgentKind`, whose agents are named
+`NAME:ARGUMENT`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from practicum.core.plugins import Group
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """The settings of a run that an agent with tools obeys: see `session.keywords.RunOptions`."""
+    """Settings of a run that apply to an agent with tools. See `session.keywords.RunOptions`."""
 
     instructions: str
     max_turns: int
@@ -29,10 +29,10 @@ class AgentOptions:
 
 @dataclass(frozen=True)
 class AgentKind:
-    """Agents of one kind, such as `appworld:URL`. They ask the model of the run, and act with tools, turn by turn.
+    """Kind of agents, such as `appworld:URL`. They call the model of the run, and act with tools in turns.
 
-    `make` gets what stands after the colon, and raises UsageError if that is wrong. `scorer` is the scorer of their
-    attempts unless another is named.
+    `make` takes the text after the colon, and raises UsageError if the text is invalid. `scorer`: default scorer of
+    their attempts.
     """
 
     make: Callable[[str, AgentOptions], Agent]
@@ -49,12 +49,12 @@ AGENTS: Group[Any] = Group(
     _lacks,
     dict.fromkeys(("chat", "tools", "command")),
     unknown="agent.unknown",
-    advice="; write tools:module:name, command:PROGRAM, or module:function for your own",
+    advice="; pass tools:module:name, command:PROGRAM, or module:function for your own agent",
 )
 
 
 def kind_of(name: str) -> AgentKind | None:
-    """The registered kind of an agent that is named `KIND:ARGUMENT`; None for every other name."""
+    """Return the registered kind of an agent named `KIND:ARGUMENT`, or None for other names."""
     kind, colon, _ = name.partition(":")
     plugin = AGENTS.load(kind) if colon and kind in AGENTS.registered() else None
     return plugin if isinstance(plugin, AgentKind) else None

@@ -1,14 +1,15 @@
-"""Settings of agents with tools, apart from the agents, so that reading a run's settings imports no agent."""
+"""Settings of agents with tools. They are in a separate module, so that reading a run's settings imports no agent."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 MAX_TURNS = 12
-"""Model calls of one attempt, at most."""
+"""Maximum number of model calls in an attempt."""
 
 TOOL_TIMEOUT = 20.0
-"""Seconds that a tool may take, and that the tools' environment may take to open or close."""
+"""Timeout (s) of a tool call, and of opening or closing the environment."""
 
 GuardTools = Literal["off", "refuse", "ask"]
-"""What happens to a call that carries text of entries below `own` alone: it is made, refused, or held for approval."""
+"""Handling of a tool call with text that only entries below the trust level `own` contain: make it (off), refuse it, or
+ask for approval."""

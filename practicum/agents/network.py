@@ -1,7 +1,7 @@
 """A network of agents that divides a task, solves the parts, criticises them and aggregates (MAEL, section 2.1).
 
-This is the procedure alone: which agent is asked for what, in which order, and what may run at once. A function,
-`decide`, makes an agent's answer, so the procedure knows neither models nor experience.
+This module only defines the procedure: the questions to each agent, their order, and their concurrency. The function
+`decide` answers a question, so the procedure depends neither on models nor on experience.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ R = TypeVar("R", bound=TeamRun)
 Kind = Literal["judge", "decompose", "solve", "critique", "aggregate"]
 
 ACCEPTED = "adequate"
-"""The text of a critique that accepts a solution."""
+"""Text of a critique that accepts a solution."""
 
 FAILURES = (AgentError, OutputError, ProviderError)
-"""Failures of one agent; the network goes on without it."""
+"""Errors of one agent. The network continues without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one agent is asked: a kind of step, and the state it acts on. `task` is the id of the (sub)task: "" is the
-    whole, "2" its second part, "2.1" the first part of that. `again` holds the ids, down to its own, of subtasks that
-    were handed back before: with `task` it identifies the attempt at a part. `colleagues` are the agents that may get
-    the parts of a plan."""
+    """Question to one agent. `kind`: kind of step. `state`: the text it acts on. `task`: id of the (sub)task: "" is the
+    whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the subtasks, from the whole
+    task down to this one, which another agent failed to solve; with `task`, they identify the attempt at a part.
+    `colleagues`: agents that may get the parts of a plan."""
 
     kind: Kind
     agent: str
@@ -49,8 +49,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """An agent's answer to a question: as text, and as the `output` that its kind asks for. `experience` is the id of
-    the entry it was shown, of that `similarity` to the state; `form` is the form it filled in, as JSON."""
+    """Agent's answer to a question. `text`: the answer as text. `output`: the answer as a value, whose type depends on
+    the kind of question. `experience`: id of the entry shown to the agent. `similarity`: similarity of that entry to
+    the state. `form`: the form that the agent filled in, as JSON."""
 
     text: str
     output: Any = None
@@ -61,8 +62,8 @@ class StepOutput:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A completed step, which becomes an experience once it has a reward. `to` are the agents that got the parts of a
-    plan, in the order of the parts; none if the plan was discarded."""
+    """Completed step, which becomes an experience when it has a reward. `to`: agents that got the parts of a plan, in
+    the order of the parts; empty if the plan was discarded."""
 
     question: Question
     answer: StepOutput
@@ -71,8 +72,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """A part of a task, the numbers (from 1) of the parts whose results it needs, and the agent that the plan names for
-    it, if any."""
+    """Part of a task. `needs`: numbers (from 1) of the parts whose results it needs. `to`: agent that the plan names
+    for it, or empty."""
 
     text: str
     needs: tuple[int, ...] = ()
@@ -81,7 +82,8 @@ class TaskPart:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A (sub)task and the agent that works on it. `above` are the agents that divided it; `again` as in `Question`."""
+    """(Sub)task and the agent that works on it. `above`: agents that divided the task down to this part. `again`: as in
+    `Question`."""
 
     agent: str
     task: str
@@ -90,15 +92,15 @@ class Assignment:
     again: tuple[str, ...] = ()
 
     def question(self, kind: Kind, state: str | None = None, round: int = 0) -> Question:
-        """A question to the agent; the state is the task itself unless another is given."""
+        """Return a question to the agent. The state defaults to the task."""
         return Question(kind, self.agent, self.task if state is None else state, self.id, round, self.again)
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An answer and the moves that led to it, in the order of places. `rounds` is the most rounds of critique of any
-    part, `error` says why there is no answer, and `lost` is True if that was a model's failure: `refused`, if the
-    provider refused this request alone."""
+    """Answer and the moves that led to it, in the order of places. `rounds`: maximum rounds of critique of any part.
+    `error`: reason for a missing answer. `lost`: whether a failure of the model was the reason. `refused`: whether the
+    provider refused only this request."""
 
     text: str
     moves: tuple[Move, ...]
@@ -110,8 +112,8 @@ class Solution:
 
 @dataclass(frozen=True)
 class Network(Generic[R]):
-    """Solves tasks with a team. `depth` is the most levels of decomposition, `rounds` the most rounds of critique of a
-    part. An agent hands parts only to neighbours that are not above it, so no task goes in circles."""
+    """Solver of tasks with a team. `depth`: maximum levels of decomposition. `rounds`: maximum rounds of critique of a
+    part. An agent only hands parts to neighbours that have not divided the task before, which prevents cycles."""
 
     team: AgentTeam
     decide: Callable[[Question, R], Awaitable[StepOutput]]
@@ -119,11 +121,12 @@ class Network(Generic[R]):
     depth: int = 1
 
     async def solve(self, task: str, run: R) -> Solution:
-        """Solve a task. It enters at the agent of highest closeness centrality."""
+        """Solve a task. The agent with the highest closeness centrality gets it first."""
         return await self._work(Assignment(self.team.entry, task), run)
 
     async def _work(self, assignment: Assignment, run: R) -> Solution:
-        """Solve alone, or divide among neighbours. If the agent fails, the solution has an error."""
+        """Solve a task with its agent, or divide the task among the agent's neighbours. If the agent fails, return a
+        solution with an error."""
         helpers = [name for name in self.team.neighbours(assignment.agent) if name not in assignment.above]
         moves: list[Move] = []
         try:
@@ -148,8 +151,8 @@ class Network(Generic[R]):
     async def _divide(
         self, whole: Assignment, parts: Sequence[TaskPart], helpers: Sequence[str], moves: list[Move], run: R
     ) -> Solution:
-        """Solve all parts at once, each as soon as the parts it needs are solved, then aggregate. If the agent of a
-        part fails, the one after it among the `helpers` tries once."""
+        """Solve all parts concurrently, each after the parts it needs, then aggregate the results. If the agent of a
+        part fails, the next agent in `helpers` tries once."""
         loop = asyncio.get_running_loop()
         solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
 
@@ -163,7 +166,7 @@ class Network(Generic[R]):
                 other = helpers[(helpers.index(part.agent) + 1) % len(helpers)]
                 solution = await self._solve_part(whole, part, other, run)
             except BaseException as error:
-                # The parts that wait for this one fail with it. Reading the exception marks it as retrieved.
+                # Parts that wait for this part fail too. Reading the exception marks it as retrieved.
                 solved[n].set_exception(error)
                 solved[n].exception()
                 raise
@@ -186,7 +189,7 @@ class Network(Generic[R]):
         return Solution(aggregated.text, tuple(moves), rounds)
 
     async def _solve_part(self, whole: Assignment, part: Assignment, other: str, run: R) -> Solution:
-        """Have a neighbour solve the part, and refine its solution; if it fails, another neighbour tries once."""
+        """Have a neighbour solve a part, and refine its solution. If it fails, the neighbour `other` tries once."""
         solution = await self._work(part, run.at(part.agent))
         if solution.error and other != part.agent:
             first, part = solution, replace(part, agent=other, again=(*part.again, part.id))
@@ -196,7 +199,8 @@ class Network(Generic[R]):
         return solution if solution.error else await self._refine(whole, part, solution, run)
 
     async def _refine(self, whole: Assignment, part: Assignment, solution: Solution, run: R) -> Solution:
-        """Criticise and refine a part's solution until it is adequate or the rounds are over. A failure ends it."""
+        """Criticise and refine the solution of a part until it is adequate, a failure occurs, or the rounds are used
+        up."""
         moves, text, round = list(solution.moves), solution.text, 0
         critic = replace(part, agent=whole.agent)
         for round in range(1, self.rounds + 1):
@@ -230,31 +234,31 @@ def _failure(error: Exception, moves: Sequence[Move], rounds: int = 0) -> Soluti
 
 
 def assigned(parts: Sequence[TaskPart], helpers: Sequence[str]) -> tuple[list[TaskPart], int]:
-    """The parts, each for one of the helpers: the one that it names, or in turns the one that has the fewest parts.
-    Returned beside them is the number of parts that name another agent."""
-    known = {folded(helper): helper for helper in helpers}
-    named = [known.get(folded(part.to)) for part in parts]
+    """Assign each part to a helper: to the helper that the part names, otherwise to the helper with the fewest parts.
+    Return the parts and the number of parts that name an unknown agent."""
+    by_folded_name = {folded(helper): helper for helper in helpers}
+    named = [by_folded_name.get(folded(part.to)) for part in parts]
     load = Counter(name for name in named if name)
-    made: list[TaskPart] = []
+    result: list[TaskPart] = []
     for part, name in zip(parts, named, strict=True):
         if name is None:
             name = min(helpers, key=lambda helper: load[helper])
             load[name] += 1
-        made.append(replace(part, to=name))
-    return made, sum(name is None and bool(part.to.strip()) for name, part in zip(named, parts, strict=True))
+        result.append(replace(part, to=name))
+    return result, sum(name is None and bool(part.to.strip()) for name, part in zip(named, parts, strict=True))
 
 
 def valid_parts(parts: Sequence[TaskPart], task: str) -> tuple[list[TaskPart], int]:
-    """The parts that are neither empty nor the task itself; none if fewer than two remain. Each keeps the needs that
-    can be met. Returned beside them is the number of needs that cannot: of the part itself, of a part that is not
-    there, and those that would have parts wait for each other."""
+    """Return the parts that are neither empty nor the task itself, and the number of dropped needs. Return no parts if
+    fewer than two remain. A need is dropped if it names the part itself or a missing part, or if parts would wait for
+    each other."""
     useless = ("", folded(task))
-    kept = {n: part for n, part in enumerate(parts, 1) if folded(part.text) not in useless}
-    if len(kept) < 2:
+    remaining = {n: part for n, part in enumerate(parts, 1) if folded(part.text) not in useless}
+    if len(remaining) < 2:
         return [], 0
-    number = {old: new for new, old in enumerate(kept, 1)}
-    needs = {number[n]: {number[m] for m in kept[n].needs if m in number and m != n} for n in kept}
-    # Of two parts that wait for each other, the earlier one begins.
+    number = {old: new for new, old in enumerate(remaining, 1)}
+    needs = {number[n]: {number[m] for m in remaining[n].needs if m in number and m != n} for n in remaining}
+    # If two parts wait for each other, the earlier part starts first.
     acyclic = {n: sorted(m for m in needs[n] if m < n or n not in distances(m, needs)) for n in needs}
-    valid = [replace(part, text=part.text.strip(), needs=tuple(acyclic[number[n]])) for n, part in kept.items()]
-    return valid, sum(len({*part.needs}) for part in kept.values()) - sum(len(part.needs) for part in valid)
+    valid = [replace(part, text=part.text.strip(), needs=tuple(acyclic[number[n]])) for n, part in remaining.items()]
+    return valid, sum(len({*part.needs}) for part in remaining.values()) - sum(len(part.needs) for part in valid)

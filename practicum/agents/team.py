@@ -1,5 +1,5 @@
-"""A team: an undirected graph of named agents, each with a role and optionally a model of its own (MAEL, section 2.1).
-It is made from a shape, or read from a file."""
+"""Teams: undirected graphs of named agents, each with a role and optionally a separate model (MAEL, section 2.1). A
+team is made from a shape, or read from a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SHAPES = ("complete", "ring", "star", "chain", "random")
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:
-    """An agent of the team. `role` describes it to itself; `model` is empty if it uses the team's model."""
+    """Agent of a team. `role`: description of its role in its prompts. `model`: name of its model, or empty for the
+    team's model."""
 
     name: str
     role: str = ""
@@ -33,9 +34,9 @@ class TeamMember:
 
 @dataclass(frozen=True)
 class AgentTeam:
-    """Members, and the pairs of names that may hand each other work. Raises UsageError if there are no members, if the
-    names of two are the same but for case and spaces, if a link names none of them, or if the graph is not connected.
-    """
+    """Members of a team, and the pairs of names that may hand each other work. Raise UsageError if the team has no
+    members, if two names only differ in case or spaces, if a link names an unknown agent, or if the graph is not
+    connected."""
 
     members: tuple[TeamMember, ...]
     edges: frozenset[tuple[str, str]]
@@ -44,11 +45,11 @@ class AgentTeam:
         names = [member.name for member in self.members]
         if not names:
             raise UsageError("team.invalid", "the team has no agents")
-        known: dict[str, str] = {}
+        by_folded_name: dict[str, str] = {}
         for name in names:
-            if name in known.values():
+            if name in by_folded_name.values():
                 raise UsageError("team.invalid", f"two agents of the team are called {name!r}")
-            if (other := known.setdefault(folded(name), name)) != name:
+            if (other := by_folded_name.setdefault(folded(name), name)) != name:
                 raise UsageError(
                     "team.invalid",
                     f"the agents {other!r} and {name!r} differ only in case or spaces: rename one of them",
@@ -66,7 +67,7 @@ class AgentTeam:
 
     @cached_property
     def links(self) -> dict[str, list[str]]:
-        """The names of the agents that each agent may hand work to, sorted."""
+        """Agent → sorted names of the agents that it may hand work to."""
         links: dict[str, list[str]] = {member.name: [] for member in self.members}
         for one, other in self.edges:
             links[one].append(other)
@@ -75,26 +76,26 @@ class AgentTeam:
 
     @cached_property
     def entry(self) -> str:
-        """The agent that tasks enter at: the one of highest closeness centrality, that is of the smallest sum of
-        distances to the others; the first by name on ties."""
+        """The agent that gets each task first: the agent with the highest closeness centrality, that is the smallest
+        sum of distances to the others. Ties are resolved by name."""
         return min(self.links, key=lambda name: (sum(distances(name, self.links).values()), name))
 
     def neighbours(self, name: str) -> list[str]:
-        """The names of the agents that an agent may hand work to, sorted."""
+        """Return the sorted names of the agents that an agent may hand work to."""
         return self.links[name]
 
     def member(self, name: str) -> TeamMember:
-        """The agent of this name."""
+        """Return the agent with this name."""
         return next(member for member in self.members if member.name == name)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object that `load_team` reads; the same for equal teams."""
+        """Return the JSON object that `load_team` reads. It is the same for equal teams."""
         return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
 
 
 def make_team(size: int, shape: str, seed: int = 0) -> AgentTeam:
-    """A team of `size` equal agents, linked in a shape of `SHAPES`. A random team is connected and about half as dense
-    as a complete one."""
+    """Make a team of `size` equal agents, linked in a shape of `SHAPES`. A random team is connected, and has about half
+    the links of a complete team."""
     names = [f"agent{n}" for n in range(1, size + 1)]
     chain = [(n - 1, n) for n in range(1, size)]
     match shape:
@@ -107,19 +108,19 @@ def make_team(size: int, shape: str, seed: int = 0) -> AgentTeam:
         case "chain":
             edges = chain
         case "random":
-            # A random tree, which is connected, plus each further link with a chance of one half.
+            # A random tree, which is connected, plus each other link with probability 1/2.
             rng = random.Random(seed)
             edges = [(rng.randrange(n), n) for n in range(1, size)]
             edges += [(a, b) for b in range(size) for a in range(b) if rng.random() < 0.5]
         case _:
-            raise UsageError("team.invalid", f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
+            raise UsageError("team.invalid", f"unknown topology {shape!r}: pass one of {', '.join(SHAPES)}, or a file")
     return AgentTeam(tuple(map(TeamMember, names)), frozenset((names[a], names[b]) for a, b in edges))
 
 
 def load_team(source: Path | str | Mapping[str, Any]) -> AgentTeam:
-    """Read a team from a file, or from a JSON object as such a file holds. A file is GraphML or JSON: {"agents":
-    [{"name", "role"?, "model"?}], "links": [[name, name]]}, or networkx's node-link data. Raises UsageError with the
-    file's name and what is wrong in it."""
+    """Read a team from a file, or from the JSON object of such a file. A file is GraphML or JSON: {"agents": [{"name",
+    "role"?, "model"?}], "links": [[name, name]]}, or networkx's node-link data. Raise UsageError with the file's name
+    and the problem if it is invalid."""
     name = "the topology" if isinstance(source, Mapping) else source
     try:
         if isinstance(source, Mapping):
@@ -136,7 +137,7 @@ def load_team(source: Path | str | Mapping[str, Any]) -> AgentTeam:
 
 
 def _read_graphml(path: Path) -> dict[str, Any]:
-    """The first graph of a GraphML file as node-link data; its attributes are texts."""
+    """Read the first graph of a GraphML file as node-link data. Attributes are texts."""
     root = ElementTree.parse(path).getroot()
     graph = root.find("{*}graph")
     if graph is None:
@@ -171,12 +172,13 @@ def _from_json(value: Any) -> AgentTeam:
 
 
 def _is_name(name: str) -> bool:
-    """Whether an agent can have this name: it is a part of the name of its pool, which is one line."""
+    """Whether the name of an agent is valid: one line, because the name of its pool contains it."""
     return bool(name.strip()) and len(lines(name)) == 1
 
 
 def _named(nodes: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Node-link data with names in place of ids. An agent has its node's name, or else the node's id."""
+    """Convert node-link data to agents and links by name. The name of an agent is the name of its node, or else the id
+    of its node."""
     agents: dict[str, dict[str, Any]] = {}
     for node in nodes:
         id = str(node["id"])

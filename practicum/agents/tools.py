@@ -1,8 +1,8 @@
-"""An agent with tools: it thinks, acts and observes in turns, until it finishes or has no turn left.
+"""An agent with tools: it thinks, acts and observes in turns, until it finishes or has used all turns.
 
-The loop is that of ReAct (Yao et al., 2023, section 2), one model call a turn. Prompt order: the run's instructions,
-how to work, the tools, the playbook's pages, earlier turns, the task, then each action with its observation. So each
-prompt is the one before plus one exchange, and a prefix cache computes only that.
+It uses the loop of ReAct (Yao et al., 2023, section 2), with one model call per turn. Order of the prompt: the run's
+instructions, how to work, the tools, the playbook's pages, earlier turns, the task, then each action with its
+observation. So each prompt extends the previous prompt by one exchange, and a prefix cache only computes the new part.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from practicum.models.prompting import json_schema
 
 MAX_TEXT = 1000
 MAX_ITEMS = 20
-"""Bounds for small models on a tool's arguments, if its own schema has none: the characters of a text, the items of a
-list. A small model that is held to a schema fills an unbounded field until it is cut off."""
+"""Limits for small models on a tool's arguments, if its schema has no limits: characters of a text, and items of a
+list. A small model under schema-constrained decoding fills an unlimited field until it is cut off."""
 
 MAX_ANSWER = 300
-"""The characters of a small model's answer. After its work is done it repeats a sentence as often as there is room, and
-copies that from the examples that it is shown."""
+"""Maximum characters of a small model's answer. After its work is done, a small model repeats a sentence up to the
+limit, and copies such repetitions from the examples in its prompt."""
 
 
 @dataclass(frozen=True)
 class ToolsAgent:
-    """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages. `tool_timeout`
-    is in seconds, for each call of a tool and for opening and closing the environment; a function that hangs is left
-    running. `max_observation` is in characters, and for small models. `guard_tools` says what happens to a call that
-    carries text of strangers alone (see `agents.guard`); without `approve` one that is to be asked about is refused."""
+    """Agent with the tools of `source` (see `agents.environment`). `name`: name of the source in messages.
+    `tool_timeout`: timeout (s) of each tool call, and of opening and closing the environment; a function that times out
+    keeps running. `max_observation`: maximum characters of an observation for small models. `guard_tools`: handling of
+    calls with text that only untrusted entries contain (see `agents.guard`). `approve`: function that decides about
+    such calls if `guard_tools` is `ask`; without it, they are refused."""
 
     source: object
     name: str
@@ -63,10 +64,11 @@ class ToolsAgent:
         return f"tools:{self.name} {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        # A capable model reads an observation of up to a quarter of its window, at four characters a token.
+        # Limit an observation of a capable model to a quarter of its window: `room` tokens, used as characters, at four
+        # characters per token.
         most = self.max_observation if run.profile == "small" else run.room("agent")
-        how = (self.source, self.name, run.restored(task), self.tool_timeout, most)
-        async with open_environment(*how) as environment:
+        arguments = (self.source, self.name, run.restored(task), self.tool_timeout, most)
+        async with open_environment(*arguments) as environment:
             return await self._attempt(task, view, environment, run)
 
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
@@ -86,13 +88,14 @@ class ToolsAgent:
         error: str | None = f"no answer within {self.max_turns} turns"
         answer = ""
         data: dict[str, Any] = {"turns": 0, "tool_errors": 0}
-        # A small model that reads what was wrong with an earlier try finishes at once, with these words as its answer.
+        # A small model that reads a note about a failed attempt finishes at once and answers with the note. Prevent
+        # that: withhold FINISH in the first turn.
         acts_first = view.note and schemas and self.max_turns > 1 and run.profile == "small"
         withheld = {FINISH} if acts_first else set[str]()
         for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
             if 1 < turn == self.max_turns:
-                withheld = {*schemas}  # a model that acts all the same has no answer
+                withheld = {*schemas}  # a model that acts in the last turn has no answer
             try:
                 reply: Any = await at.ask("agent", prompt, turn_form, form=_without(schema, withheld))
             except WindowError as problem:
@@ -122,10 +125,10 @@ class ToolsAgent:
                 observation, failed = await at.observe("observation", act)
                 data["tool_errors"] += failed
                 if guard:
-                    guard.returned(observation)
+                    guard.add_result(observation)
             exchange = Turn(prompt.user, reply.model_dump_json())
             again = action in steps
-            # A small model that is told so repeats the call all the same: it cannot take the tool in the next turn.
+            # A small model repeats a call despite AGAIN, so withhold the tool in the next turn.
             withheld = {name} if again and run.profile == "small" else set()
             user = _observed(observation, LAST if turn + 1 == self.max_turns else AGAIN if again else NEXT)
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
@@ -135,24 +138,24 @@ class ToolsAgent:
 
 
 def _exchanges(turn: Turn) -> Iterator[Turn]:
-    """A solved task as exchanges in the form of this agent's turns: each call with what it returned, and the end."""
-    user, said = turn.user, dict[str, Any]()
+    """Convert a solved task to exchanges in the form of this agent's turns: each call with its result, and the end."""
+    user, reply = turn.user, dict[str, Any]()
     for step in turn.steps:
-        if step.kind == "observation" and "action" in said:
-            yield Turn(user, _as_json(said))
-            user, said = _observed(step.text, NEXT), {}
+        if step.kind == "observation" and "action" in reply:
+            yield Turn(user, _as_json(reply))
+            user, reply = _observed(step.text, NEXT), {}
         elif step.kind == "thought":
-            said = {"thought": step.text}
+            reply = {"thought": step.text}
         elif step.kind == "action":
             name, _, arguments = step.text.partition(" ")
-            # Calls of another agent's trace may be written in another form.
+            # Calls in another agent's trace may have another form.
             with suppress(json.JSONDecodeError):
-                said = {"thought": "", **said, "action": {name: json.loads(arguments)}}
-    yield Turn(user, _as_json({"thought": "", **said, "action": {FINISH: {"answer": turn.assistant}}}))
+                reply = {"thought": "", **reply, "action": {name: json.loads(arguments)}}
+    yield Turn(user, _as_json({"thought": "", **reply, "action": {FINISH: {"answer": turn.assistant}}}))
 
 
-def _as_json(said: dict[str, Any]) -> str:
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+def _as_json(reply: dict[str, Any]) -> str:
+    return json.dumps(reply, ensure_ascii=False, separators=(",", ":"))
 
 
 def _observed(observation: str, then: str) -> str:
@@ -160,7 +163,7 @@ def _observed(observation: str, then: str) -> str:
 
 
 def guarded(guard_tools: GuardTools) -> str:
-    """How the guard stands in an agent's name in the journal."""
+    """Return the part of an agent's name in the journal that describes the guard."""
     return "" if guard_tools == "off" else f"guard:{guard_tools} "
 
 
@@ -168,9 +171,9 @@ def guarded(guard_tools: GuardTools) -> str:
 def _turn_forms(
     tools: str, choices: tuple[str, ...], asked: tuple[bool, bool, bool], profile: Profile
 ) -> tuple[type[Output], dict[str, Any], type[Output]]:
-    """The form of a turn, its JSON schema, and the form of the end. `tools` is a JSON object: the schemas of their
-    arguments by name, which the schema keeps as they are, with bounds added for small models. `asked` says whether
-    the agent cites entries, annotates them and makes notes."""
+    """Return the form of a turn, its JSON schema, and the form of the end. `tools`: JSON object with the schema of each
+    tool's arguments, which the result contains unchanged, except for limits for small models. `asked`: whether the
+    agent cites entries, annotates entries, and makes notes."""
     citing, annotated, noting = asked
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
     text = Annotated[str, MaxChars(MAX_ANSWER)] if profile == "small" else str
@@ -185,26 +188,28 @@ def _turn_forms(
             finish.model_validate(action[FINISH])
         return action
 
-    # Entries are named before what rests on them. The schema demands the list, the form does without it.
+    # Ask for the used entries before the thought and the action that depend on them. The schema requires the list, the
+    # form does not.
     fields: dict[str, Any] = {"used": (CITING["used"][0], Field(default=[], description=CITED))} if citing else {}
     fields["thought"] = (Annotated[str, MaxChars(240)], Field(description=THOUGHT.text(profile)))
     fields["action"] = (Annotated[dict[str, Any], AfterValidator(check)], ...)
     form = create_model("turn", __base__=Output, **fields)
     schema = json_schema(form, profile)
     suited = _for_small_models if profile == "small" else dict
-    action = {"anyOf": [_branch(name, suited(given)) for name, given in schemas.items()]}
+    action = {"anyOf": [_branch(name, suited(arguments)) for name, arguments in schemas.items()]}
     return form, {**schema, "properties": {**schema["properties"], "action": action}}, finish
 
 
 def _without(schema: dict[str, Any], tools: set[str]) -> dict[str, Any]:
-    """The schema of a turn in which these tools cannot be chosen."""
+    """Return the schema of a turn without these tools."""
     fields = schema["properties"]
     branches = [branch for branch in fields["action"]["anyOf"] if not tools & branch["properties"].keys()]
     return {**schema, "properties": {**fields, "action": {"anyOf": branches}}}
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `{name: arguments}`. A schema that refers to itself cannot be inlined: any object fits then."""
+    """Return the schema of `{name: arguments}`. A schema that refers to itself cannot be inlined and becomes any
+    object."""
     from pydantic_ai.profiles import InlineDefsJsonSchemaTransformer
 
     arguments = InlineDefsJsonSchemaTransformer(schema).walk()
@@ -219,8 +224,8 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _for_small_models(schema: Any) -> Any:
-    """The schema with a bound on each text and list that has none, and with each argument demanded that may be null
-    instead: a small model that may leave out all arguments does so."""
+    """Return a schema with limits for each unlimited text and list, and with nullable arguments required, because a
+    small model omits all arguments if it may."""
     if isinstance(schema, list):
         return [_for_small_models(part) for part in schema]
     if not isinstance(schema, dict):
@@ -238,7 +243,7 @@ def _for_small_models(schema: Any) -> Any:
 
 
 def _may_be_null(schema: dict[str, Any]) -> bool:
-    """Whether null says the same as leaving the argument out."""
+    """Whether null means the same as omitting the argument."""
     return {"type": "null"} in schema.get("anyOf", ()) and schema.get("default", "") is None
 
 
@@ -258,7 +263,7 @@ The tools:
 
 NEXT = "If that was all the task asks, finish now, without checking it again. Else take the next step."
 AGAIN = "You did exactly this before, so it brings nothing new. Finish now if the task is done, or do something else."
-"""Shown after each observation: small models else repeat or check what they did until no turn is left."""
+"""Text after each observation. Without it, small models repeat or check their work until they have used all turns."""
 LAST = "One turn is left: finish now, with what you have."
 
 REFUSED = (

@@ -1,4 +1,4 @@
-"""Calls of the tools and the environment of a user, each with a limit of time."""
+"""Calls of the user's tools and environment, with a timeout."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from practicum.core.errors import AgentError, PracticumError, UsageError
 
 
 class UserCode:
-    """Calls functions that are not async one after another in the same thread (`core.calls.OwnThread`). `name` stands
-    for the user's code in messages, and `seconds` bounds each `call`."""
+    """Caller of the user's functions. Functions that are not async run one after another in the same thread
+    (`core.calls.OwnThread`). `name`: name of the user's code in messages. `seconds`: timeout (s) of each `call`."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
         self._thread = OwnThread("practicum tool")
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns. Raises AgentError if it raises or takes too long."""
+        """Call a function with the timeout and return its result. Raise AgentError if it raises or times out."""
         from pydantic_ai.exceptions import UserError
 
         clock = asyncio.timeout(self.seconds)
@@ -40,7 +40,7 @@ class UserCode:
             raise AgentError("agent.failed", f"{self.name} raised {type(error).__name__}: {error}") from error
 
     async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
-        """Enter a context manager, to be left with the stack; any other value is returned as it is."""
+        """Enter a context manager, and exit it with the stack. Return any other value unchanged."""
         for enter, leave in (("__aenter__", "__aexit__"), ("__enter__", "__exit__")):
             if hasattr(value, enter):
                 entered = await self.call(getattr(value, enter))
@@ -49,9 +49,9 @@ class UserCode:
         return value
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises; an async one runs in the event loop."""
+        """Call a function without a timeout. Async functions run in the event loop."""
         return await self._thread.call(function)
 
     def close(self) -> None:
-        """Let the thread end after its current call."""
+        """End the thread after its current call."""
         self._thread.close()

@@ -1,7 +1,7 @@
-"""Facts that a context either still holds or does not: each is a rule with a rare name and a number of its own.
+"""Facts to count in a context. Each fact is a rule with a rare name and a unique number.
 
-The names are made up and the numbers random, so that no model knows them and none follows from another: what is lost
-on the way into a context is lost for good (Combee, section 2.2: specific, high-value entries).
+The names are invented and the numbers random. So no model knows a fact or can derive it from other facts, and a fact
+that an update loses cannot be recovered (Combee, section 2.2: specific, high-value entries).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_FACTS = len(NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`text` is the rule; `key` the name and `value` the number in it."""
+    """Rule with a name and a number. `text`: the rule. `key`: the name in it. `value`: the number in it."""
 
     key: str
     value: str
@@ -44,7 +44,7 @@ class Fact:
 
 
 def make_facts(count: int, seed: int = 0) -> list[Fact]:
-    """Distinct facts, from each template in turn. Raises UsageError unless `count` is from 1 to MAX_FACTS."""
+    """Make distinct facts from the templates in turn. Raise UsageError unless `count` is from 1 to MAX_FACTS."""
     if not 1 <= count <= MAX_FACTS:
         raise UsageError("settings.invalid", f"{count} facts: the number must be from 1 to {MAX_FACTS}")
     rng = Random(f"facts {seed}")
@@ -57,23 +57,24 @@ def make_facts(count: int, seed: int = 0) -> list[Fact]:
 
 
 class FactCount(NamedTuple):
-    """The number of facts that can still be read, and of those that stand only with another fact's number."""
+    """Numbers of facts in a context. `readable`: facts stated with their number. `wrong`: facts stated only with the
+    number of another fact."""
 
     readable: int
     wrong: int
 
 
 def count_facts(facts: Sequence[Fact], texts: Iterable[str]) -> FactCount:
-    """Count the facts that the entries' texts still hold. A fact is readable if one text has both its parts.
+    """Count the facts that the texts of entries state. A fact is readable if one text has its key with its value.
 
-    If a text has several values, a key goes with the first value after it, or else with the last one before it. So a
-    rule that lists many names and then many numbers states hardly any of them.
+    If a text has several values, a key is paired with the first value after it, or else with the last value before it.
+    So a rule that lists many names and then many numbers states almost none of the facts.
     """
     values = {fact.value for fact in facts}
     keys = {fact.key.casefold(): fact.key for fact in facts}
     stated: dict[str, set[str]] = {fact.key: set() for fact in facts}
     for text in texts:
-        # "4,718" is the number 4718.
+        # Read "4,718" as the number 4718.
         words = [(m.start(), m.group()) for m in re.finditer(r"\w+", re.sub(r"(?<=\d),(?=\d)", "", text))]
         numbers = [(position, word) for position, word in words if word in values]
         for position, word in words:

@@ -1,8 +1,8 @@
-"""A reflector that is harmful at every X-th step, made of any model (ACE, table 17).
+"""A reflector that is harmful at every X-th step, with any model (ACE, table 17).
 
-At such a step the model is told, at the end of its prompt, to write a harmful reflection; all else is as in an ordinary
-run: the form of the answer, retries, the curator, guards and votes. A model may refuse, or not understand, so the
-lessons of such steps are worth a look (`practicum show RUN`).
+At such a step, the end of the prompt instructs the model to write a harmful reflection. Everything else is as in a
+normal run: the form of the answer, retries, the curator, guards and votes. A model may refuse or misunderstand, so
+check the lessons of such steps (`practicum show RUN`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ mislead."""
 
 
 def harmful(method: Method, every: int) -> Method:
-    """The method with a reflector that does harm at every `every`-th step."""
+    """Return the method with a reflector that is harmful at every `every`-th step."""
 
     def at(run: Run) -> Run:
         step = int(run.place.partition("/")[0].removeprefix("step "))
@@ -46,8 +46,8 @@ def harmful(method: Method, every: int) -> Method:
 
 
 class _HarmfulRun(Run):
-    """A place in a run, where the reflector is told to do harm."""
+    """Run whose reflector gets the instruction to do harm."""
 
-    async def ask(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        told = replace(prompt, user=f"{prompt.user}\n\n{HARMFUL}") if role == "reflector" else prompt
-        return await super().ask(role, told, schema, **how)
+    async def ask(self, role: str, prompt: Prompt, schema: type[M], **kwargs: Any) -> M:
+        changed = replace(prompt, user=f"{prompt.user}\n\n{HARMFUL}") if role == "reflector" else prompt
+        return await super().ask(role, changed, schema, **kwargs)

@@ -1,4 +1,4 @@
-"""What the benches share: a target, and the load of the machine."""
+"""Helpers that the benches share: targets, and the load of the machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A measured value and its bound, which it should not exceed; with `at_least`, which it should reach."""
+    """Measured value with its bound. The value should not exceed the bound, or with `at_least` not be below it."""
 
-    what: str
+    name: str
     value: float
     bound: float
     at_least: bool = False
@@ -24,20 +24,20 @@ class Target:
 
     def as_json(self) -> dict[str, Any]:
         bound = "at_least" if self.at_least else "at_most"
-        values = {"what": self.what, "value": self.value, bound: self.bound, "met": self.met, "note": self.note}
+        values = {"name": self.name, "value": self.value, bound: self.bound, "met": self.met, "note": self.note}
         return rounded(values)
 
     def summary(self) -> str:
         bound = f"at {'least' if self.at_least else 'most'} {self.bound:.4g}"
-        line = f"{self.what}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
+        line = f"{self.name}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
         return f"{line}; {self.note}" if self.note else line
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with four decimals, for JSON."""
+    """Round the floats in a mapping to four decimals, for JSON."""
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def load_average() -> float:
-    """The load of this machine over the last minute. Timings are worth little if it is high."""
+    """Return the load average of this machine over the last minute. Timings under high load are unreliable."""
     return round(os.getloadavg()[0], 2)

@@ -1,9 +1,9 @@
-"""`practicum bench overload`: how many of n lessons are left in a context after one update, by method
+"""`practicum bench overload`: measures how many of n lessons a context still states after one update, by method
 (Combee, section 2.2: context overload).
 
-Each lesson carries one fact (see `facts`) and is ready-made, so only the curator is asked. The lessons go through the
-methods' own updates, with the methods' own settings. Each measurement is a run in a folder of its own under `out`: it
-can be inspected with `practicum show`, and the same command again continues and pays for nothing twice.
+Each lesson states one fact (see `facts`) and is predefined, so only the curator calls a model. Each method applies its
+usual update with its usual settings. Each measurement is a run in a separate folder under `out`: inspect it with
+`practicum show`. Run the same command again to continue; no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from practicum.testing import start_process
 from practicum.view.read import Story
 
 SIMULATED = "simulated"
-"""The simulated model (see `overloaded_curator`), on a server in a process of its own."""
+"""Name of the simulated model (see `overloaded_curator`), which runs on a server in a separate process."""
 
 SEQUENTIAL, NAIVE, COMBEE, UNACCOUNTED, LEVEL_1 = "sequential", "naive", "combee", "unaccounted", "level-1"
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -54,20 +54,21 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "exact": ("combee", {"exact": True}),
     LEVEL_1: ("combee", {"levels": 1, "copies": 1, "accounting": False}),
 }
-"""Methods and their settings; the batch holds all lessons unless the settings say otherwise."""
+"""Arm → its method and settings. By default, the batch contains all lessons."""
 
 INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
 
 
 MANY = 40
-"""The fewest lessons that have targets: a few do not overload a curator."""
+"""Minimum number of lessons for targets, because fewer lessons do not overload a curator."""
 KEPT, TOKENS, WALL = 0.8, 1.5, 0.25
-"""Targets: the share that combee keeps, and its tokens and wall time over those of one lesson at a time."""
+"""Targets for combee: minimum share of readable facts, and maximum tokens and wall time relative to learning from one
+lesson at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadPlan:
-    """What to measure. `config` holds further fields of `Config`."""
+    """Plan of the measurements. `sizes`: numbers of lessons. `config`: further fields of `Config`."""
 
     sizes: Sequence[int] = (10, 20, 40, 80)
     arms: Sequence[str] = tuple(ARMS)
@@ -77,15 +78,16 @@ class OverloadPlan:
 
     def __post_init__(self) -> None:
         if unknown := [arm for arm in self.arms if arm not in ARMS]:
-            raise UsageError("method.unknown", f"unknown {unknown[0]!r} in --methods: known are {', '.join(ARMS)}")
+            raise UsageError("method.unknown", f"unknown {unknown[0]!r} in --methods: choose from {', '.join(ARMS)}")
         for size in self.sizes:
             make_facts(size, self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadRow(Usage):
-    """One method with n lessons, and its usage. `readable` and `wrong` are shares of the facts (see `facts.FactCount`);
-    `wall_s` is None if a step was interrupted; `by_code` counts lessons that the curator ignored and code added."""
+    """Result of one method with n lessons, and its usage. `readable` and `wrong`: shares of the facts (see
+    `facts.FactCount`). `wall_s`: wall time (s), None if a step was interrupted. `by_code`: number of lessons that the
+    curator ignored and practicum added."""
 
     n: int
     method: str
@@ -108,9 +110,9 @@ async def overload(
     plan: OverloadPlan, out: Path, *, client: Client | None = None, budget: SharedBudget | None = None,
     report: Callable[[OverloadRow], None] = lambda row: None,
 ) -> list[OverloadRow]:  # fmt: skip
-    """Measure each method with each number of lessons; ends early if a limit is reached or a stop is requested.
+    """Measure each method with each number of lessons. End early if a limit is reached or a stop is requested.
 
-    `client` replaces the model's name. Raises UsageError if `out` holds runs with other settings or lessons.
+    `client` replaces the model of the plan. Raise UsageError if `out` contains runs with other settings or lessons.
     """
     rows, budget = list[OverloadRow](), budget or SharedBudget()
     async with _client(plan, client) as model:
@@ -125,30 +127,33 @@ async def overload(
 
 
 def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
-    """The targets of these rows. Wall time has one with the simulated model only."""
+    """Return the targets for these rows. Wall time has a target only with the simulated model."""
     targets: list[Target] = []
     for n in dict.fromkeys(row.n for row in rows if row.n >= MANY and not row.stopped):
         by = {row.method: row for row in rows if row.n == n and not row.stopped}
         one, many, plain, level_1 = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
         if many:
-            targets.append(Target(what=f"{n}: combee keeps", value=many.readable, bound=KEPT, at_least=True))
+            readable = f"{n} lessons: share of facts readable with combee"
+            targets.append(Target(name=readable, value=many.readable, bound=KEPT, at_least=True))
         if one and many:
-            targets.append(Target(what=f"{n}: combee's tokens", value=many.tokens / max(one.tokens, 1), bound=TOKENS))
+            tokens = f"{n} lessons: tokens of combee relative to sequential"
+            targets.append(Target(name=tokens, value=many.tokens / max(one.tokens, 1), bound=TOKENS))
             if model == SIMULATED and one.wall_s and many.wall_s:
-                targets.append(Target(what=f"{n}: combee's wall time", value=many.wall_s / one.wall_s, bound=WALL))
+                wall = f"{n} lessons: wall time of combee relative to sequential"
+                targets.append(Target(name=wall, value=many.wall_s / one.wall_s, bound=WALL))
         if plain and level_1:
-            what = f"{n}: without accounting, over level 1 alone"
-            targets.append(Target(what=what, value=plain.readable, bound=level_1.readable, at_least=True))
+            share = f"{n} lessons: share readable without accounting (bound: level 1 only)"
+            targets.append(Target(name=share, value=plain.readable, bound=level_1.readable, at_least=True))
     return targets
 
 
 async def _measure(
     plan: OverloadPlan, arm: str, size: int, folder: Path, client: Client | None, budget: SharedBudget
 ) -> OverloadRow:
-    """Begin or continue the run in the folder unless it is done, and read its row."""
+    """Start or continue the run in the folder unless it is done, and read its row."""
     facts = make_facts(size, plan.seed)
     name, settings = ARMS[arm]
-    # The attempts and the reflections of the run are ready-made.
+    # The attempts and lessons of the run are predefined.
     method = methods.build(name, {"batch": size, **settings})
     method = replace(method, attempt=shown_answers(method.act), reflect=_lessons)
     tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(facts, 1))
@@ -167,7 +172,8 @@ async def _measure(
 
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
-    """The state of the run in this folder, if there is one. Raises UsageError if its settings or lessons differ."""
+    """Return the state of the run in a folder, or None without a run. Raise UsageError if its settings or lessons
+    differ."""
     if not is_run(folder):
         return None
     with Store.read(folder) as store:
@@ -175,19 +181,19 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
             return None
         old, tasks, state = read_run(store)
     for name, value in config:
-        # The sections of the run are settled when it begins.
+        # The sections of a run are only determined when it starts.
         if name != "sections" and getattr(old, name) != value:
             raise UsageError(
                 "comparison.mismatch",
-                f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out",
+                f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: pass another --out",
             )
-    if any([*tasks.by_name[name]] != [*given] for name, given in splits.by_name.items()):
-        raise UsageError("comparison.mismatch", f"{folder} was made with other lessons: give another --out")
+    if any([*tasks.by_name[name]] != [*planned] for name, planned in splits.by_name.items()):
+        raise UsageError("comparison.mismatch", f"{folder} was made with other lessons: pass another --out")
     return state
 
 
 async def _lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """The lesson that each task holds."""
+    """Return the input of each task as its lesson."""
     return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in attempts]
 
 
@@ -207,7 +213,7 @@ def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
 
 @asynccontextmanager
 async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Client | None]:
-    """The client to ask; None if the model's name is enough."""
+    """Open the client of the model; None if the run opens it by the model's name."""
     if client is not None or plan.model != SIMULATED:
         yield client
         return
@@ -215,9 +221,9 @@ async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Cl
     with start_process(overloaded_curator.MODULE, **overloaded_curator.LATENCIES) as server:
         try:
             simulated = cast(ProviderClient, models.open(f"{server.url}#sim"))
-            # A name that does not depend on the server's port, so that a resumed run finds its answers.
+            # The name must not depend on the server's port, so that a resumed run finds its answers.
             simulated.name = SIMULATED
-            # A first call connects, and imports what calls need, before the clock starts.
+            # Make a first call before the clock starts: it connects and imports modules.
             await simulated.complete("curator", Prompt("", "Insight 1: -"), Changes.model_json_schema(), CallOptions())
             yield simulated
         finally:

@@ -1,9 +1,9 @@
-"""A simulated curator that many lessons overload: it keeps about half of the lessons in a call, at most eight, and
+"""A simulated curator that many lessons overload: it keeps about half of the lessons of a call, at most eight, and
 ignores the others (Combee, section 2.2).
 
-Which ones it keeps looks random and is a function of the prompt. A level 2 that reads all that level 1 proposes is one
-such call too, so this simulation cannot judge the paper's own join. `respond` answers a scripted model in process;
-`python -m practicum.bench.overloaded_curator` serves the same, with the server's options.
+The kept lessons look random but are a function of the prompt. A level 2 that reads all proposals of level 1 is also one
+such call, so this simulation cannot evaluate the paper's join. `respond` answers a scripted model in this process;
+`python -m practicum.bench.overloaded_curator` starts a server with the same answers.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from practicum.models.scripted import Call
 from practicum.testing import Body, main
 
 MODULE = "practicum.bench.overloaded_curator"
-"""The module that `start_process` starts."""
+"""Module that `start_process` starts."""
 
 LATENCIES: dict[str, Any] = {"latency": 0.2, "per_1k_prompt": 0.02, "per_output": 0.002}
-"""Seconds of a call of the simulated server, much like those of a hosted model."""
+"""Latency (s) of a call of the simulated server: per call, per 1,000 prompt tokens and per output token, similar to a
+hosted model."""
 
 MAX_KEPT = 8
-"""Most lessons of one call that are kept."""
+"""Maximum number of lessons that a call keeps."""
 
 
 def respond(call: Call) -> str:
-    """The answer to a call of a scripted model."""
+    """Answer a call of a scripted model."""
     return _answer((call.schema or {}).get("title", ""), call.prompt.user)
 
 
 def responder(body: Body) -> str:
-    """The answer to a request to the server."""
+    """Answer a request to the server."""
     return _answer(body["response_format"]["json_schema"]["name"], str(body["messages"][-1]["content"]))
 
 
 def _answer(schema: str, prompt: str) -> str:
-    if schema == "Summary":  # repeat the reflections that it keeps
+    if schema == "Summary":  # repeat the kept reflections
         return json.dumps(
             {"points": _remembered(re.findall(r"^# Reflection \d+\n- (.*)$", prompt, re.MULTILINE), prompt)}
         )
     insights = re.findall(r"^Insight (\d+)", prompt, re.MULTILINE)
-    # An ADD without a text takes the insight's own words.
+    # An ADD without a text uses the text of the insight.
     changes = [
         {"op": "ADD", "insights": [int(number)], "ids": [], "section": "", "text": "", "reason": "no entry says this"}
         for number in _remembered(insights, prompt)
@@ -51,8 +52,8 @@ def _answer(schema: str, prompt: str) -> str:
 
 
 def _remembered(items: list[str], prompt: str) -> list[str]:
-    kept = set(Random(prompt).sample(range(len(items)), min(-(-len(items) // 2), MAX_KEPT)))
-    return [item for n, item in enumerate(items) if n in kept]
+    remembered = set(Random(prompt).sample(range(len(items)), min(-(-len(items) // 2), MAX_KEPT)))
+    return [item for n, item in enumerate(items) if n in remembered]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pictures of the benches. Each function raises StoreError if its PNG file cannot be written."""
+"""Plots of the benches. Each function raises StoreError if its PNG file cannot be written."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LOOKS: Mapping[str, tuple[str, str, str, str]] = {
     "sequential": ("one at a time (ACE)", INK, "o", "--"),
     "combee": ("combee", BLUE, "D", "-"),
     "unaccounted": ("combee, no accounting", SKY, "s", "-"),
-    "level-1": ("level 1 alone", GREEN, "^", "-."),
-    "exact": ("combee, paper's way", PURPLE, "v", "-"),
+    "level-1": ("level 1 only", GREEN, "^", "-."),
+    "exact": ("combee, as in the paper", PURPLE, "v", "-"),
     "naive": ("naive, one call", RED, "X", "-"),
     "summarized": ("summarized", ORANGE, "P", ":"),
     "top_k": ("top-K", GREY, "d", ":"),
 }
-"""Label, colour, marker and dash of each method."""
+"""Method → label, colour, marker and dash of its line."""
 
 
 def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
-    """The share of facts still readable by the number of lessons, a line for each method; without stopped rows. The
-    legend has the share at the most lessons."""
+    """Plot the share of readable facts by the number of lessons, with a line for each method. Stopped rows are omitted.
+    The legend shows the share at the largest number of lessons."""
     figure = new_figure(8.6, 5.2)
     axes = figure.add_subplot(xscale="log")
     by_method: dict[str, list[tuple[int, float]]] = {}
@@ -47,10 +47,10 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
             by_method.setdefault(row.method, []).append((row.n, 100 * row.readable))
     for order, (method, points) in enumerate(by_method.items()):
         name, colour, marker, dash = LOOKS[method]
-        # Later lines have smaller markers, so that lines on top of one another can all be seen.
+        # Give later lines smaller markers, so that overlapping lines are all visible.
         look: dict[str, Any] = {"linewidth": 2, "markersize": 10 - 0.6 * order}
         if method == "sequential":
-            # The baseline lies on top, with hollow markers that show the other lines.
+            # Draw the baseline on top, with hollow markers that do not hide the other lines.
             look = {"linewidth": 1.5, "markersize": 14, "markerfacecolor": "none", "zorder": 5}
         label = f"{name}  {max(points)[1]:.0f}%"
         axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, linestyle=dash, label=label, **look)
@@ -62,8 +62,8 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
     axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.set_xlabel("lessons in the update", fontsize=12)
     axes.set_title("Facts still readable after one update", loc="left", fontsize=14, pad=24)
-    # Of a model that is a file or an address, the last part is enough.
-    subtitle = f"each lesson carries one fact of its own; curator: {model.rpartition('/')[2]}"
+    # Shorten the name of a model that is a file or an address to its last part.
+    subtitle = f"each lesson states one distinct fact; curator: {model.rpartition('/')[2]}"
     axes.text(0, 1.03, subtitle, transform=axes.transAxes, fontsize=10, color=GREY)
     _legend_below(figure)
     write_png(figure, path)
@@ -73,8 +73,8 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
 
 
 def robustness_plot(rows: Sequence[RobustnessRow], path: Path) -> None:
-    """Scores with a harmful reflector on the left (ACE, table 17), with a simulated weak one on the right (table 16).
-    The bands reach from the worst to the best seed."""
+    """Plot the scores with a harmful reflector on the left (ACE, table 17), and with a simulated weak reflector on the
+    right (table 16). The bands extend from the worst to the best seed."""
     weak = [row for row in rows if row.setting.noise or not row.setting.every]
     simulated = any(row.setting.noise for row in rows)
     figure = new_figure(11.0 if simulated else 6.6, 4.4)

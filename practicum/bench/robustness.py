@@ -1,17 +1,17 @@
-"""`practicum bench robustness`: learning from a harmful or weak reflector, with the acceptance gate and without it
-(ACE, tables 16, 17).
+"""`practicum bench robustness`: measures learning from a harmful or weak reflector, with and without the acceptance
+gate (ACE, tables 16, 17).
 
-The world is simulated, so that a run takes seconds. Each task is about one kind of thing and mentions another; each
-kind has one right answer. Without a rule for the kind, the agent is right with a chance of 0.7 (the base, as on FiNER).
-With rules, it follows the majority of them, the newest on ties, with a chance of 0.95. The reflector writes the right
-rule, except that it writes a wrong answer where it is told to do harm, at every X-th step, and a weak one writes its
-rule for the kind that was only mentioned, with the chance `noise`. Each lesson becomes an entry: without a curator,
-de-duplication and pruning, the gate alone is measured.
+The world is simulated, so a run takes seconds. Each task is about one kind of thing and mentions another kind. Each
+kind has one right answer. Without a rule for the kind, the agent is right with probability 0.7 (the base, as on FiNER).
+With rules, it follows the majority of the rules, the newest rule on ties, with probability 0.95. The reflector writes
+the right rule, with two exceptions: a harmful reflector writes a wrong answer at every X-th step, and a weak reflector
+writes its rule for the kind that the task only mentions, with probability `noise`. Each lesson becomes an entry. There
+is neither a curator nor de-duplication nor pruning, so that only the effect of the gate is measured.
 
-All chance follows from the task's text and the seed. The score is that of the last context, not of the best one by
-validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers:
-`practicum bench paper ace17` measures ACE as it is, with the user's tasks and models, and the reflector's model told to
-do harm in the same way.
+All random choices are functions of the task's text and the seed. The score is that of the last context, not of the best
+context by validation. Learning, gate and test have different tasks. A simulation does not replace the paper's numbers:
+`practicum bench paper ace17` measures unchanged ACE, with the user's tasks and models, and the same harmful instruction
+in the reflector's prompt.
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
 ANSWERS = {kind: f"{kind[::-1]}lyn" for kind in KINDS}
 BASE, FOLLOWED = 0.7, 0.95
 LEARNING, GATE, TEST = 40, 48, 400
-"""Numbers of tasks; a step is one task."""
+"""Numbers of tasks. A step learns from one task."""
 
 _TASK = re.compile(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.")
-"""The text of a task: its number, its kind, and the kind it mentions."""
+"""Matches the text of a task. Groups: its number, its kind, and the kind it mentions."""
 
 SETTINGS = {
     "online": True, "batch": 1, "rounds": 0, "learn_from": "all", "lessons": "all", "curator": "append",
     "dedupe": "never", "harmful": 0,
 }  # fmt: skip
-"""ACE on a stream, so that task n is step n."""
+"""Settings of ACE on a stream, so that task n is step n."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorSetting:
-    """A reflector that is harmful at every `every`-th step (never if None), else wrong with the chance `noise`."""
+    """Reflector that is harmful at every `every`-th step (None: never), and wrong with probability `noise` at other
+    steps."""
 
     every: int | None = None
     noise: float = 0.0
@@ -73,8 +74,8 @@ class ReflectorSetting:
 
 @dataclass(frozen=True, slots=True)
 class RobustnessRow:
-    """One setting with the gate or without it. The tuples have a value a seed: the scores on the test tasks without a
-    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls."""
+    """Results of one setting with or without the gate, with one value per seed: scores on the test tasks without a
+    context (`base`) and with the last context (`scores`), deltas that the gate dropped, and model calls."""
 
     setting: ReflectorSetting
     gate: bool
@@ -85,7 +86,7 @@ class RobustnessRow:
 
     @property
     def gain(self) -> float:
-        """The score minus the base, averaged over the seeds."""
+        """Score minus base, averaged over the seeds."""
         return mean(self.gains)
 
     @property
@@ -105,18 +106,18 @@ class _ContextRecorder(Watch):
 
 
 def make_tasks(count: int, split: str, seed: int) -> list[Task]:
-    """Tasks about each kind in turn, each mentioning another kind; different for each split and seed."""
+    """Make tasks about each kind in turn, with a mention of another kind. They differ by split and seed."""
     rng = Random(f"{split} {seed}")
     tasks = []
     for n in range(count):
         kind = KINDS[n % len(KINDS)]
-        beside = rng.choice([other for other in KINDS if other != kind])
-        tasks.append(Task(f"{split}{n}", f"Note {n} of {split} {seed} on {kind}, beside {beside}.", ANSWERS[kind]))
+        mentioned = rng.choice([other for other in KINDS if other != kind])
+        tasks.append(Task(f"{split}{n}", f"Note {n} of {split} {seed} on {kind}, beside {mentioned}.", ANSWERS[kind]))
     return tasks
 
 
 def agent_answer(text: str, context: str) -> str:
-    """The agent's answer to a task, with the rules of this context."""
+    """Return the agent's answer to a task with the rules of a context."""
     kind = _TASK.findall(text)[0][1]
     rules = re.findall(rf"If {kind}, answer (\w+)\.", context)
     if not rules:
@@ -128,16 +129,16 @@ def agent_answer(text: str, context: str) -> str:
 
 
 def reflector_rule(text: str, noise: float, harmful: bool) -> str:
-    """The reflector's lesson from an attempt at a task."""
-    _, kind, beside = _TASK.findall(text)[0]
+    """Return the reflector's lesson from an attempt at a task."""
+    _, kind, mentioned = _TASK.findall(text)[0]
     luck = Random(f"reflector {text}")
     if harmful:
         return f"If {kind}, answer nay{luck.randrange(1000)}."
-    return f"If {beside if luck.random() < noise else kind}, answer {ANSWERS[kind]}."
+    return f"If {mentioned if luck.random() < noise else kind}, answer {ANSWERS[kind]}."
 
 
 def score(tasks: Sequence[Task], context: Context) -> float:
-    """The share of the tasks that are solved with this context."""
+    """Return the share of the tasks that are solved with a context."""
     text = "\n".join(render_full(context).pages)
     return mean(agent_answer(task.input, text) == task.target for task in tasks)
 
@@ -145,7 +146,7 @@ def score(tasks: Sequence[Task], context: Context) -> float:
 def robustness(
     settings: Sequence[ReflectorSetting], seeds: int, report: Callable[[RobustnessRow], None]
 ) -> list[RobustnessRow]:
-    """Measure each setting without the gate and with it, on the same tasks for each seed."""
+    """Measure each setting with and without the gate. For each seed, all settings have the same tasks."""
     rows = []
     for setting in settings:
         for gate in (False, True):
@@ -156,7 +157,8 @@ def robustness(
 
 
 def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, float, int, int]:
-    """One run: base, score, deltas dropped, model calls of learning."""
+    """Run one setting with one seed. Return the base, the score, the number of dropped deltas, and the number of model
+    calls for learning."""
     test = make_tasks(TEST, "test", seed)
     model, contexts = ScriptedClient(partial(_respond, setting.noise)), [Context()]
     ace = methods.build("ace", methods.read_settings("ace", SETTINGS, "small"))
@@ -167,7 +169,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             out=Path(folder) / "run",
             method=harmful(ace, setting.every) if setting.every else ace,
             settings={"gate": True} if gate else {},
-            # The last context is measured, so a run with the gate validates only once.
+            # Validate only once in a run with the gate, because the last context is measured.
             validate_every=LEARNING if gate else 1,
             seed=seed,
             profile="small",
@@ -179,10 +181,10 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
 
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
-    """With the gate, no run with harmful steps ends below the base."""
-    what = "least gain over the base with the gate, "
+    """Return the targets: with the gate, no run with harmful steps ends below the base."""
+    gain = "smallest gain over the base with the gate, "
     return [
-        Target(what=what + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)
+        Target(name=gain + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)
         for row in rows
         if row.gate and row.setting.every
     ]

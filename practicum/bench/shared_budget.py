@@ -1,4 +1,4 @@
-"""One budget for the runs of a bench."""
+"""A budget that the runs of a bench share."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from practicum.session.result import RunInfo, Watch
 
 @dataclass
 class SharedBudget(Halt, Watch):
-    """The budget of all runs of a bench, which follow one another; `spent` is what the runs that ended have spent."""
+    """Budget of the consecutive runs of a bench. `spent`: usage of the finished runs."""
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     spent: Usage = field(default_factory=Usage)
 
     def began(self, run: RunInfo) -> None:
-        """A run begins, which may spend what the runs before it left."""
+        """Limit a run that begins to the rest of the budget."""
         run.budget.limits = self.limits
         run.budget.reserved += Need(self.spent.calls, self.spent.tokens, self.spent.usd or 0.0)
         self.add(run)
 
     def close(self, usage: Usage) -> None:
-        """The current run ended."""
+        """Add the usage of a run that ended."""
         self.spent += usage

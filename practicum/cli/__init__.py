@@ -1,1 +1,1 @@
-"""The command line: one file a command, each of which parses, calls, prints."""
+"""The command line. Each command is one file, which parses its arguments, calls the library and prints the result."""

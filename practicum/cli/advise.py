@@ -1,4 +1,4 @@
-"""`practicum bench advise`: the method for tasks and a model, the reason, the price, and the command to copy."""
+"""`practicum bench advise`: recommends a method for tasks and a model, with the reason, the price and the command."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KINDS = {
 @opt.settings(where=lambda setting: setting.use != "cluster", but=("method", "settings", "before"), begins=True)
 def advise(
     tasks: Path = Argument(..., help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
-    test: Path | None = opt.what(None),
+    test: Path | None = opt.task(None),
     fields: opt.Fields = None,
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Recommend a method for tasks, a model and a budget.
 
-    Gives the reason, the price and the command to copy. No model is asked and nothing is written.
+    Prints the reason, the estimated price and the command to copy. Calls no model and writes no file.
     """
     import asyncio
 
@@ -45,10 +45,10 @@ def advise(
     from practicum.session.advise import advise as find
     from practicum.session.advise import price_text
 
-    scorer = given["scorer"]
+    scorer = options["scorer"]
     train, tests = read_tasks(tasks, fields, scorer=scorer), read_tasks(test, fields, scorer=scorer, held_out=True)
-    advice = asyncio.run(find(train, tests, config_values(given, train)))
-    command = shlex.join([*_command({"tasks": tasks, "test": test, "fields": fields, **given}, advice)])
+    advice = asyncio.run(find(train, tests, config_values(options, train)))
+    command = shlex.join([*_command({"tasks": tasks, "test": test, "fields": fields, **options}, advice)])
     out, row, alike = Printer(json_), advice.row, advice.alike
     notes = [opt.as_options(note) for note in advice.notes]
     out.result({**advice.as_json(), "notes": notes, "command": command})
@@ -56,11 +56,11 @@ def advise(
     out.item(f"tasks: {KINDS[advice.tasks]}; {quantity(len(train), 'task')}{held_out}")
     out.item(f"model: {KINDS[advice.model]}")
     out.item(f"method: {' '.join([row.method, *_settings(advice)])}", style="bold")
-    out.item(f"why: {row.reason} ({row.measured or 'our judgement, not measured'})")
+    out.item(f"why: {row.reason} ({row.measured or 'a judgement, not measured'})")
     if alike is not None:
         out.item(
-            f"looked at: the four nearest other tasks give the right target of {alike.nearest:.0%} of "
-            f"{quantity(alike.tasks, 'task')}, the most frequent target that of {alike.frequent:.0%}"
+            f"measured on {quantity(alike.tasks, 'task')}: predicting the target from the four nearest other tasks is "
+            f"right for {alike.nearest:.0%}, always predicting the most frequent target for {alike.frequent:.0%}"
         )
     out.item(f"learning: {price_text(advice.learning)}")
     if tests:
@@ -76,7 +76,8 @@ def _settings(advice: Advice) -> Iterator[str]:
 
 
 def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
-    """The command: what was typed, save models of roles that the method does not ask, and what is advised."""
+    """Yield the words of the command to copy: the options that were passed, except models of roles that the method
+    does not call, and the recommended options."""
     from practicum.models.registry import ROLES
 
     yield from ("practicum", "learn", str(typed["tasks"]))

@@ -1,4 +1,4 @@
-"""`practicum`: the commands put together, and errors turned into one clear line and an exit code."""
+"""`practicum`: runs the commands, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,28 +22,27 @@ from practicum.core.gc import collect_rarely
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; exit with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted; 143 by SIGTERM,
-    129 by SIGHUP)."""
+    """Run a command. Exit with 0, 1 (failure), 2 (usage error), 130 (interrupted), 143 (SIGTERM) or 129 (SIGHUP)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     collect_rarely()
-    # --debug may stand anywhere, also behind the command.
-    given = [a for a in arguments if a != "--debug"]
+    # --debug may appear anywhere, also after the command.
+    words = [a for a in arguments if a != "--debug"]
     try:
-        code = _run(given, debug=len(given) < len(arguments))
+        code = _run(words, debug=len(words) < len(arguments))
     except BrokenPipeError:
-        # The reader of the output has left (head, less), which is no failure.
+        # The reader of the output (head, less) has exited, which is not a failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(exit_code(code) if isinstance(code, int) else 0)
 
 
-def _run(given: list[str], debug: bool) -> object:
-    """Run a command. An error is one line on standard error, and with --json also part of the JSON object."""
+def _run(words: list[str], debug: bool) -> object:
+    """Run a command. Print an error as one line on standard error, and with --json also in the JSON object."""
     result: dict[str, Any] = {}
-    held, failure = RESULT.set(result), None
+    token, failure = RESULT.set(result), None
     try:
         with any_console(), _warnings_on_one_line(), stopped_by(_interrupt):
-            code = root()(given, prog_name="practicum", standalone_mode=False)
+            code = root()(words, prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         raise
     except (Exception, KeyboardInterrupt) as error:
@@ -51,8 +50,8 @@ def _run(given: list[str], debug: bool) -> object:
             traceback.print_exc()
         code, failure = _explain(error)
     finally:
-        RESULT.reset(held)
-    if failure is not None and "--json" in given:
+        RESULT.reset(token)
+    if failure is not None and "--json" in words:
         result["error"] = failure
     if result or failure is not None:
         from practicum.cli.output import print_error, print_json
@@ -66,17 +65,17 @@ def _run(given: list[str], debug: bool) -> object:
 
 @contextmanager
 def _warnings_on_one_line() -> Iterator[None]:
-    """While the block runs, a warning of practicum is one line on standard error."""
+    """Print each warning of practicum as one line on standard error while the block runs."""
     with warnings.catch_warnings():
         show_others = warnings.showwarning
 
-        def show(message: Warning | str, *place: Any, **how: Any) -> None:
+        def show(message: Warning | str, *place: Any, **kwargs: Any) -> None:
             if isinstance(message, PracticumWarning):
                 from practicum.cli.output import print_error
 
                 print_error(f"warning: {message}")
             else:
-                show_others(message, *place, **how)
+                show_others(message, *place, **kwargs)
 
         warnings.showwarning = show
         warnings.simplefilter("always", PracticumWarning)
@@ -88,12 +87,12 @@ def _interrupt() -> None:
 
 
 def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
-    """The exit code of an error, and what is printed of it."""
+    """Return the exit code of an error and the error to print, or None to print nothing."""
     if isinstance(error, PracticumError):
         return error.exit_code, {**error.body(), "message": as_options(str(error))}
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return 130, error_body("run.interrupted", "interrupted")
-    # Usage errors of typer are told by what they carry: their classes moved from one release to the next.
+    # Recognize typer's usage errors by their attributes, because their classes moved between releases.
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         if not hasattr(error, "format_message"):
@@ -103,7 +102,7 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
         context = getattr(error, "ctx", None)
         message = " ".join(_wrong_option(error, context).replace("Value error, ", "").split())
         command = getattr(context, "command_path", "practicum")
-        # An operation refuses a wrong option as it refuses a wrong field on every other face.
+        # An operation uses the same error code for an invalid option as for an invalid field over HTTP or MCP.
         operation = getattr(getattr(getattr(context, "command", None), "callback", None), "operation", None)
         invalid = "command.invalid" if operation is None else operation.form.INVALID
         return code, error_body(invalid, f"{message.rstrip('.')}; see {command} --help")
@@ -112,20 +111,20 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
 
         if unmet := unmet_requirements():
             return 1, error_body("package.unsuitable", "; ".join(unmet))
-    text = f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
+    text = f"{type(error).__name__}: {error} (this is a bug in practicum: pass --debug to see the traceback)"
     return 1, error_body("practicum.bug", text)
 
 
 def _wrong_option(error: Any, context: Any) -> str:
-    """The message of an error of typer. For an option that does not exist it names the closest one, or says that the
-    value of this name is an argument."""
+    """Return the message of a typer error. If the option does not exist, suggest the closest option, or explain that
+    the name is a positional argument."""
     name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption" or context is None:
         return str(error.format_message())
     arguments = [p.name for p in context.command.params if p.param_type_name == "argument"]
     if name.lstrip("-").replace("-", "_") in arguments:
         places = " ".join(one.upper() for one in arguments).replace("WHERE", "SPACE")
-        return f"{name} is an argument, given without its name: {context.command_path} {places}"
+        return f"{name} is a positional argument: pass it without its name ({context.command_path} {places})"
     options = [option for p in context.command.params for option in p.opts if option.startswith("--")]
     close = get_close_matches(name, options, n=1)
     return f"No such option: {name}{f' (did you mean {close[0]}?)' if close else ''}"

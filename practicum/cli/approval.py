@@ -1,4 +1,4 @@
-"""Asking on the terminal whether a call of a tool that carries text of strangers may be made (--guard-tools ask)."""
+"""Approval, on the terminal, of tool calls that contain text from untrusted entries (--guard-tools ask)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from practicum.agents.guard import Approve, GuardedCall
 
 SHOWN = 300
-"""Characters that are shown of an entry."""
+"""Maximum number of characters of an entry that are shown."""
 
 
 def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None:
-    """A function that asks on this terminal; None where nobody can be asked. What is `drawn` there pauses meanwhile."""
+    """Return a function that asks the user on this terminal, or None without a terminal. The live view `drawn` is
+    stopped while it asks."""
     if not (out.is_terminal and sys.stdin.isatty()):
         return None
 
@@ -40,7 +41,7 @@ def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None
 def _ask(out: Printer, call: GuardedCall) -> bool:
     out.print(f"{visible_line(call.task)}: the agent calls {visible_line(call.tool)} with")
     out.print(json.dumps(call.arguments, ensure_ascii=False, indent=2))
-    out.print(f"Only notes of strangers have: {visible_line('; '.join(call.copied))}")
+    out.print(f"This text comes only from untrusted entries: {visible_line('; '.join(call.copied))}")
     for entry in call.entries:
         out.print(f"  [{entry.id}] ({entry.trust}) {visible_line(one_line(entry.solved, SHOWN))}")
     out.print("Make this call? [y/N] ", end="")

@@ -1,4 +1,4 @@
-"""`practicum bench`: measurements with your own models and data, each with its targets and what was reached."""
+"""`practicum bench`: measurements with your models and data, each with its targets and the measured values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from practicum.bench.robustness import RobustnessRow
 
 WINDOW = 16_384
-"""Tokens that a model in this process reads, because the prompts are long."""
+"""Context window (tokens) of a model in this process. It is large because the prompts are long."""
 
 ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
 
@@ -32,13 +32,13 @@ ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-
 )  # fmt: skip
 def overload(
     model: str = "simulated",
-    n: str = Option("10,20,40,80", help="Numbers of lessons."),
+    n: str = Option("10,20,40,80", help="Numbers of lessons, as a,b,c."),
     methods: str | None = opt.option(None),
     folder: opt.Out = None,
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
-    """Measure how many facts are left after one update.
+    """Measure how many facts remain after one update.
 
     Compares methods at several numbers of lessons (context overload).
     """
@@ -55,16 +55,16 @@ def overload(
     from practicum.session.records import new_folder
     from practicum.session.result import INTERRUPTED
 
-    config = {name: value for name, value in given.items() if value is not None}
+    config = {name: value for name, value in options.items() if value is not None}
     seed, limits = config.pop("seed"), (config.pop(name, None) for name in ("max_calls", "max_tokens", "max_usd"))
     budget = SharedBudget(BudgetLimits(*limits))
-    config["window"] = given["window"] or (WINDOW if is_local(model) else None)
+    config["window"] = options["window"] or (WINDOW if is_local(model) else None)
     chosen: Any = {} if methods is None else {"arms": names(methods, "--methods")}
-    sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
+    sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers of at least 1, as 10,20,40")
     plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
     folder = folder or new_folder("overload")
     out, load = Printer(json_), load_average()
-    out.print(f"kept in {folder}")
+    out.print(f"results are stored in {folder}")
 
     def report(row: OverloadRow) -> None:
         wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
@@ -76,10 +76,10 @@ def overload(
         overload_plot(rows, folder / "overload.png", model)
     _print_overload(out, rows)
     value = {"model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
-    _end(out, "overload", value, targets(rows, model), load, folder)
+    _print_end(out, "overload", value, targets(rows, model), load, folder)
     stopped = rows[-1].stopped
     if stopped:
-        out.print(f"Stopped early: {stopped}. The same command with --out {folder} continues.")
+        out.print(f"Stopped early: {stopped}. Run the same command with --out {folder} to continue.")
     return 130 if stopped == INTERRUPTED else 0
 
 
@@ -93,29 +93,31 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
     columns = ("n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s")
     out.table(columns, lines, text=("method",))
     out.print(
-        "readable: facts that an entry still states; wrong: facts stated with another number; kept: lessons that the "
-        "curator ignored and code kept unchanged; context: its tokens"
+        "readable: facts that an entry still states; wrong: facts stated with a wrong number; kept: lessons that the "
+        "curator ignored and practicum added unchanged; context: tokens of the context"
     )
 
 
 @opt.settings(embedder="wordllama")
 def retrieval(
     turns: Path = Argument(
-        ..., help="locomo10.json, or turns of conversations: {id, input, meta: {conv}}; or tasks to learn from."
+        ..., help="locomo10.json; turns of conversations: {id, input, meta: {conv}}; or training tasks."
     ),
     questions: Path | None = Argument(
         None,
-        help="Questions about them: {id, input, meta: {conv, evidence: (ids of turns), category}}; or tasks to test.",
+        help="Questions about the conversations: {id, input, meta: {conv, evidence: (ids of turns), category}}; or "
+        "test tasks.",
     ),
-    label: str = Option("", help="Tasks: the field of meta that says which are of one kind; by default the target."),
+    label: str = Option("", help="Tasks: the field of meta with the label of a task (default: the target)."),
     embedder: str = "wordllama",
     json_: opt.Json = False,
 ) -> None:
     """Measure retrieval by cosine, by words, and by both.
 
-    It measures the setting `retrieval`: the evidence for questions about conversations, also with neighbouring
-    turns; or tasks with the label of a task. No model is asked. For conversations give LoCoMo's own file, or two
-    files of JSON lines. Questions of category 5, which ask for what was never said, are left out.
+    Compares the values of the setting `retrieval`. For conversations, it measures whether search finds the evidence
+    for a question, with and without neighbouring turns. For tasks, it measures whether search finds tasks with the
+    same label. Calls no model. For conversations, pass LoCoMo's file or two files of JSON lines. Questions of
+    category 5 (unanswerable) are skipped.
     """
     from practicum.bench.retrieval import has_conversations, read, read_labelled, similar
     from practicum.bench.retrieval import retrieval as measure
@@ -126,11 +128,11 @@ def retrieval(
     out = Printer(json_)
     tasks = questions is not None and (bool(label) or not has_conversations(turns))
     if tasks and questions is not None:
-        known, asked = read_labelled(turns, questions, label)
-        rows = run_work(lambda stop: similar(known, asked, open_embedder(embedder)), out)
+        corpus, queries = read_labelled(turns, questions, label)
+        rows = run_work(lambda stop: similar(corpus, queries, open_embedder(embedder)), out)
     else:
-        known, asked = read(turns, questions)
-        rows = run_work(lambda stop: measure(known, asked, open_embedder(embedder)), out)
+        corpus, queries = read(turns, questions)
+        rows = run_work(lambda stop: measure(corpus, queries, open_embedder(embedder)), out)
     shares = [(r.way, f"{r.category} ({r.n})", *(_share(m.mean, m.ci95) for m in r.measures.values())) for r in rows]
     less = [
         (r.way, f"{r.category} ({r.n})", *(effect(m.as_json()["less_cosine"]) for m in r.measures.values()))
@@ -140,26 +142,29 @@ def retrieval(
     for title, cells in (("way", shares), ("less cosine", less)):
         out.table((title, "category (n)", *rows[0].measures), cells, text=(title, "category (n)"))
     out.print(
-        "nearest: tasks whose nearest task has their label; of 4: the share of the 4 nearest that have it; majority: "
-        "tasks with the most frequent label of these 4" if tasks else "@k: the evidence among the first k turns found"
+        "nearest: tasks whose nearest task has the same label; of 4: share of the 4 nearest tasks with the same label; "
+        "majority: tasks with the most frequent label of the 4" if tasks else
+        "@k: share of the evidence among the first k results"
     )  # fmt: skip
-    out.print("All in percent with 95% intervals; differences are paired.")
+    out.print("All values are percentages with 95% intervals; differences are paired.")
     times = ", ".join(f"{r.way} {r.seconds:.2f} s" for r in rows if r.category == "all")
-    kinds = ("task", "known task") if tasks else ("question", "turn")
-    out.print(f"{quantity(len(asked), kinds[0])}, {quantity(len(known), kinds[1])}; searches: {times}")
-    out.result({"bench": "retrieval", "embedder": embedder, "entries": len(known), "rows": [r.as_json() for r in rows]})
+    kinds = ("test task", "training task") if tasks else ("question", "turn")
+    out.print(f"{quantity(len(queries), kinds[0])}, {quantity(len(corpus), kinds[1])}; searches: {times}")
+    out.result(
+        {"bench": "retrieval", "embedder": embedder, "entries": len(corpus), "rows": [r.as_json() for r in rows]}
+    )
 
 
 def robustness(
-    every: str = Option("1,2,5,10,20,never", "--harmful-every", help="The reflector is harmful at every X-th step."),
-    noise: str = Option("0.25,0.5,0.75", help="Lessons of weak reflectors that blame the wrong thing, as shares."),
+    every: str = Option("1,2,5,10,20,never", "--harmful-every", help="Steps from one harmful reflection to the next."),
+    noise: str = Option("0.25,0.5,0.75", help="Shares of the lessons of a weak reflector that are wrong."),
     seeds: int = opt.option(3, min=1),
     folder: opt.Out = None,
     json_: opt.Json = False,
 ) -> None:
     """Measure ACE with a harmful or weak reflector.
 
-    The world is simulated; runs with the gate and without it. With your own tasks and models: practicum bench paper
+    Runs a simulated world, with the gate and without it. With your own tasks and models, use practicum bench paper
     ace17.
     """
     from practicum.analysis.png import can_draw
@@ -172,7 +177,7 @@ def robustness(
     steps = names(every, "--harmful-every")
     if not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
         raise UsageError(
-            "settings.invalid", f"--harmful-every {every!r} must be whole numbers from 1, or never, as 1,5,never"
+            "settings.invalid", f"--harmful-every {every!r} must be whole numbers of at least 1, or never, as 1,5,never"
         )
     rule = "shares above 0 up to 1, as 0.25,0.5"
     shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", rule)
@@ -189,7 +194,7 @@ def robustness(
         robustness_plot(rows, folder / "robustness.png")
     _print_robustness(out, rows)
     value = {"seeds": seeds, "rows": [row.as_json() for row in rows]}
-    _end(out, "robustness", value, targets(rows), folder=folder)
+    _print_end(out, "robustness", value, targets(rows), folder=folder)
 
 
 def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
@@ -203,12 +208,12 @@ def _print_robustness(out: Printer, rows: Sequence[RobustnessRow]) -> None:
     out.table(columns, lines, text=("reflector", "gate"))
 
 
-def _end(
+def _print_end(
     out: Printer, bench: str, value: Mapping[str, Any], targets: Sequence[Target], load: float | None = None,
     folder: Path | None = None,
 ) -> None:  # fmt: skip
-    """The end of every bench: its targets and, where it measured time, the load of the machine before and after; the
-    result, saved in a folder if it has one."""
+    """Print the targets of a bench and, if it measured time, the load of the machine. Print the result with --json, and
+    save it if there is a `folder`."""
     from practicum.bench.measure import load_average
 
     value = {"bench": bench, **value, "targets": [target.as_json() for target in targets]}
@@ -225,7 +230,7 @@ def _end(
 
 
 def _share(value: float, ci95: tuple[float, float]) -> str:
-    """In percent, with its interval, short enough for four in a line."""
+    """Format a share in percent with its interval, short enough for four in a line."""
     return f"{100 * value:.1f} ({100 * ci95[0]:.0f}–{100 * ci95[1]:.0f})"
 
 

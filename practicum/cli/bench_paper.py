@@ -1,4 +1,4 @@
-"""`practicum bench paper`: the tables of the papers, on data and models of the user."""
+"""`practicum bench paper`: reproduces the tables of the papers with the user's data and models."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     "epochs", "steps", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True
 )
 def paper(
-    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3; none: all are listed."),
-    tasks: Path | None = opt.what(None),
-    test: Path | None = opt.what(None),
-    train: int = opt.what(20, min=1, help="The most tasks to learn from."),
-    test_n: int = opt.what(30, min=1, help="The most tasks to score."),
+    name: str | None = Argument(None, help="The table, such as ace2, combee5 or rcl3 (default: list all)."),
+    tasks: Path | None = opt.task(None),
+    test: Path | None = opt.task(None),
+    train: int = opt.task(20, min=1, help="Maximum number of tasks to learn from."),
+    test_n: int = opt.task(30, min=1, help="Maximum number of tasks to score."),
     fields: opt.Fields = None,
-    rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and those that they are compared with."),
+    rows: str | None = opt.method(None, help="Only these rows, as a,b,c, and the rows they are compared with."),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
-    budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
-    budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
+    budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),
+    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens of each run instead (input plus output)."),
     runs_at_once: int | None = opt.budget(None, min=1, first=False),
     folder: opt.Out = None,
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Make a table of a paper with your tasks and models.
 
-    Shows what the paper says beside it. The rows are those of the paper, with its settings. It runs as `practicum
-    compare` does: the same command continues where it was stopped, and the folder has the whole report.
+    Runs the rows of the paper with its settings, and shows the paper's numbers next to yours. Works like `practicum
+    compare`: run the same command again to continue after a stop. The folder has the whole report.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
     from practicum.bench.papers import TABLES
@@ -54,40 +54,43 @@ def paper(
     out = Printer(json_)
     if name is None:
         if tasks is not None or rows is not None:
-            raise UsageError("settings.missing", "which table? Give its name first; practicum bench paper lists them")
-        _list(out, config_values(given)["settings"], train, test_n, seeds)
+            raise UsageError(
+                "settings.missing", "no table is named: pass its name first (practicum bench paper lists the tables)"
+            )
+        _list(out, config_values(options)["settings"], train, test_n, seeds)
         return 0
     if name not in TABLES:
         raise UsageError(
-            "settings.invalid", f"there is no table {name!r}{closest(name, TABLES)}: practicum bench paper lists them"
+            "settings.invalid", f"no table named {name!r}{closest(name, TABLES)}; practicum bench paper lists them"
         )
     table = TABLES[name] if rows is None else TABLES[name].only(names(rows, "--rows"))
     table, missing = table.installed()
     if tasks is None:
         out.print(
-            f"{table.source}: {table.about}\ntheirs: {table.theirs}\none of these data sets, or tasks of your own:"
+            f"{table.source}: {table.about}\nmodels and data of the paper: {table.setup}\n"
+            "use one of these data sets, or your own tasks:"
         )
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
-        out.print("give --tasks FILE, and --test FILE unless it holds enough tasks for both")
-        _introduce(out, table, missing, config_values(given)["settings"])
+        out.print("pass --tasks FILE, and --test FILE unless --tasks has enough tasks for both")
+        _introduce(out, table, missing, config_values(options)["settings"])
         for data, settings in table.on_data.items():
             out.print(f"on {data}: {_listed(settings)}")
-        out.result({"table": name, "source": table.source, "theirs": table.theirs, "data": list(table.data)})
+        out.result({"table": name, "source": table.source, "theirs": table.setup, "data": list(table.data)})
         return 0
-    data, learning, told = _read(tasks, fields)
+    data, learning, suited = _read(tasks, fields)
     if test is None:
         learning, testing = learning[:train], learning[train : train + test_n]
     else:
-        _, testing, suited = _read(test, fields)
-        learning, testing, told = learning[:train], testing[:test_n], told or suited
+        _, testing, suited_to_test = _read(test, fields)
+        learning, testing, suited = learning[:train], testing[:test_n], suited or suited_to_test
     if not testing:
         raise UsageError(
             "tasks.missing",
-            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or give --test",
+            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or pass --test",
         )
-    config = {**told, **config_values(given, learning)}
-    # Tasks of one's own are of the data set that has their scorer.
+    config = {**suited, **config_values(options, learning)}
+    # For the user's own tasks, use the settings of the data set with the same scorer.
     table = table.on(data or SCORED.get(str(config.get("scorer")), ""))
     settings = config.pop("settings")
     study, folder = table.study(settings), folder or new_folder(name)
@@ -103,14 +106,14 @@ def paper(
         ),
         out,
     )  # fmt: skip
-    ours = f"{tasks.name}{f' and {test.name}' if test else ''}: {len(learning)} to learn from, {len(testing)} scored"
-    ours = f"{comparison.report['model'] or 'models by role'}; {ours}; {quantity(seeds, 'seed')}"
+    used = f"{tasks.name}{f' and {test.name}' if test else ''}: {len(learning)} to learn from, {len(testing)} scored"
+    used = f"{comparison.report['model'] or 'models by role'}; {used}; {quantity(seeds, 'seed')}"
     titles, lines = table.shown(comparison.report)
     value: dict[str, Any] = {
         "table": name,
         "source": table.source,
-        "theirs": table.theirs,
-        "ours": ours,
+        "theirs": table.setup,
+        "ours": used,
         "note": table.note,
     }
     value |= {"columns": titles, "rows": lines, "folder": str(folder)}
@@ -120,7 +123,7 @@ def paper(
         value["delay"] = fit.as_json()
         out.print(f"\nT(b) = {fit.A:.3g} s · b^-{fit.alpha:.2f}; chosen: {fit.chosen}, because {fit.why}")
     save_json(folder / "paper.json", value)
-    out.print(f"\n{table.source}: {table.about}\ntheirs: {table.theirs}\nours: {ours}")
+    out.print(f"\n{table.source}: {table.about}\npaper: {table.setup}\nyours: {used}")
     out.table(titles, lines, text=titles)
     for outcome in comparison.failed:
         out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
@@ -129,9 +132,9 @@ def paper(
     return 130 if comparison.interrupted else 1 if comparison.failed else 0
 
 
-def _introduce(out: Printer, table: PaperTable, missing: list[str], given: dict[str, Any]) -> None:
-    """What a reader should know before anything is paid: the rows that are missing or differ, the paper's settings."""
-    settings = table.paper_settings(given)
+def _introduce(out: Printer, table: PaperTable, missing: list[str], overrides: dict[str, Any]) -> None:
+    """Print the omitted rows, the table's note and the paper's settings, before the first call of a model."""
+    settings = table.paper_settings(overrides)
     for line in (*missing, table.note, f"the paper's settings: {_listed(settings)}" if settings else ""):
         if line:
             out.print(line)
@@ -146,21 +149,21 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
 
     lines = []
     for table in TABLES.values():
-        known = {key: value for key, value in settings.items() if table.takes(key)}
-        calls = seeds * table.calls(train, test, known)
+        accepted = {key: value for key, value in settings.items() if table.takes(key)}
+        calls = seeds * table.calls(train, test, accepted)
         lines.append((table.name, table.source, table.about, ", ".join(table.data), len(table.rows), f"{calls:,}"))
     titles = ("name", "source", "about", "data", "rows", "calls")
     out.table(titles, lines, text=titles[:4])
     out.print(
-        f"calls: about so many with {train} tasks to learn from, {test} to score and {quantity(seeds, 'seed')} "
-        "(--train, --test-n, --seeds, --rows, --epochs); retries, several attempts and judges come on top"
+        f"calls: an estimate for {train} tasks to learn from, {test} to score and {quantity(seeds, 'seed')} (--train, "
+        "--test-n, --seeds, --rows, --epochs), without retries, repeated attempts and judges"
     )
     out.result({"tables": [dict(zip(titles, line, strict=True)) for line in lines]})
 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
-    """The tasks of a file, after the name of its data set and before what suits it; empty if it is no public data set's
-    own file.
+    """Return the data set's name, the tasks and the suitable settings of a file. Name and settings are empty if it is
+    not the file of a public data set.
     """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats
@@ -168,5 +171,5 @@ def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, An
     if fields is not None or not matching_formats(path):
         return "", read_tasks(path, fields), {}
     data = convert(path)
-    told = {"scorer": data.scorer, "choices": data.choices, "instructions": data.instructions}
-    return data.format, list(data.tasks), told
+    suited = {"scorer": data.scorer, "choices": data.choices, "instructions": data.instructions}
+    return data.format, list(data.tasks), suited

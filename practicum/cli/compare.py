@@ -1,4 +1,4 @@
-"""`practicum compare`: methods side by side on the same tasks and budget, and what may be claimed."""
+"""`practicum compare`: compares methods on the same tasks and budget, and reports which claims hold."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 @opt.settings("online", where=lambda setting: setting.use != "budget", but=("method", "seed", "before"), begins=True)
 def compare(
-    tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines; or a space: its outcomes."),
-    test: Path | None = opt.what(None),
-    val: Path | None = opt.what(None),
+    tasks: Path = Argument(..., help="Tasks to learn from: JSON lines, or a space (its outcomes)."),
+    test: Path | None = opt.task(None),
+    val: Path | None = opt.task(None),
     online: bool = False,
     fields: opt.Fields = None,
     methods: str = opt.method(""),
-    sweep: str = opt.method("", help="Values of one setting of the one method, as groups=2,4,6,10."),
-    baseline: str | None = opt.method(None, help="What the others are compared with (default: none, else the first)."),
+    sweep: str = opt.method("", help="Values of one setting of a single method, as groups=2,4,6,10."),
+    baseline: str | None = opt.method(None, help="Method to compare with (default: `none`, or else the first)."),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
-    budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
-    budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
+    budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),
+    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens of each run instead (input plus output)."),
     runs_at_once: int | None = opt.budget(None, min=1, first=False),
     folder: opt.Out = None,
     store: opt.StoreUrl = None,
     log: opt.Log = [],
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Compare methods on the same tasks and budget.
 
-    Reports what may be claimed. In --methods, NAME=METHOD gives a method another name; --set NAME=VALUE is for each
-    method that has NAME, and METHOD.NAME=VALUE for one. The same command continues where it was stopped, and pays
-    for nothing twice.
+    Reports which differences are significant. In --methods, NAME=METHOD renames a method. --set NAME=VALUE applies to
+    each method that has the setting NAME, --set METHOD.NAME=VALUE to one method. Run the same command again to
+    continue after a stop; no call is paid for twice.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt
     from practicum.analysis.compare.harness import compare as start
@@ -51,14 +51,14 @@ def compare(
     from practicum.session.records import load_context
 
     study = _study(methods, sweep, baseline)
-    needs = {"scorer": given["scorer"], "trust_tools": given["trust_tools"]}
+    needs = {"scorer": options["scorer"], "trust_tools": options["trust_tools"]}
     train = read_tasks(tasks, fields, **needs)
     vals, tests = (read_tasks(path, fields, held_out=True, **needs) for path in (val, test))
-    config = config_values(given, [*train, *vals])
+    config = config_values(options, [*train, *vals])
     config = {**config, "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out = Printer(json_)
-    trackers(log, out)  # what one lacks is refused before anything is paid for
+    trackers(log, out)  # raise an error for a tracker that is not installed before any cost
     progress = ComparisonLines(lambda line: out.print(opt.as_options(line)), partial(trackers, log, out))
 
     comparison = run_work(
@@ -84,7 +84,8 @@ def _study(methods: str, sweep: str, baseline: str | None) -> Study:
     setting, equals, values = sweep.partition("=")
     if not equals or len(listed) != 1:
         raise UsageError(
-            "settings.invalid", f"--sweep {sweep!r} must read setting=a,b,c, beside one method in --methods"
+            "settings.invalid",
+            f"--sweep {sweep!r} must have the form setting=a,b,c, with exactly one method in --methods",
         )
     return of_sweep(listed[0], setting.strip(), names(values), baseline)
 
@@ -100,5 +101,5 @@ def _print(out: Printer, comparison: Comparison) -> None:
     for outcome in comparison.failed:
         out.print(opt.as_options(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}"))
     if comparison.interrupted or comparison.failed:
-        out.print("The same command continues from here; what was paid for is kept.")
+        out.print("Run the same command again to continue; finished calls are not paid for twice.")
     out.print(f"costs, curves and more: {comparison.folder / 'report.html'} (and .md, .json)")

@@ -1,4 +1,4 @@
-"""Consoles whose encoding is not UTF-8."""
+"""Support for consoles whose encoding is not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextvars import ContextVar
 from typing import Any
 
 RESULT: ContextVar[dict[str, Any] | None] = ContextVar("RESULT", default=None)
-"""Takes the result of a command with --json until the command ends, so that an error stands in the same JSON object."""
+"""Result of a command with --json, collected until the command ends, so that an error is in the same JSON object."""
 
 
 @contextmanager
 def any_console() -> Iterator[None]:
-    """While the block runs, characters that standard output cannot encode are printed as `?`, and standard input that
-    is no terminal is read as UTF-8. At the end, a line on standard error counts what was replaced."""
+    """While the block runs, print `?` for characters that standard output cannot encode, and read standard input as
+    UTF-8 unless it is a terminal. At the end, print the number of replaced characters on standard error."""
     replaced, stream = 0, sys.stdout
 
     def replace(error: UnicodeError) -> tuple[str, int]:
@@ -41,14 +41,14 @@ def any_console() -> Iterator[None]:
         stream.flush()
         stream.reconfigure(errors=before)
         if replaced:
-            signs = "1 character is" if replaced == 1 else f"{replaced:,} characters are"
+            characters = "1 character is" if replaced == 1 else f"{replaced:,} characters are"
             print(
-                f"practicum: {signs} shown as ?, because standard output is {stream.encoding}: set "
-                "PYTHONIOENCODING=utf-8 to see all",
+                f"practicum: {characters} shown as ?, because standard output is encoded as {stream.encoding}: set "
+                "PYTHONIOENCODING=utf-8",
                 file=sys.stderr,
             )
 
 
 def is_utf8(encoding: str | None) -> bool:
-    """Whether an encoding is UTF-8. A stream without one takes any text."""
+    """Whether an encoding is UTF-8. None, the encoding of a stream that takes any text, counts as UTF-8."""
     return encoding is None or codecs.lookup(encoding).name == "utf-8"

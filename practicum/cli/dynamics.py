@@ -1,4 +1,4 @@
-"""`practicum space dynamics`: how a run's learning went, checkpoint by checkpoint."""
+"""`practicum space dynamics`: scores every checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def dynamics(
     run: opt.RunFolder,
     tasks: Path | None = opt.option(None),
     fields: opt.Fields = None,
-    window: Literal["5", "10", "all"] = Option("5", "--recent", help="How many checkpoints back count as recent."),
-    every: int = Option(1, min=1, help="Score every so many steps, and the start and the last step."),
+    window: Literal["5", "10", "all"] = Option("5", "--recent", help="Number of checkpoints that count as recent."),
+    every: int = Option(1, min=1, help="Score every N-th step, and always the start and the last step."),
     trust_run: opt.TrustRun = False,
     plot: Path | None = opt.option(None),
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Score every checkpoint of a run on the same tasks.
 
-    Shows what it learned, kept, lost and learned again on --tasks (default: the validation tasks of the run, else its
-    test tasks). What training or an earlier call scored is not paid for
-    again. Costs count as part of the run, and count against its limits if it is resumed.
+    Shows which tasks the run learned, kept, lost and learned again, on --tasks (default: the validation tasks of the
+    run, or else its test tasks). Scores from training or an earlier call are reused at no cost. New costs are added to
+    the run, and count towards its limits if it is resumed.
     """
     from practicum.analysis.dynamics.plot import dynamics_plot
     from practicum.analysis.png import check_png
@@ -43,48 +43,48 @@ def dynamics(
     if plot is not None:
         check_png(plot, "--plot")
     if fields and tasks is None:
-        raise UsageError("settings.conflict", "--fields names the fields of --tasks: give both, or neither")
+        raise UsageError("settings.conflict", "--fields applies to --tasks only: pass both, or neither")
     listed, out = read_tasks(tasks, fields) or None, Printer(json_)
-    found = _score(run, out, tasks=listed, every=every, trust_run=trust_run, **given)
-    kind = {"val": "validation ", "test": "test "}.get(found.split, "")
-    scored = quantity(len(found.tasks), f"{kind}task")
-    out.result(found.as_json())
-    out.print(f"{quantity(len(found.checkpoints), 'checkpoint')} on {scored}")
-    curves, steps = found.curves, [checkpoint.step for checkpoint in found.checkpoints]
+    scores = _score(run, out, tasks=listed, every=every, trust_run=trust_run, **options)
+    kind = {"val": "validation ", "test": "test "}.get(scores.split, "")
+    scored = quantity(len(scores.tasks), f"{kind}task")
+    out.result(scores.as_json())
+    out.print(f"{quantity(len(scores.checkpoints), 'checkpoint')} on {scored}")
+    curves, steps = scores.curves, [checkpoint.step for checkpoint in scores.checkpoints]
     recency = curves.by_window[recent]
     shown = (curves.current, recency.recent, recency.active, recency.stale, curves.best)
     rows = [
         (checkpoint.step, checkpoint.version, *(f"{rates[i]:.1%}" for rates in shown))
-        for i, checkpoint in enumerate(found.checkpoints)
+        for i, checkpoint in enumerate(scores.checkpoints)
     ]
     out.table(("step", "version", *(metric.title for metric in METRICS.values() if metric.group == "dynamics")), rows)
     best, last = curves.current[curves.peak], curves.current[-1]
-    out.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last, step {steps[-1]}")
-    never = round((1 - curves.best[-1]) * len(found.tasks))
-    covered = f"all but {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
-    out.print(f"solved at least once: {covered}")
+    out.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last step, {steps[-1]}")
+    never = round((1 - curves.best[-1]) * len(scores.tasks))
+    covered = f"all except {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
+    out.print(f"tasks solved at least once: {covered}")
     when = "at any earlier checkpoint" if recent is None else f"within {recent} checkpoints"
-    out.print(f"mean instability (solved {when}, not now): {100 * recency.mean_instability:.1f} pp")
+    out.print(f"mean instability (solved {when}, but not now): {100 * recency.mean_instability:.1f} pp")
     again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
-    out.print(f"solved and then lost: {quantity(curves.unlearned, 'time')}{again}")
-    out.usage(found.usage, hits=found.hits, by_role=found.by_role)
-    if found.errors:
-        out.print(f"! {quantity(found.errors, 'attempt')} failed or could not be scored")
+    out.print(f"tasks solved and later failed: {quantity(curves.unlearned, 'time')}{again}")
+    out.usage(scores.usage, hits=scores.hits, by_role=scores.by_role)
+    if scores.errors:
+        out.print(f"! {quantity(scores.errors, 'attempt')} failed or could not be scored")
     if plot is not None:
         title = f"Training dynamics of {run.absolute().name} on {scored}"
-        dynamics_plot(found.curves, plot, recent, steps=[c.step for c in found.checkpoints], title=title)
-        out.print(f"picture written to {plot}")
+        dynamics_plot(scores.curves, plot, recent, steps=[c.step for c in scores.checkpoints], title=title)
+        out.print(f"plot written to {plot}")
 
 
 def _score(run: Path, out: Printer, **options: Any) -> Dynamics:
-    """The dynamics, with the live view."""
+    """Score the checkpoints, with the live view."""
     from practicum.analysis.dynamics.checkpoints import dynamics as score
     from practicum.cli.running import Interrupted, run_live
 
     try:
-        return run_live(lambda **how: score(run, **options, **how), out)
+        return run_live(lambda **hooks: score(run, **options, **hooks), out)
     except Stopped as error:
         raise Interrupted(
             "run.interrupted",
-            f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice",
+            f"not all checkpoints are scored: {error}; run the same command again to continue at no extra cost",
         ) from error

@@ -1,4 +1,4 @@
-"""`practicum space edit`: change the playbook of a run in an editor."""
+"""`practicum space edit`: changes the playbook of a run in an editor."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from practicum.core.errors import PracticumError, UsageError
 
 def edit(
     run: opt.RunFolder,
-    file: Path | None = Option(None, help="An edited export (markdown), instead of an editor."),
+    file: Path | None = Option(None, help="Apply this edited export (markdown) instead of opening an editor."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
     """Change the playbook in your editor.
 
-    The editor is $VISUAL or $EDITOR. The changes become a new version. At the address of a service, `practicum space
-    edit ADDRESS ID` changes one entry: see its --help.
+    Opens the playbook in $VISUAL or $EDITOR and saves your changes as a new version. To change one entry of a running
+    service, use `practicum space edit ADDRESS ID`.
     """
     from practicum.core import playbook
     from practicum.session.amend import require_ended
@@ -54,20 +54,21 @@ def edit(
         else:
             _apply(run, now, yes, out)
     except (PracticumError, typer.Abort) as error:
-        kept = f"your text is kept: practicum space edit {run} --file {path}"
+        advice = f"your text is saved, to try again run: practicum space edit {run} --file {path}"
         if isinstance(error, typer.Abort):
-            raise UsageError("edit.empty", f"nothing was changed; {kept}") from error
-        error.args = (f"{error}; {kept}",)
+            raise UsageError("edit.empty", f"nothing was changed; {advice}") from error
+        error.args = (f"{error}; {advice}",)
         raise
     path.unlink()
 
 
 def _edited(run: Path, text: str) -> Path:
-    """A file with this text, which the user has edited. Raises UsageError if no editor is named, or if it fails."""
+    """Write the text to a file, open it in the user's editor, and return the file's path. Raise UsageError if no editor
+    is set, or if the editor fails."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     by_file = f"practicum export {run} --output playbook.md, and then practicum space edit {run} --file playbook.md"
     if not editor:
-        raise UsageError("editor.unavailable", f"no editor is named: set one (export EDITOR=nano), or use {by_file}")
+        raise UsageError("editor.unavailable", f"no editor is set: set one (export EDITOR=nano), or use {by_file}")
     with tempfile.NamedTemporaryFile("w", prefix="practicum-", suffix=".md", encoding="utf-8", delete=False) as file:
         file.write(text)
     path = Path(file.name)
@@ -77,20 +78,20 @@ def _edited(run: Path, text: str) -> Path:
     except OSError as error:
         problem = f"cannot be started ({error.strerror})"
     if problem:
-        kept = ""
+        saved = ""
         if path.read_bytes() == text.encode():
             path.unlink()
         else:
-            kept = f"; your text is in {path}"
+            saved = f"; your text is in {path}"
         raise UsageError(
             "editor.unavailable",
-            f"the editor {editor[0]} {problem}, so nothing was changed{kept}. Set another one, or use {by_file}",
+            f"the editor {editor[0]} {problem}, so nothing was changed{saved}. Set another editor, or use {by_file}",
         )
     return path
 
 
 def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
-    """Show what a text changes, and write it as a new version."""
+    """Show the changes in an edited text, and save them as a new version."""
     from practicum.core.edits import Delete
     from practicum.session.amend import apply_edits, require_ended
     from practicum.session.edit import read_edits

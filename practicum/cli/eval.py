@@ -1,4 +1,4 @@
-"""`practicum eval`: score a context on tasks."""
+"""`practicum eval`: scores a context on tasks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from practicum.core.words import quantity
 @opt.settings("scaling", "k", "preset", where=lambda setting: setting.use not in ("learning", "training", "traces"))
 def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them; or a space."),
-    context: Path | None = opt.what(None),
-    repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
+    context: Path | None = opt.task(None),
+    repeat: int = opt.task(1, min=1, help="Number of attempts at each task."),
     folder: opt.Out = None,
     trust_run: opt.TrustRun = False,
     fields: opt.Fields = None,
     log: opt.Log = [],
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Score a context on tasks, with a 95% interval.
 
-    Settings that are not given are those of the run. The same command with --out goes on where it was stopped.
+    Settings that you do not pass are taken from the run. Run the same command with --out to continue after a stop.
     """
     from practicum.cli.inputs import config_values, read_tasks
     from practicum.cli.running import Interrupted, run_live
@@ -37,15 +37,15 @@ def eval_(
     from practicum.session.result import INTERRUPTED
 
     out = Printer(json_)
-    config = config_values(given)
+    config = config_values(options)
     stored = run_config(context) if context is not None else {}
-    listed = read_tasks(tasks, fields, scorer=given["scorer"] or stored.get("scorer"))
+    listed = read_tasks(tasks, fields, scorer=options["scorer"] or stored.get("scorer"))
     if repeat > 1 and not config.get("temperature", stored.get("temperature")):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
     learned = context if context is not None else Context()
     evaluation = run_live(
-        lambda **how: evaluate(listed, learned, repeat=repeat, out=folder, trust_run=trust_run, **config, **how),
+        lambda **hooks: evaluate(listed, learned, repeat=repeat, out=folder, trust_run=trust_run, **config, **hooks),
         out,
         log,
     )

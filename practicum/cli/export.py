@@ -1,4 +1,4 @@
-"""`practicum export` and `practicum space import`: what a space learned, as files and from files."""
+"""`practicum export` and `practicum space import`: write the context or outcomes of a space to files, and read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def export(
     where: str = Argument(
         ...,
         metavar="SPACE",
-        help="A run, a space, or a playbook file; with --user also a store of many spaces or the address of a service.",
+        help="A run, a space or a playbook file; with --user also a store of many spaces or the address of a service.",
     ),
     format: Literal["markdown", "json", "agents-md", "tasks", "traces"] = opt.option("markdown"),
     version: str | None = opt.option(None),
@@ -37,9 +37,9 @@ def export(
 ) -> None:
     """Write a context or the outcomes of a space as a file.
 
-    A context is written as markdown, JSON or AGENTS.md, outcomes as JSON lines: tasks, or traces with what was
-    answered. With --user, all that is kept of an end user is written as JSON lines, of one --space or of all in a
-    store.
+    The formats markdown, json and agents-md write a context. The formats tasks and traces write outcomes as JSON lines;
+    traces include the answers. --user writes all stored data of an end user as JSON lines, from one --space or from all
+    spaces of a store.
     """
     if user is not None:
         export_user(where, user, space, key, output, Printer(json_))
@@ -63,7 +63,7 @@ def export(
     folder, named = split_version(run)
     if is_run(folder):
         with Store.read(folder) as store:
-            # Corrections hold in what agents see now, and belong to no version.
+            # Corrections apply to the current view of agents, and are not part of a version.
             if shown_version(store, version or named) == shown_version(store):
                 corrections = read_corrections(store)
     text, held = playbook.export(context, format, corrections), held_of(run)
@@ -73,24 +73,24 @@ def export(
             f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
         )
         if foreign := sum(entry.trust != "own" for entry in (*context, *corrections)):
-            rest = in_number(foreign, "[does|do] not rest on your own tasks alone (practicum show says which)")
-            out.print(f"{foreign:,} of them {rest}")
+            origin = in_number(foreign, "[depends|depend] on more than your own tasks (practicum show marks [it|them])")
+            out.print(f"{foreign:,} of them {origin}")
     elif not json_:
-        # A file gets the text as it is, a terminal what can be seen of it.
+        # Escape invisible characters on a terminal only: a file must get the exact text.
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     out.result({"format": format, "text": text, "output": str(output) if output else None, "held": held})
     if held:
-        # Standard output may be the text.
+        # Print to standard error, because standard output may be the exported text.
         Printer(True).print(waiting_line(held, split_version(run)[0]))
 
 
 def export_outcomes(run: Path, format: str, version: str | None, output: Path | None, out: Printer) -> None:
-    """Write the outcomes of a space as tasks, or as traces: with the recorded answers and their scores."""
+    """Write the outcomes of a space as tasks, or as traces with the recorded answers and their scores."""
     from practicum.session.outcome_tasks import load_outcomes
     from practicum.tasks.formats import as_json_lines
 
     if version is not None:
-        raise UsageError("settings.unused", f"outcomes have no version: leave out --version, or --format {format}")
+        raise UsageError("settings.unused", f"outcomes have no version: omit --version or --format {format}")
     tasks = load_outcomes(run)
     text = as_json_lines(tasks, attempts=format == "traces")
     if output is not None:
@@ -104,7 +104,7 @@ def export_outcomes(run: Path, format: str, version: str | None, output: Path | 
 def export_user(
     where: str, user: str, space: str | None, key: str | None, output: Path | None, out: Printer
 ) -> None:  # fmt: skip
-    """Write all that the spaces at a place keep of a user."""
+    """Write all data of a user in the spaces of a store or service."""
     from practicum.session import users
 
     if where.startswith(ADDRESSES):
@@ -122,15 +122,15 @@ def export_user(
 
 
 def import_(
-    file: Path = Argument(..., help="A playbook: markdown list items under headings, or JSON; or a run."),
+    file: Path = Argument(..., help="A playbook (markdown list items under headings, or JSON) or a run."),
     folder: Path = opt.output(..., "--out"),
-    trust: Literal["own", "foreign"] = opt.what("own"),
+    trust: Literal["own", "foreign"] = opt.task("own"),
     store: opt.StoreUrl = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a space from a playbook.
 
-    It can be evaluated, and learned on. Flagged entries wait for review.
+    You can evaluate the space, and learn from it further. Flagged entries wait for review.
     """
     from practicum.core.playbook import PlaybookWarning
     from practicum.session.records import create_seed, load_context
@@ -141,10 +141,13 @@ def import_(
         warnings.warn(warning.message, stacklevel=1)
     left_out = [asdict(part) for w in caught if isinstance(w.message, PlaybookWarning) for part in w.message.left_out]
     waiting = create_seed(folder, context, trust, store=store or None)
-    out, kept = Printer(json_), len(context) - waiting
-    out.result({"run": str(folder), "entries": kept, "waiting": waiting, "left_out": left_out})
-    if kept or not waiting:
-        entries = quantity(kept, "entry")
-        out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")
+    out, stored = Printer(json_), len(context) - waiting
+    out.result({"run": str(folder), "entries": stored, "waiting": waiting, "left_out": left_out})
+    if stored or not waiting:
+        entries = quantity(stored, "entry")
+        out.print(
+            f"{entries} stored in {folder}. Learn from it: "
+            f"practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME"
+        )
     if waiting:
         out.print(f"{in_number(waiting, f'{waiting:,} entr[y waits|ies wait]')} for review: practicum review {folder}")

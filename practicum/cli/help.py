@@ -1,4 +1,4 @@
-"""`practicum help`: every command in one list, or the help of one."""
+"""`practicum help`: lists every command, or shows the help of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from practicum.cli.tree import root, sections, write
 
 
 def help_(
-    names: list[str] | None = Argument(None, metavar="[NAME]...", help="A command, such as: space resume."),
+    names: list[str] | None = Argument(None, metavar="[NAME]...", help="The command, such as: space resume."),
 ) -> None:
     """List every command, or show the help of one."""
     if names:

@@ -1,4 +1,4 @@
-"""From what was typed to what the library takes."""
+"""Conversion of command-line arguments to arguments of the library."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 PROBLEMS_SHOWN = 20
-"""Problems of traces that are printed one by one."""
+"""Number of problems in traces that are printed one by one."""
 
 
-def config_values(given: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
-    """Keywords of `Config` from the options that were given; `tasks`, those to learn from, are where `--choices auto`
-    finds the answers. Where it is None, `auto` stays as it is."""
-    values = {name: value for name, value in given.items() if value not in (None, [])}
+def config_values(options: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
+    """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from, whose targets
+    replace `--choices auto`; None: `auto` is not replaced."""
+    values = {name: value for name, value in options.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
             raise UsageError(
-                "settings.invalid", f"--{name.replace('_', '-')} is empty: give a value, or leave it out", setting=name
+                "settings.invalid", f"--{name.replace('_', '-')} is empty: pass a value, or omit it", setting=name
             )
     settings: dict[str, Any] = dict(pairs(values.pop("settings", ()), "--set"))
     for name in METHOD_SETTINGS:
         if name in values:
             if name in settings:
                 raise UsageError(
-                    "settings.conflict", f"setting {name!r} is given twice, as an option and with --set", setting=name
+                    "settings.conflict", f"setting {name!r} is passed twice, as an option and with --set", setting=name
                 )
             settings[name] = values.pop(name)
     if "instructions" in values:
@@ -58,11 +58,12 @@ def read_tasks(
     path: Path | None, fields: str | None, trust: Trust = "own", *, scorer: str | None = None,
     trust_tools: bool | None = None, held_out: bool = False,
 ) -> list[Task]:  # fmt: skip
-    """The tasks of a file, whose fields have these names (--fields), or of a space; none where no path is given.
+    """Return the tasks of a file, with `fields` as the names of its fields (--fields), or of a space. Without a path,
+    return no tasks.
 
-    Of a space they are the outcomes that this scorer (None: the default) can score; with `held_out` those that it
-    keeps from learning. Raises TaskFileError, which says how to make tasks of a public data set, and UsageError for
-    a space without such an outcome.
+    The tasks of a space are its outcomes that `scorer` (None: the default scorer) can score; with `held_out` only the
+    outcomes that the space holds out from learning. Raise TaskFileError for an invalid file; if it is the file of a
+    public data set, the message has the command that converts it. Raise UsageError for a space without such outcomes.
     """
     from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields
@@ -81,95 +82,96 @@ def read_tasks(
             raise
         command = f"practicum bench tasks {shlex.quote(str(path))} --out tasks.jsonl"
         raise TaskFileError(
-            "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
+            "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: convert it to tasks with {command}"
         ) from error
 
 
 def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: bool = False) -> list[Task]:
-    """The outcomes of a space as tasks with recorded attempts, none more trusted than `trust`."""
+    """Return the outcomes of a space as tasks with recorded attempts. `trust` is their highest trust level."""
     from practicum.session.outcome_tasks import load_outcomes
 
-    found = load_outcomes(path, held_out=held_out, trust_tools=bool(trust_tools))
-    return [replace(task, trust=least(task.trust, trust)) for task in found]
+    tasks = load_outcomes(path, held_out=held_out, trust_tools=bool(trust_tools))
+    return [replace(task, trust=least(task.trust, trust)) for task in tasks]
 
 
 def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
-    """The tasks that a scorer can score, by whether they have a right answer. Standard error says how many cannot."""
+    """Return the tasks that a scorer can score: all, or only tasks with a right answer if the scorer needs one. Print
+    the number of omitted tasks on standard error."""
     from practicum.tasks.scoring.registry import COMPARING
 
     if scorer is not None and scorer not in COMPARING:
         return tasks
-    found = [task for task in tasks if task.target is not None]
-    if not found:
+    scorable = [task for task in tasks if task.target is not None]
+    if not scorable:
         raise UsageError(
             "run.no_data",
             f"no outcome of {path} has a right answer, which the scorer needs: report right answers, choose a scorer "
             f"that needs none (--scorer judge), or learn from the recorded answers (practicum learn --from {path})",
         )
-    if left := len(tasks) - len(found):
+    if left := len(tasks) - len(scorable):
         lack = f"{left:,} of {quantity(len(tasks), 'outcome')} in {path} {in_number(left, 'lack[s|]')} the right answer"
         print(visible_line(f"left out: {lack} that the scorer needs"), file=sys.stderr)
-    if theirs := sum(task.trust == "user" for task in found):
-        rest = f"{theirs:,} of {quantity(len(found), 'right answer')} in {path} [rests|rest] on the word of end users"
-        print(visible_line(f"{in_number(theirs, rest)}, which nobody has reviewed"), file=sys.stderr)
-    return found
+    if by_users := sum(task.trust == "user" for task in scorable):
+        origin = f"{by_users:,} of {quantity(len(scorable), 'right answer')} in {path} [was|were] reported by end users"
+        print(visible_line(f"{in_number(by_users, origin)} and not reviewed"), file=sys.stderr)
+    return scorable
 
 
 def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
-    """Attempts that agents made already, as tasks that hold them, read one after another. When the last one is read,
-    standard error says how many there are, and what could not be read."""
+    """Open recorded attempts of agents as a stream of tasks. After the last one, print the number of traces and the
+    problems of reading them on standard error."""
     from practicum.tasks.traces import TraceStream
     from practicum.tasks.traces.sources import shown
 
-    def said(traces: Traces) -> None:
+    def print_summary(traces: Traces) -> None:
         formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
         lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
         lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
-        # Of problems that were not kept, only the number of cases is known.
+        # Problems beyond the limit of a reader are only counted.
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
             lines.append(f"and {quantity(more, 'more such line')}")
         if traces.faults:
             lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
         if traces.unscored:
             lines.append(
-                f"the score or right answer of {quantity(traces.unscored, 'trace')} is left out, since somebody else "
-                "may have written it: --trust own if the traces are yours, --trust-scores if it counts all the same"
+                f"the score or right answer of {quantity(traces.unscored, 'trace')} is ignored, because the traces are "
+                "foreign: pass --trust own if they are yours, or --trust-scores to use the scores"
             )
         print(*map(visible_line, lines), sep="\n", file=sys.stderr)
 
-    return TraceStream(address, trust, trust_scores, said)
+    return TraceStream(address, trust, trust_scores, print_summary)
 
 
 def read_instructions(text: str) -> str:
-    """The text itself, or that of the file behind an @."""
+    """Return the text; for `@FILE`, the text of the file."""
     if not text.startswith("@"):
         return text
     return _read(Path(text[1:]), "instructions").strip()
 
 
 def read_sections(text: str) -> list[str]:
-    """The lines of a file, or the names of a list. One name with a dot or a slash is that of a file."""
+    """Return the lines of a file, or the names in a list. A single name with a dot or a slash is a file."""
     lines = _read(Path(text), "sections").splitlines() if re.fullmatch(r"[^,:]*[./][^,:]*", text) else names(text)
     if not any(line.strip() for line in lines):
         raise UsageError(
             "settings.invalid",
-            f"--sections {text!r} names no section: give a file of lines NAME: DESCRIPTION, or a,b,c",
+            f"--sections {text!r} names no section: pass a file with lines NAME: DESCRIPTION, or names as a,b,c",
             setting="sections",
         )
     return lines
 
 
-def _read(path: Path, what: str) -> str:
+def _read(path: Path, noun: str) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            "file.unreadable", f"cannot read the {what} in {path}: {getattr(error, 'strerror', error)}"
+            "file.unreadable", f"cannot read the {noun} in {path}: {getattr(error, 'strerror', error)}"
         ) from error
 
 
 def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """The possible answers: listed, the lines of the file behind an @, or the targets of the tasks to learn from."""
+    """Return the possible answers: the listed names, the lines of `@FILE`, or for `auto` the targets of `tasks`."""
     from practicum.tasks.load import choices_from
 
     if text == "auto":
@@ -185,35 +187,36 @@ def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Texts of the form name=value; the value may hold '=' itself. A dash in a name stands for an underscore, except
-    before a dot, where the name of a variant stands.
+    """Parse texts of the form name=value into a dict. The value may contain '='. Dashes in a name become underscores,
+    except before a dot, in the name of a variant.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise UsageError("settings.invalid", f"{option} {text!r} must read name=value")
+            raise UsageError("settings.invalid", f"{option} {text!r} must have the form name=value")
         variant, dot, last = name.strip().rpartition(".")
-        found[variant + dot + last.replace("-", "_")] = value.strip()
-    return found
+        values[variant + dot + last.replace("-", "_")] = value.strip()
+    return values
 
 
 def names(text: str, option: str | None = None) -> list[str]:
-    """The names in a text such as a,b,c, each once. Raises UsageError if the text of an option has none."""
-    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if option is not None and not found:
-        raise UsageError("settings.invalid", f"{option} {text!r} names nothing")
-    return found
+    """Return the distinct names in a text such as a,b,c. Raise UsageError if `option` is passed and has no name."""
+    parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if option is not None and not parts:
+        raise UsageError("settings.invalid", f"{option} {text!r} contains no name: pass names as a,b,c")
+    return parts
 
 
 def numbers(
     text: str, kind: Callable[[str], Number], valid: Callable[[Number], bool], option: str, rule: str
 ) -> list[Number]:
-    """The numbers in a text such as 10,20,40, smallest first. `rule` says in the error what they must be."""
+    """Return the numbers in a text such as 10,20,40, in ascending order. Raise UsageError if one is not `valid`; `rule`
+    describes valid numbers in the message."""
     try:
-        found = sorted({kind(part) for part in names(text)})
+        values = sorted({kind(part) for part in names(text)})
     except ValueError:
-        found = []
-    if not found or not all(map(valid, found)):
+        values = []
+    if not values or not all(map(valid, values)):
         raise UsageError("settings.invalid", f"{option} {text!r} must be {rule}")
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""`practicum key`: the keys of a service, made, listed and removed in its store, or by the service at an address."""
+"""`practicum key`: makes, lists and removes the keys of a service, in its store or through the running service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from practicum.serve.answers import Answer
     from practicum.store.database import Database
 
-Name = Annotated[str, Argument(help="The name of the key, such as that of its user.")]
+Name = Annotated[str, Argument(help="The name of the key, such as the name of its user.")]
 StorePlace = Annotated[
     str, opt.option("--store", envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=opt.HELPS["--store"])
 ]
@@ -32,32 +32,32 @@ def add(
     grant: list[str] = opt.option(..., metavar="ROLE"),
     store: StorePlace = "practicum-store",
     space: Space = "",
-    days: int | None = Option(None, min=1, max=36_500, help="Days until it expires (default: it does not)."),
+    days: int | None = Option(None, min=1, max=36_500, help="Days until the key expires (default: never)."),
     a_minute: int | None = opt.option(None, min=1, max=10_000_000),
     key: Key = None,
     json_: opt.Json = False,
 ) -> None:
     """Make a key and print it, once.
 
-    The store has only its digest. The store is made if it does not exist. With the address of a service as --store,
-    the service makes the key.
+    The store keeps only a digest of the key. The store is created if it does not exist. If --store is the address of a
+    service, the service makes the key.
     """
     if store.startswith(ADDRESSES):
-        given = {"name": name, "space": space, "roles": grant, "days": days, "a_minute": a_minute}
-        _print(perform_at("add_key", store, None, key, **given), json_)
+        fields = {"name": name, "space": space, "roles": grant, "days": days, "a_minute": a_minute}
+        _print(perform_at("add_key", store, None, key, **fields), json_)
         return
     from practicum.serve.access import add_key
-    from practicum.serve.answers import NewKeyMade
+    from practicum.serve.answers import CreatedKey
 
     with _opened(store, make=True) as database:
-        made, text = add_key(database, name, space, grant, days, a_minute)
-    _print(NewKeyMade(**made.as_json(), key=text), json_)
+        stored, text = add_key(database, name, space, grant, days, a_minute)
+    _print(CreatedKey(**stored.as_json(), key=text), json_)
 
 
 def list_(store: StorePlace = "practicum-store", key: Key = None, json_: opt.Json = False) -> None:
-    """List the keys, with their roles and when they expire.
+    """List the keys, with their roles and expiry times.
 
-    The store does not have the keys themselves.
+    The keys themselves are not stored, only their digests.
     """
     if store.startswith(ADDRESSES):
         _print(perform_at("keys", store, None, key), json_)
@@ -75,7 +75,7 @@ def remove(
 ) -> None:
     """Remove a key.
 
-    Requests with it are refused within a second, and sessions that signed in with it end.
+    Within a second, requests with the key are refused and sessions that signed in with it end.
     """
     if store.startswith(ADDRESSES):
         _print(perform_at("remove_key", store, None, key, name=name, space=space), json_)
@@ -97,14 +97,14 @@ def _print(answer: Answer, as_json: bool) -> None:
 
 @contextmanager
 def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
-    """The database of a store, also while a service has it open."""
+    """Open the database of a store, also while a service has it open. Close it after the block."""
     from practicum.store.database import Database
     from practicum.store.folder import DATABASE_FILE
 
     where, folder = place(store)
     if isinstance(where, Path) and not make and not (where / DATABASE_FILE).exists():
         raise UsageError(
-            "store.not_found", f"there is no store {where}: give --store, or make the first key (practicum key add)"
+            "store.not_found", f"no store in {where}: pass --store, or create it with the first key (practicum key add)"
         )
     database = Database.at(where, folder, create=make)
     try:

@@ -1,4 +1,4 @@
-"""The live view of a run: a bar on a terminal, plain lines elsewhere; and the report at the end."""
+"""Live view of a run (a progress bar on a terminal, plain lines elsewhere), and the report at its end."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from practicum.session.live import Live, wait_text
 from practicum.session.result import Progress, Result, RunInfo, waiting_line
 
 NARROWEST, WIDEST = 6, 40
-"""Characters of the bar."""
+"""Minimum and maximum width (characters) of the bar."""
 
 PLAIN_EVERY = 5.0
-"""Seconds between plain lines, where there is no terminal to draw on."""
+"""Minimum interval (s) between plain lines."""
 
 QUIET = 30.0
-"""Seconds without a plain line after which one is printed even if nothing ended."""
+"""Time (s) without output after which a plain line is printed even if no call has ended."""
 
 SHORTEST_WAIT = 1.0
-"""Seconds of the shortest wait that has a plain line."""
+"""Shortest wait (s) that is reported in a plain line."""
 
 
 class Download:
-    """Prints how much of a model's file was downloaded: bytes so far, bytes in all."""
+    """Printer of the progress of a model's download. Call it with the bytes so far and the total bytes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -48,7 +48,7 @@ class Download:
 
 
 class _OnConsole(Live):
-    """Lines that stay, on a console."""
+    """Base class of live views that print lines on a console."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _OnConsole(Live):
 
 
 class Terminal(_OnConsole):
-    """A bar in the last line of a terminal, below lines that stay. A context manager."""
+    """Live view with a progress bar in the last line of a terminal, below printed lines. A context manager."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -73,7 +73,7 @@ class Terminal(_OnConsole):
         self.screen.stop()
 
     def _drawn(self) -> Table:
-        """The status in one line; the bar takes what the text leaves."""
+        """Return the status as one line. The bar fills the width that the text leaves free."""
         status, width = self.status(), self.console.width
         phase, text = visible_line(status.phase), visible_line(status.fitted(width, NARROWEST))
         bar = min(width - len(phase) - len(text) - 3, WIDEST)
@@ -87,7 +87,8 @@ class Terminal(_OnConsole):
 
 
 class Plain(_OnConsole):
-    """Lines where nothing can be drawn: now and then how far the run is, and each long wait. A context manager."""
+    """Live view of plain lines, for output that is not a terminal: the status at intervals, and each long wait. A
+    context manager."""
 
     tick_seconds = PLAIN_EVERY
 
@@ -107,7 +108,7 @@ class Plain(_OnConsole):
         self._download_lines(done, total)
 
     def reading(self, count: int) -> None:
-        """There is nothing to draw on."""
+        """Do nothing: only a terminal shows the progress of reading."""
 
     def began(self, run: RunInfo) -> None:
         super().began(run)
@@ -115,7 +116,7 @@ class Plain(_OnConsole):
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
         if report.step in (1, report.batch.steps):
-            self._printed = 0.0  # the first and the last one are always told
+            self._printed = 0.0  # always print the first and the last step
         super().stepped(report, progress)
 
     def waiting(self, wait: Wait) -> None:
@@ -127,13 +128,13 @@ class Plain(_OnConsole):
         super().waiting(wait)
 
     def changed(self) -> None:
-        self._tell(PLAIN_EVERY)
+        self._print_status(PLAIN_EVERY)
 
     def tick(self) -> None:
-        self._tell(QUIET)
+        self._print_status(QUIET)
 
-    def _tell(self, every: float) -> None:
-        """Print how far the run is, if no line was printed for so many seconds."""
+    def _print_status(self, every: float) -> None:
+        """Print the status of the run, if no line was printed for `every` seconds."""
         if time.monotonic() - self._printed >= every:
             self._printed = time.monotonic()
             status = self.status()
@@ -145,11 +146,11 @@ def live_view(console: Console) -> Terminal | Plain:
 
 
 def report(out: Printer, result: Result) -> None:
-    """What a person wants to know at the end."""
+    """Print the result of a run: scores, context, usage and counts, and the next command."""
     if result.stopped:
         limit = spent_limit(result.stopped)
         higher = f" --{limit.replace('_', '-')} N" if limit else ""
-        # A call is not sent if what it may cost, at most, exceeds what is left.
+        # A call is not sent if its maximum cost exceeds the rest of the budget.
         rest = " or does not cover the next call" if limit in ("max_usd", "max_tokens") else ""
         out.print(f"Stopped early: {result.stopped}{rest}. Continue with: practicum space resume {result.run}{higher}")
     out.scores(result.scores)

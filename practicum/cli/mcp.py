@@ -1,4 +1,4 @@
-"""`practicum mcp`: the memory of an agent, over the Model Context Protocol."""
+"""`practicum mcp`: serves the memory of an agent over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AgentRole(StrEnum):
-    """What an agent may do."""
+    """Role that can be granted to an agent."""
 
     ask = "ask"
     report = "report"
@@ -29,7 +29,7 @@ class AgentRole(StrEnum):
 
 def mcp(
     store: str | None = opt.option(None, metavar="PLACE"),
-    service: str | None = Option(None, metavar="URL", help="A running practicum serve, instead of a store."),
+    service: str | None = Option(None, metavar="URL", help="A running practicum serve to use instead of a store."),
     key_env: str | None = Option(None, metavar="NAME", help="The environment variable with the key of the service."),
     space: str | None = opt.option(None, metavar="NAME"),
     learner: str | None = opt.option(None, metavar="MODEL"),
@@ -38,20 +38,19 @@ def mcp(
 ) -> None:
     """Serve a memory over MCP for Claude Code, Cursor and others.
 
-    The client starts this command, and the agent learns across sessions. It speaks the protocol on standard input
-    and output. Its tools: recall, remember, report, playbook, history, remove, and with --grant review also those that
-    decide what is learned.
+    The MCP client starts this command, which uses standard input and output, and the agent learns across sessions. The
+    tools are recall, remember, report, playbook, history and remove; --grant review adds the tools that review edits.
     """
     if (store is None) == (service is None):
-        raise UsageError("settings.missing", "give --store FOLDER, or --service URL of a running practicum serve")
+        raise UsageError("settings.missing", "pass --store FOLDER, or --service URL of a running practicum serve")
     if service is not None and learner is not None:
-        raise UsageError("settings.unused", "--learner is for a store: a service has its own")
+        raise UsageError("settings.unused", "--learner applies to a store only: a service has its own learner")
     if store is not None and key_env is not None:
-        raise UsageError("settings.unused", "--key-env is for a service: a store has no keys")
+        raise UsageError("settings.unused", "--key-env applies to a service only: a store needs no key")
     from practicum.serve.mcp_stdio import run
     from practicum.serve.transport import ServiceTransport, StoreTransport
 
-    # They are loaded after the client is answered.
+    # These packages are imported later, after the first answer to the client, so check now that they exist.
     if missing := [name for name in ("aiohttp", "mcp", "uvicorn") if find_spec(name) is None]:
         from practicum.core.requirements import pip_install
 
@@ -73,17 +72,18 @@ def mcp(
         transport = ServiceTransport(service, space, _key(key_env), roles=roles, agent=session)
     elif store is not None and "://" in store:
         raise UsageError(
-            "store.unsupported", "--store is a folder: for a database, start practicum serve, and give --service URL"
+            "store.unsupported",
+            "--store must be a folder: to use a database, start practicum serve and pass --service URL",
         )
     else:
-        # Agents start commands without a shell, which would have expanded ~.
+        # Expand ~ here, because agents start commands without a shell.
         store = str(Path(store or "").expanduser().absolute())
         transport = StoreTransport(Path(store), space or "default", learner, roles=roles, agent=session)
     if json_:
-        given = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
-        arguments = [part for name, value in given.items() if value is not None for part in (f"--{name}", value)]
+        options = {"store": store, "service": service, "key-env": key_env, "space": space, "learner": learner}
+        arguments = [part for name, value in options.items() if value is not None for part in (f"--{name}", value)]
         arguments += [part for one in grant for part in ("--grant", one.value)]
-        # The whole path: programs with windows seldom find what is in an environment.
+        # Use the full path of Python, because desktop programs usually do not have the environment on their PATH.
         started = {"command": sys.executable, "args": ["-m", "practicum.cli.app", "mcp", *arguments]}
         from practicum.cli.output import Printer
 
@@ -102,5 +102,5 @@ def _key(variable: str | None) -> str | None:
     if variable is None:
         return None
     if not (key := os.environ.get(variable)):
-        raise UsageError("key.missing", f"the environment variable {variable} (--key-env) holds no key")
+        raise UsageError("key.missing", f"the environment variable {variable} (--key-env) is not set or empty")
     return key

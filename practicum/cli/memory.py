@@ -1,4 +1,4 @@
-"""`practicum space memory`: the memories of a run, listed, searched, added and removed."""
+"""`practicum space memory`: lists, searches, adds and removes the memories of a run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from practicum.retrieval.search import Filter
 
 ALL = "all"
-"""The section that stands for every one that is not hidden."""
+"""Value of --section for all sections that are not hidden."""
 
 LISTED = 50
-"""Memories that are listed if no number is given."""
+"""Default number of listed memories."""
 
 Section = Annotated[str, opt.option()]
 TagFilter = Annotated[list[str] | None, opt.option("--tag")]
-Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
+Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories with this outcome.")]
 
 
 def list_(
@@ -36,22 +36,22 @@ def list_(
     tag: TagFilter = None,
     outcome: Outcome = None,
     trust: opt.TrustFilter = None,
-    k: int | None = Option(None, "-k", min=1, help=f"The newest so many (default: {LISTED}; with --json, all)."),
+    k: int | None = Option(None, "-k", min=1, help=f"List the newest N (default: {LISTED}; with --json, all)."),
     json_: opt.Json = False,
 ) -> None:
     """List the memories, the oldest first.
 
-    --section all stands for every section.
+    --section all lists the entries of all sections.
     """
 
     out, context, where = Printer(json_), _context(run), _filter(section, tag, outcome, trust)
-    found = [entry for entry in context if where(entry)]
-    entries = [entry_json(entry) for entry in (found[-k:] if k is not None else found)]
+    matches = [entry for entry in context if where(entry)]
+    entries = [entry_json(entry) for entry in (matches[-k:] if k is not None else matches)]
     out.result({"run": str(run), "version": context.version, "entries": entries})
-    if not found:
+    if not matches:
         _print_why_empty(out, run, context, where)
         return
-    shown = found[-(k or LISTED) :]
+    shown = matches[-(k or LISTED) :]
     foreign = any(entry.trust != "own" for entry in shown)
     rows = [
         (
@@ -62,8 +62,8 @@ def list_(
     ]  # fmt: skip
     columns = ("entry", "outcome", "text", "helpful", "harmful", "used", "born", *(("trust",) if foreign else ()))
     out.table(columns, rows, text=("entry", "outcome", "text", "trust"))
-    older = f", {len(found) - len(shown):,} older ones not shown" if len(found) > len(shown) else ""
-    out.print(f"{len(found):,} in version {context.version}{older}")
+    older = f"; {len(matches) - len(shown):,} older not shown" if len(matches) > len(shown) else ""
+    out.print(f"{len(matches):,} in version {context.version}{older}")
 
 
 @opt.settings("embedder")
@@ -74,14 +74,14 @@ def search(
     tag: TagFilter = None,
     outcome: Outcome = None,
     trust: opt.TrustFilter = None,
-    k: int = Option(5, "-k", min=1, help="The most similar so many."),
+    k: int = Option(5, "-k", min=1, help="Number of memories to show."),
     embedder: str | None = None,
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
     """Find the memories that are most similar to a text.
 
-    --section all stands for every section.
+    --section all searches the entries of all sections.
     """
     from practicum.cli.running import run_work
     from practicum.session import memories
@@ -89,13 +89,13 @@ def search(
     if not text.strip():
         raise UsageError("query.empty", "the text to search for is empty")
     out, where = Printer(json_), _filter(section, tag, outcome, trust)
-    found = run_work(lambda stop: memories.search(run, text, k, where, embedder, trust_run=trust_run), out)
-    entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in found]
+    matches = run_work(lambda stop: memories.search(run, text, k, where, embedder, trust_run=trust_run), out)
+    entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in matches]
     out.result({"run": str(run), "text": text, "entries": entries})
-    if not found:
+    if not matches:
         _print_why_empty(out, run, _context(run), where)
         return
-    rows = [(match.entry.id, f"{match.similarity:z.2f}", match.entry.solved) for match in found]
+    rows = [(match.entry.id, f"{match.similarity:z.2f}", match.entry.solved) for match in matches]
     out.table(("entry", "similarity", "text"), rows, text=("entry", "text"))
 
 
@@ -112,7 +112,7 @@ def add(
     from practicum.session import memories
 
     if section == ALL:
-        raise UsageError("section.invalid", f"--section {ALL} stands for every section: name the one to add to")
+        raise UsageError("section.invalid", f"--section {ALL} means all sections: name the section to add to")
     out = Printer(json_)
     added = run_work(lambda stop: memories.add(run, file, section, trust_run=trust_run), out)
     entries, version = [*map(entry_json, added.entries)], added.context.version
@@ -120,14 +120,14 @@ def add(
     for entry in added.entries:
         same = added.same.get(entry.id)
         out.item(f"+ {entry_line(entry)}" + (f"  (the same text as {same})" if same else ""), style="green")
-    known = f", {len(added.same):,} of them known already" if added.same else ""
-    out.print(f"{len(added.entries):,} added{known}: version {version} of {run}")
+    duplicates = f", {len(added.same):,} of them with the text of an existing entry" if added.same else ""
+    out.print(f"{len(added.entries):,} added{duplicates}: version {version} of {run}")
 
 
 def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry."), json_: opt.Json = False) -> None:
     """Remove one entry.
 
-    A rollback undoes it.
+    A rollback restores it.
     """
     from practicum.core.views import entry_line
     from practicum.session import memories
@@ -149,7 +149,7 @@ def reembed(
 ) -> None:
     """Embed all entries again.
 
-    For example with another embedder.
+    Use it to change the embedder of a run.
     """
     from practicum.cli.running import run_work
     from practicum.session import memories
@@ -178,12 +178,12 @@ def _filter(section: str, tags: list[str] | None, outcome: str | None, trust: Tr
 
 
 def _print_why_empty(out: Printer, run: Path, context: Context, where: Filter) -> None:
-    """Why nothing was found, and what there is."""
+    """Print why no memory matches, and the sections that have entries."""
     kind = "entries" if where.section is None else where.section
     if number := sum(not e.hidden and where.section in (None, e.section) for e in context):
         out.print(f"none of the {number:,} {kind} in {run} match")
         return
     sections = Counter(e.section for e in context if not e.hidden)
     there = ", ".join(f"{name} ({count:,})" for name, count in sections.items())
-    other = f"; its entries are in: {there} (--section NAME)" if there else ", nor any other entries"
-    out.print(f"there are no {kind} in {run} yet{other}")
+    other = f"; other sections with entries: {there} (pass --section NAME)" if there else ", and no other entries"
+    out.print(f"no {kind} in {run} yet{other}")

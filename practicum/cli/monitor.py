@@ -1,4 +1,4 @@
-"""`practicum space monitor`: the metrics of a run, while it runs or afterwards."""
+"""`practicum space monitor`: shows the metrics of a run, also while it runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Numbers = Mapping[str, Any]
 def monitor(
     run: opt.RunFolder,
     plot: Path | None = opt.option(None),
-    judge_again: int | None = Option(None, min=1, help="Show so many attempts to the run's judge again (costs calls)."),
+    judge_again: int | None = Option(None, min=1, help="Judge N attempts again with the run's judge (costs calls)."),
     trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Show the metrics of a run.
 
-    They are success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves. The run may
-    be at work. With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series are sent as OpenTelemetry metrics.
+    The metrics are success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves. The run
+    may still be running. If OTEL_EXPORTER_OTLP_ENDPOINT is set, the metrics are also sent as OpenTelemetry metrics.
     """
     from practicum.analysis.monitor import monitor as measure
     from practicum.analysis.monitor.export import metrics_endpoint, obstacle, send
@@ -39,32 +39,32 @@ def monitor(
     from practicum.analysis.png import require_package
     from practicum.cli.running import parts_for, run_work
 
-    if judge_again is None and (unused := [name for name, value in given.items() if value is not None]):
+    if judge_again is None and (unused := [name for name, value in options.items() if value is not None]):
         raise UsageError(
-            "settings.unused", f"--{unused[0].replace('_', '-')} is for --judge-again: give that too, or leave it out"
+            "settings.unused", f"--{unused[0].replace('_', '-')} needs --judge-again: pass both, or neither"
         )
     if plot is not None:
         check_folder(plot)
         require_package()
     out = Printer(json_)
-    how: dict[str, Any] = {
-        "seed": given.pop("seed") or 0,
-        "limits": given,
+    settings: dict[str, Any] = {
+        "seed": options.pop("seed") or 0,
+        "limits": options,
         "parts": parts_for(out),
         "trust_run": trust_run,
     }
-    report = run_work(lambda stop: measure(run, judge_again=judge_again, **how), out)
+    report = run_work(lambda stop: measure(run, judge_again=judge_again, **settings), out)
     plots = monitor_plots(report.groups, report.steps, plot, run.absolute().name) if plot is not None else []
     out.result({**report.as_json(), **({"plots": [str(file) for file in plots]} if plots else {})})
     _print(out, report)
     if plots:
-        out.print(f"{quantity(len(plots), 'picture')} in {plot}")
+        out.print(f"{quantity(len(plots), 'plot')} written to {plot}")
     if (where := metrics_endpoint()) is not None:
-        # The endpoint may be configured for other programs, so a missing package is no failure.
+        # The endpoint may be configured for other programs, so a missing package is not an error.
         if (why := obstacle()) is not None:
             out.print(f"not sent to {where}: {why}")
         else:
-            out.print(f"{quantity(send(report), 'point')} sent to {where}")
+            out.print(f"{quantity(send(report), 'data point')} sent to {where}")
 
 
 def _print(out: Printer, report: MonitorReport) -> None:
@@ -132,8 +132,8 @@ def _context(n: Numbers) -> Iterator[str]:
 
 
 def _contrast(n: Numbers) -> Iterator[str]:
-    by = ", ".join(f"{who} {times:,}" for who, times in n["by"].items())
-    same = f"{n['agreement']:.1%} agree with the chosen answer, all of them {n['unanimous']:.1%} of the time"
+    by = ", ".join(f"{chooser} {times:,}" for chooser, times in n["by"].items())
+    same = f"{n['agreement']:.1%} agree with the chosen answer; unanimous for {n['unanimous']:.1%} of the tasks"
     yield f"agreement of {n['tries']:.1f} attempts at a task: {same}; chosen by {by}"
 
 
@@ -141,19 +141,19 @@ def _judge(n: Numbers) -> Iterator[str]:
     if (scorer := n.get("against_scorer")) is not None:
         lenient, strict = quantity(scorer["lenient"], "wrong answer"), quantity(scorer["strict"], "right answer")
         same = f"the same in {_rate(scorer, 'same')} of {quantity(scorer['n'], 'attempt')}"
-        yield f"judge against the scorer: {same}; {lenient} called right, {strict} called wrong"
+        yield f"judge compared with the scorer: {same}; {lenient} judged right, {strict} judged wrong"
     if (again := n.get("again")) is not None:
         shown = quantity(again["n"], "attempt")
         same = f"the same in {_rate(again, 'same')} of {shown}" if "same" in again else "no verdict"
         none = f", {again['no_verdict']:,} without a verdict" if again["no_verdict"] else ""
         calls = quantity(again["usage"]["calls"], "call")
-        yield f"the judge asked a second time, at temperature {again['temperature']:g}: {same}{none}; {calls}"
+        yield f"judge called a second time, at temperature {again['temperature']:g}: {same}{none}; {calls}"
         if "stopped" in again:
-            yield f"  stopped before all were judged: {again['stopped']}"
+            yield f"  stopped before all attempts were judged: {again['stopped']}"
 
 
 def _agent(n: Numbers) -> Iterator[str]:
-    yield f"actions of an attempt: {n['mean']:.1f} on average, median {n['median']:g}, 95th percentile {n['p95']:g}"
+    yield f"actions per attempt: {n['mean']:.1f} on average, median {n['median']:g}, 95th percentile {n['p95']:g}"
 
 
 def _tokens(n: Numbers) -> Iterator[str]:
@@ -162,11 +162,11 @@ def _tokens(n: Numbers) -> Iterator[str]:
             money = f", ${part['usd_per_task']:.4f}" if part.get("usd_per_task") else ""
             roles = ", ".join(f"{role} {usage['tokens_per_task']:,.0f}" for role, usage in part["by_role"].items())
             cached = f"{part['cached_share']:.0%} of the input cached"
-            yield f"a task in {stage}: {part['tokens_per_task']:,.0f} tokens{money} ({cached}): {roles}"
+            yield f"per task in {stage}: {part['tokens_per_task']:,.0f} tokens{money} ({cached}): {roles}"
 
 
 LINES: Mapping[str, Callable[[Numbers], Iterator[str]]] = {
     "success": _success, "learning": _learning, "memory": _memory, "retrieval": _retrieval, "context": _context,
     "contrast": _contrast, "judge": _judge, "agent": _agent, "tokens": _tokens,
 }  # fmt: skip
-"""The lines about each group of metrics."""
+"""Group of metrics → function that formats its lines."""

@@ -1,7 +1,7 @@
-"""The operations of a space as commands, made from their table: `practicum space NAME SPACE …`.
+"""Commands of the operations of a space, built from the table of operations: `practicum space NAME SPACE …`.
 
-SPACE is the address of a service, or the folder of a run or a store. The first field of an operation can be given by
-its position, the others are options.
+SPACE is the address of a service, or the folder of a run or a store. The first field of an operation is a positional
+argument, the others are options.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ELSEWHERE: Mapping[str, str] = {
     "review": "review", "decide": "review", "export_user": "export", "forget_user": "space forget",
     "keys": "key list", "add_key": "key add", "remove_key": "key remove",
 }  # fmt: skip
-"""The operations that a command of another name does, each with that command."""
+"""Operations whose command has a different name: operation → command."""
 
 
 def table() -> Mapping[str, Operation]:
-    """The operations by name. Raises UsageError if the extra `serve` is missing."""
+    """Return the operations by name. Raise UsageError if the extra `serve` is not installed."""
     try:
         from practicum.serve.operations import OPERATIONS
     except ImportError as error:
@@ -49,26 +49,27 @@ def table() -> Mapping[str, Operation]:
 
 
 def by_command() -> dict[str, Operation]:
-    """The operations that have a command of their own, by its name."""
+    """Return the operations that have a command in `practicum space`, by the name of the command."""
     return {one.name.replace("_", "-"): one for one in table().values() if one.name not in ELSEWHERE}
 
 
 def command_of(operation: Operation) -> Callable[..., None]:
-    """The function of the command, with its options. It has its `operation`, by which wrong options are refused."""
+    """Return the function of an operation's command, with its options. Its attribute `operation` determines the error
+    code for invalid options (see `cli.app`)."""
     named = operation.form.model_fields
 
     def run(
         where: str, space: str | None, key: str | None, json_: bool, user: str | None = None, yes: bool = False,
-        **given: Any,
+        **fields: Any,
     ) -> None:  # fmt: skip
         if operation.question:
-            confirm(operation.question.format(**given), yes)
+            confirm(operation.question.format(**fields), yes)
         if "user" in named:
-            given, user = {**given, "user": user}, None
+            fields, user = {**fields, "user": user}, None
         if "space" in named:
-            given["space"] = space
-        values = {name: value for name, value in given.items() if value is not None and value is not False}
-        answer = performed(operation, where, space, key, user, values)
+            fields["space"] = space
+        values = {name: value for name, value in fields.items() if value is not None and value is not False}
+        answer = perform(operation, where, space, key, user, values)
         out = Printer(json_)
         out.result(answer.as_json())
         if not json_:
@@ -102,11 +103,11 @@ def command_of(operation: Operation) -> Callable[..., None]:
 
 
 _TYPES: Mapping[str, Any] = {"line": str, "text": str, "check": bool, "choices": list[str]}
-"""The types of options by the control of their field, but for numbers and choices."""
+"""Control of a field → type of its option, except for numbers and choices."""
 
 
 def _transport(where: str, space: str | None, key: str | None) -> Transport:
-    """The way to a space. Raises UsageError if there is none."""
+    """Open the transport to a space. Raise UsageError if `where` is neither an address nor a folder with a space."""
     from practicum.serve.transport import ServiceTransport, StoreTransport
     from practicum.store.database import Store
     from practicum.store.folder import SPACES, located, read_elsewhere
@@ -114,55 +115,56 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
     if where.startswith(ADDRESSES):
         return ServiceTransport(where, space, key)
     folder, name = (Path(where), None) if "://" in where else located(Path(where))
-    if (strange := "://" in where) and not where.startswith("postgresql"):
+    if (is_database := "://" in where) and not where.startswith("postgresql"):
         raise UsageError("run.not_found", f"{where} is neither a folder nor an address (http://host:port)")
-    if strange or read_elsewhere(folder) is not None:
+    if is_database or read_elsewhere(folder) is not None:
         raise UsageError(
-            "store.unsupported", f"{where} is in a database: give the address of the service (practicum serve {where})"
+            "store.unsupported",
+            f"{where} is in a database: start a service (practicum serve {where}) and pass its address",
         )
     if (chosen := space or name) is not None:
-        # An agent's memory is made by its first request, but a name that is typed must exist.
+        # The first request of an agent creates its memory, but a space that the user names must exist.
         Store.read(folder / SPACES / chosen).close()
     return StoreTransport(folder, chosen or "default")
 
 
-def perform_at(name: str, where: str, space: str | None, key: str | None, /, **given: Any) -> Answer:
-    """The answer of an operation, by its name. Values that are None are left out."""
-    return performed(table()[name], where, space, key, None, given)
+def perform_at(name: str, where: str, space: str | None, key: str | None, /, **values: Any) -> Answer:
+    """Perform an operation by its name and return its answer. Values that are None are omitted."""
+    return perform(table()[name], where, space, key, None, values)
 
 
 def require_none(where: str, local: Mapping[str, Any]) -> None:
-    """Raises UsageError for options that are given and that the service at an address does not take."""
+    """Raise UsageError if an option was passed that does not apply to a service at an address."""
     if named := [name for name, value in local.items() if value]:
         raise UsageError(
             "settings.unused",
-            f"--{named[0].replace('_', '-')} is for a folder, and {where} is the address of a service: leave it out",
+            f"--{named[0].replace('_', '-')} applies to folders only, but {where} is the address of a service: omit it",
         )
 
 
 def require_user(where: str, space: str | None) -> None:
-    """Raises UsageError for what only goes with --user."""
+    """Raise UsageError for an address or a --space, which require --user."""
     if where.startswith(ADDRESSES):
-        raise UsageError("settings.missing", f"{where} is the address of a service: give --user, or a folder")
+        raise UsageError("settings.missing", f"{where} is the address of a service: pass --user, or a folder instead")
     if space is not None:
-        raise UsageError("settings.unused", "--space is for --user: of a store with many spaces, this one alone")
+        raise UsageError("settings.unused", "--space needs --user: pass both, or the folder of the space")
 
 
 def folder_of(where: str, space: str | None) -> Path:
-    """The folder of a run, or that of a space in a store."""
+    """Return the folder of a run, or the folder of a space in a store."""
     from practicum.store.folder import SPACES
 
     return Path(where) if space is None else Path(where) / SPACES / space
 
 
-def performed(
-    operation: Operation, where: str, space: str | None, key: str | None, user: str | None, given: Mapping[str, Any]
+def perform(
+    operation: Operation, where: str, space: str | None, key: str | None, user: str | None, values: Mapping[str, Any]
 ) -> Answer:
-    """The answer of an operation."""
+    """Perform an operation and return its answer."""
     import asyncio
 
     async def work() -> Answer:
         async with _transport(where, space, key) as transport:
-            return await transport.perform(operation, given, user=user)
+            return await transport.perform(operation, values, user=user)
 
     return asyncio.run(work())

@@ -1,8 +1,8 @@
-"""The options of commands: those of settings, from the fields that declare them, and those that several commands share.
+"""Options of commands: options of settings, built from the fields that declare them, and options that commands share.
 
-`@settings("seed", "timeout")` gives a command options of settings. Their fields are read when the command is built
-(`cli.tree`), so the help of other commands imports no model. An option that is not given is None, and then the value of
-the run counts, or the default of the field.
+`@settings("seed", "timeout")` adds options of settings to a command. Their fields are read when the command is built
+(`cli.tree`), so the help of other commands imports no model. An option that is not passed is None: the value of the run
+applies, or the default of the field.
 """
 
 from __future__ import annotations
@@ -20,86 +20,86 @@ from typer.models import OptionInfo
 from practicum.core.settings import HELPS, Panel, Setting, SettingField
 from practicum.core.trust import LEVELS, Trust
 
-DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
+DECIDE, ONLY, TRY = "Decide", "Filters", "Try edits"
 PANELS = (None, DECIDE, ONLY, TRY, *Panel)
-"""Groups of options in the order of the help."""
+"""Groups of options, in the order of the help."""
 
 
 class CommandOption(OptionInfo):
-    """An option of a command. Short helps leave it out if it is not `first`. `shown` is the default that a help shows
-    where the default is None. Without a help it has that of its name in `HELPS`."""
+    """Option of a command. `first`: whether the short help lists it. `shown`: the default to display if the real
+    default is None. An option without a help text takes the text of its name from `HELPS`."""
 
     def __init__(
-        self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **how: Any
+        self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **kwargs: Any
     ) -> None:
-        super().__init__(default=default, param_decls=names, rich_help_panel=panel, **how)
+        super().__init__(default=default, param_decls=names, rich_help_panel=panel, **kwargs)
         self.first, self.shown = first, shown
 
 
-def option(default: Any = ..., *names: str, panel: str | None = None, first: bool = True, **how: Any) -> Any:
-    """An option of a command, with what typer's own takes."""
-    return CommandOption(default, names, panel, first, **how)
+def option(default: Any = ..., *names: str, panel: str | None = None, first: bool = True, **kwargs: Any) -> Any:
+    """Declare an option of a command. `kwargs` are passed to typer."""
+    return CommandOption(default, names, panel, first, **kwargs)
 
 
-what, method = partial(option, panel=Panel.TASKS), partial(option, panel=Panel.METHOD)
+task, method = partial(option, panel=Panel.TASKS), partial(option, panel=Panel.METHOD)
 budget, output = partial(option, panel=Panel.BUDGET), partial(option, panel=Panel.OUTPUT)
 
 
-RunFolder = Annotated[Path, Argument(help="The run's folder.")]
+RunFolder = Annotated[Path, Argument(help="The folder of the run.")]
 Json = Annotated[bool, output("--json", help=HELPS["--json"])]
-Fields = Annotated[str | None, what(first=False)]
+Fields = Annotated[str | None, task(first=False)]
 Out = Annotated[Path | None, output("--out")]
 StoreUrl = Annotated[
     str | None,
     output("--store", first=False, envvar="PRACTICUM_STORE", show_envvar=False, metavar="PLACE", help=HELPS["--store"]),
 ]
-TrustRun = Annotated[bool, what("--trust-run", first=False)]
+TrustRun = Annotated[bool, task("--trust-run", first=False)]
 Yes = Annotated[bool, option("--yes", "-y", help=HELPS["--yes"])]
 Log = Annotated[list[str], output("--log", first=False, metavar="NAME")]
 SeedPlaybook = Annotated[Path | None, method(first=False)]
 TrustFilter = Annotated[
     Trust | None,
-    option("--only-trust", panel=ONLY, metavar="NAME", help=f"Only what rests on this: {', '.join(LEVELS)}."),
+    option("--only-trust", panel=ONLY, metavar="NAME", help=f"Only this trust level: {', '.join(LEVELS)}."),
 ]
 
 
 def method_names(start: str = "") -> list[str]:
-    """The names of methods that begin so, those of installed packages included."""
+    """Return the names of methods with this prefix, methods of installed packages included."""
     from practicum.methods import METHODS
 
     return [name for name in METHODS.names() if name.startswith(start)]
 
 
-def _of_method(name: str, kind: Any, help: str, least: float | None = None, **how: Any) -> SettingField:
-    return SettingField(name, kind, None, Setting(help, Panel.METHOD, **how), least)
+def _method_setting(name: str, kind: Any, help: str, least: float | None = None, **kwargs: Any) -> SettingField:
+    return SettingField(name, kind, None, Setting(help, Panel.METHOD, **kwargs), least)
 
 
 METHOD_SETTINGS: Mapping[str, SettingField] = {
     field.name: field
     for field in (
-        _of_method("epochs", int, "Passes over the tasks.", 1, first=True),
-        _of_method("steps", int, "Steps of learning, over several epochs.", 1),
-        _of_method(
-            "batch", str, "Tasks that are attempted before the context changes; combee: or auto.", option="--batch-size"
+        _method_setting("epochs", int, "Passes over the tasks.", 1, first=True),
+        _method_setting("steps", int, "Learning steps, over several epochs.", 1),
+        _method_setting(
+            "batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"
         ),
-        _of_method("online", bool, "Each task is predicted before it is learned from, and the prediction is scored."),
-        _of_method("asynchronous", bool, "combee: a step does not wait for slow attempts."),
-        _of_method("staleness", int, "combee --asynchronous: versions a delta may be behind."),
-        _of_method(
-            "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how a task is tried k times."
+        _method_setting("online", bool, "Predict each task before learning from it, and score the prediction."),
+        _method_setting("asynchronous", bool, "combee: steps do not wait for slow attempts."),
+        _method_setting("staleness", int, "combee --asynchronous: the most versions a delta may be behind."),
+        _method_setting(
+            "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how the k attempts are made."
         ),
-        _of_method("k", int, "Attempts at each task, or passes after the first attempt.", 0),
-        _of_method(
-            "preset", Literal["routine", "standard", "critical", "specification"], "Memory methods: settings by name."
+        _method_setting("k", int, "Attempts at each task, or passes after the first attempt.", 0),
+        _method_setting(
+            "preset", Literal["routine", "standard", "critical", "specification"], "Memory methods: preset settings."
         ),
     )
 }
-"""Settings of several methods that have options of their own; `--set` gives the others."""
+"""Settings of methods that have an option by their name. All other settings of methods are passed with `--set`."""
 
 
 @cache
 def all_settings() -> Mapping[str, SettingField]:
-    """The settings of a run and of its method by name."""
+    """Return the settings of a run and of its method, by name."""
     from practicum.session.config import SETTINGS
 
     return {**SETTINGS, **METHOD_SETTINGS}
@@ -109,15 +109,15 @@ KEYWORDS = (
     "approve_better", "baseline", "every", "fields", "format", "judge_again", "learn", "methods", "out", "plot", "port",
     "reason", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_run", "trust_scores", "val",
 )  # fmt: skip
-"""Further keywords of the library that are options of one command or another."""
+"""Further keywords of the library that are options of at least one command."""
 
 RENAMED = {"seed_context": "--seed-playbook", "from_traces": "--from-traces"}
-"""Keywords of the library that are options of another name."""
+"""Keywords of the library whose option has a different name."""
 
 
 def as_options(text: str) -> str:
-    """A message of the library with the options of the command line: it writes settings as `max_usd` or `max_usd=N`,
-    and those of a method as `settings: rounds=0`."""
+    """Replace settings in a message of the library by command-line options. Messages write a setting as `max_usd` or
+    `max_usd=N`, and a setting of a method as `settings: rounds=0`."""
 
     def replaced(match: re.Match[str]) -> str:
         name, value = match["name"], match["value"] or ""
@@ -145,19 +145,19 @@ def settings(
     *names: str, where: Where | None = None, but: tuple[str, ...] = (), begins: bool = False,
     fields: Callable[[], Mapping[str, SettingField]] = all_settings, **defaults: Any,
 ) -> Callable[[C], C]:  # fmt: skip
-    """Give a command the options of settings, which it takes as keywords: those that are named, those `where` this
-    holds `but` for some, and those with `defaults` of their own. The help of a command that `begins` runs shows the
-    defaults of the fields.
+    """Add options of settings to a command, which takes them as keywords: the settings in `names`, the settings for
+    which `where` is true except the names in `but`, and the settings in `defaults`, with another default. `begins`:
+    the command begins runs, so its help shows the defaults of the fields.
     """
 
     def parameters() -> list[Parameter]:
-        known = fields()
+        by_name = fields()
         chosen = [
-            name for name, field in known.items()
+            name for name, field in by_name.items()
             if where is not None and name not in (*METHOD_SETTINGS, *but) and field.options and where(field.setting)
         ]  # fmt: skip
-        wanted = dict.fromkeys((*chosen, *names, *defaults))
-        return [parameter(known[name], defaults.get(name), show_default=begins) for name in wanted]
+        selection = dict.fromkeys((*chosen, *names, *defaults))
+        return [parameter(by_name[name], defaults.get(name), show_default=begins) for name in selection]
 
     def decorate(command: C) -> C:
         command.settings = parameters  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ def settings(
 
 
 def parameter(field: SettingField, default: Any = None, *, show_default: bool = False) -> Parameter:
-    """The parameter of a command that takes a setting."""
+    """Return the parameter of a command for a setting."""
     setting = field.setting
     plain = field.choices or field.inner in (str, int, float, bool)
     kind = setting.typed or (field.inner if plain else str)
@@ -181,9 +181,9 @@ def parameter(field: SettingField, default: Any = None, *, show_default: bool = 
 
 
 def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
-    """The parameters of a command with those of its settings, in the order of the panels."""
-    given: list[Parameter] = command.settings() if hasattr(command, "settings") else []
-    names = {p.name for p in given}
+    """Return the parameters of a command and of its settings, in the order of the panels."""
+    from_settings: list[Parameter] = command.settings() if hasattr(command, "settings") else []
+    names = {p.name for p in from_settings}
     own = [
         p for p in signature(command, eval_str=True).parameters.values()
         if p.kind is not p.VAR_KEYWORD and p.name not in names
@@ -192,14 +192,14 @@ def parameters_of(command: Callable[..., Any]) -> list[Parameter]:
         if isinstance(info := info_of(p), OptionInfo) and info.help is None:
             texts = (*(info.param_decls or ()), info.default, f"--{p.name.replace('_', '-')}")
             info.help = next((HELPS[text] for text in texts if isinstance(text, str) and text in HELPS), None)
-    return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_place)]
+    return [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *from_settings), key=_panel_index)]
 
 
-def _place(parameter: Parameter) -> int:
+def _panel_index(parameter: Parameter) -> int:
     panel = getattr(info_of(parameter), "rich_help_panel", None)
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
 
 def info_of(parameter: Parameter) -> Any:
-    """What is declared about a parameter: its default, or what annotates it."""
+    """Return the declaration of a parameter's option or argument: its annotation, or its default."""
     return next(iter(getattr(parameter.annotation, "__metadata__", ())), parameter.default)

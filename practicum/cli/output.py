@@ -1,4 +1,4 @@
-"""How commands print: text and tables for people, one JSON object for programs, errors on one line."""
+"""Output of commands: text and tables for people, one JSON object for programs, errors on one line."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from practicum.core.words import in_number, quantity, usage_text
 T = TypeVar("T")
 
 LONGEST_WORD = 16
-"""Characters of a word that a column of a table makes room for."""
+"""Longest word (characters) that a table column is widened for."""
 
 LONGEST_LINE = 4_000
-"""Characters of the longest line of a table, where no terminal limits it."""
+"""Longest line (characters) of a table that is not printed to a terminal."""
 
 
 class Printer(Console):
-    """What a command prints. People read standard output, or standard error where `--json` keeps standard output for
-    one JSON object. Brackets and colons are printed as they are: folders and learned texts may hold any. What hides or
-    steers in a text is escaped, in JSON too (`core.visible`).
+    """Printer of a command's output. Text for people goes to standard output, or with `--json` to standard error,
+    because standard output then holds one JSON object. Brackets and colons are printed unchanged: names of folders and
+    learned texts may contain them. Invisible and control characters are escaped, in JSON too (`core.visible`).
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -42,23 +42,23 @@ class Printer(Console):
         super().__init__(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=plain)
         self.as_json = as_json
 
-    def print(self, *objects: Any, **how: Any) -> None:
-        """Print texts and what `rich` draws."""
-        super().print(*(visible(x) if isinstance(x, str) else x for x in objects), **how)
+    def print(self, *objects: Any, **kwargs: Any) -> None:
+        """Print texts and objects of `rich`."""
+        super().print(*(visible(x) if isinstance(x, str) else x for x in objects), **kwargs)
 
     def on_broken_pipe(self) -> None:
-        """Raises BrokenPipeError, which `main` takes for the end and not for a failure, as `rich` does."""
+        """Raise BrokenPipeError, which `main` treats as a normal end. `rich` itself would exit with an error."""
         raise BrokenPipeError
 
     def result(self, value: Mapping[str, Any]) -> None:
-        """The result as one JSON object, if `--json` asks for it."""
-        if self.as_json and (held := RESULT.get()) is not None:
-            held.update(value)
+        """With `--json`, add values to the command's JSON object, which is printed when the command ends."""
+        if self.as_json and (collected := RESULT.get()) is not None:
+            collected.update(value)
         elif self.as_json:
             print_json(value)
 
     def announce(self, value: Mapping[str, Any]) -> None:
-        """The result of a command that goes on until it is stopped, printed at once."""
+        """With `--json`, print a JSON object at once, for commands that run until they are stopped."""
         if self.as_json:
             print_json(value)
             sys.stdout.flush()
@@ -66,19 +66,19 @@ class Printer(Console):
     def each(
         self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]
     ) -> Iterator[T]:
-        """Pass values through as they come. If `--json` asks for it, each is written at once, as part of the list
-        `name` of one JSON object: a long list is never in memory as a whole.
+        """Yield the values. With `--json`, write each value at once as an item of the list `name` in one JSON object,
+        so that a long list is never in memory as a whole.
         """
         write = sys.stdout.write if self.as_json else lambda _: 0
-        write(f"{_json(head)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
+        write(f"{_as_json_text(head)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
         for number, value in enumerate(values):
-            write((", " if number else "") + (_json(as_json(value)) if self.as_json else ""))
+            write((", " if number else "") + (_as_json_text(as_json(value)) if self.as_json else ""))
             yield value
         write("]}\n")
 
     def item(self, text: str, style: str | None = None) -> None:
-        """One of several texts that may be long. On a terminal, what does not fit into a line is indented below it, so
-        that only items begin at the margin.
+        """Print one of several texts that may be long. On a terminal, wrapped lines are indented, so that only items
+        begin at the margin.
         """
         text = visible(text)
         for line in text.split("\n") if self.is_terminal else ():
@@ -93,23 +93,23 @@ class Printer(Console):
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], text: Sequence[str] = (), bold: str = ""
     ) -> None:
-        """A table. Columns named in `text` are aligned left, the others right; a cell without a value (None) is a dash;
-        rows with a text in the column `bold` are bold. On a terminal that is too narrow each row becomes a text that
-        names the columns; outside a terminal it is one line.
+        """Print a table. Columns named in `text` are aligned left, the others right. None is printed as a dash. Rows
+        with a text in the column `bold` are bold. On a terminal that is too narrow, each row becomes a text with the
+        names of the columns. If the output is not a terminal, each row is one line.
         """
         cells = [["-" if cell is None else visible_line(str(cell)) for cell in row] for row in rows]
-        # No column is narrower than its longest word, if that is not very long.
-        narrowest = [
+        # A column is at least as wide as its longest word, up to LONGEST_WORD.
+        min_widths = [
             min(max((len(word) for cell in (name, *column) for word in cell.split()), default=1), LONGEST_WORD)
             for name, column in zip(columns, zip(*cells, strict=True) if cells else [()] * len(columns), strict=True)
         ]
-        if self.is_terminal and sum(narrowest) + 2 * len(columns) > self.width:
+        if self.is_terminal and sum(min_widths) + 2 * len(columns) > self.width:
             for row in cells:
                 filled = [(name, cell) for name, cell in zip(columns, row, strict=True) if cell not in ("", "-")]
                 self.item(" · ".join(f"{name} {cell}".strip() for name, cell in filled))
             return
         table = Table(box=SIMPLE_HEAD)
-        for name, least in zip(columns, narrowest, strict=True):
+        for name, least in zip(columns, min_widths, strict=True):
             table.add_column(name, justify="left" if name in text else "right", overflow="fold", min_width=least)
         for row in cells:
             table.add_row(*row, style="bold" if bold and row[columns.index(bold)] else "")
@@ -123,7 +123,7 @@ class Printer(Console):
         self.print()
 
     def scores(self, scores: Mapping[str, float]) -> None:
-        """The scores of a run, a line each."""
+        """Print the scores of a run, one per line."""
         from practicum.session.result import SCORE_NAMES
 
         for name, score in scores.items():
@@ -132,55 +132,55 @@ class Printer(Console):
     def usage(
         self, usage: Usage, seconds: float | None = None, hits: int = 0, by_role: Mapping[str, Usage] | None = None
     ) -> None:
-        """What was paid for, in all and for each role; `hits` counts results that came from the journal."""
+        """Print the usage, in total and by role. `hits` is the number of results that came from the journal."""
         time = "" if seconds is None else f" in {seconds:.1f} s"
-        journal = f"; {quantity(hits, 'result')} kept from before, not paid for again" if hits else ""
+        journal = f"; {quantity(hits, 'earlier result')} reused at no cost" if hits else ""
         self.print(f"usage: {usage_text(usage)}{time}{journal}")
         if by_role and len(by_role) > 1:
             for role, part in sorted(by_role.items()):
                 self.print(f"  {role}: {usage_text(part)}")
 
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
-        """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
-        found = counted(counts)
-        # What a review knows has a counter of its own.
+        """Print the counts of a run (`core.counts`). Counts that need attention come first and are marked with `!`."""
+        listed = counted(counts)
+        # KNOWN_TO_REVIEW counts the edits that a review rejected or holds.
         refused = max(refused - counts.get(Count.KNOWN_TO_REVIEW, 0), 0)
-        if found or refused:
-            marked = " (! marks what needs your attention)" if found and found[0].attention else ""
+        if listed or refused:
+            marked = " (! marks what needs your attention)" if listed and listed[0].attention else ""
             self.print(f"counted{marked}:")
-        for count in found:
-            self.print(f"  {'!' if count.attention else ' '} {as_options(count.said(counts[count]))}")
+        for count in listed:
+            self.print(f"  {'!' if count.attention else ' '} {as_options(count.text(counts[count]))}")
         if refused:
-            edits = in_number(refused, "edit[|s] refused, because [it does|they do] not fit the context")
+            edits = in_number(refused, "edit[|s] refused, because [it does|they do] not apply to the context")
             self.print(f"    {refused:,} {edits}")
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask whether to go on, unless `--yes` was given. Raises UsageError where nobody can answer."""
+    """Ask for confirmation, unless `--yes` was passed. Raise UsageError if standard input is not a terminal."""
     import typer
 
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("confirmation.missing", f"{question} Nobody can answer here: add --yes to go on")
+        raise UsageError("confirmation.missing", f"{question} Standard input is not a terminal: pass --yes to confirm")
     typer.confirm(visible(question), abort=True, err=True)
 
 
 def save_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Save a result as JSON in a folder, which is made if need be."""
+    """Save a result as a JSON file. Create its folder if it does not exist."""
     write_atomic(path, visible_json(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """The one JSON object of a command with --json."""
-    sys.stdout.write(_json(value) + "\n")
+    """Print the JSON object of a command with --json."""
+    sys.stdout.write(_as_json_text(value) + "\n")
 
 
 def print_error(message: str) -> None:
-    """The text that says why a command failed, nearly always one line."""
+    """Print an error or warning on standard error, usually as one line."""
     print(f"practicum: {visible(message)}", file=sys.stderr)
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    # Escaped where a console could not show it, so that nothing is lost.
+def _as_json_text(value: Mapping[str, Any]) -> str:
+    # Escape characters that the console cannot encode, so that none is lost.
     return visible_json(json.dumps(value, ensure_ascii=not is_utf8(sys.stdout.encoding)))

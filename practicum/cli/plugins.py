@@ -1,4 +1,4 @@
-"""`practicum bench plugins`: what installed packages register, and whether it can be used."""
+"""`practicum bench plugins`: lists the plug-ins of installed packages and their problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from practicum.core.words import quantity
 def plugins(json_: opt.Json = False) -> None:
     """List the plug-ins of installed packages.
 
-    Those that cannot be used have a reason.
+    Shows the reason if a plug-in cannot be used.
     """
     from practicum.agents.kinds import AGENTS
     from practicum.cli.tree import COMMANDS
@@ -23,10 +23,10 @@ def plugins(json_: opt.Json = False) -> None:
     from practicum.tasks.scoring.registry import SCORERS
 
     groups = (METHODS, AGENTS, SCORERS, STORES, INDEXES, ENGINES, COMMANDS, TRACKERS, FORMATS)
-    found = [plugin for group in groups for plugin in group.described()]
+    listed = [plugin for group in groups for plugin in group.described()]
     out = Printer(json_)
-    out.result({"plugins": [plugin.as_json() for plugin in found]})
-    rows = [(each.kind, each.name, each.package, each.problem or "ready") for each in found]
+    out.result({"plugins": [plugin.as_json() for plugin in listed]})
+    rows = [(each.kind, each.name, each.package, each.problem or "ready") for each in listed]
     out.table(("kind", "name", "package", "state"), rows, text=("kind", "name", "package", "state"))
-    problems = [each for each in found if each.problem]
-    out.print(f"{quantity(len(found), 'plug-in')}, {len(problems)} of them with a problem")
+    problems = [each for each in listed if each.problem]
+    out.print(f"{quantity(len(listed), 'plug-in')}, {len(problems)} of them with a problem")

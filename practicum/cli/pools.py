@@ -1,4 +1,4 @@
-"""`practicum space pools`: what the agents of a network have learned, pool by pool."""
+"""`practicum space pools`: shows the experience pools of a network of agents."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from practicum.analysis.network.pools import ExperiencePool
 
 SHOWN = 5
-"""How many of the most used experiences are listed."""
+"""Number of most used experiences that are listed per agent."""
 
 
 def pools(
     run: opt.RunFolder,
-    agent: str | None = Option(None, "--pool", metavar="AGENT", help="Only this agent's pool, by kind of step."),
+    agent: str | None = Option(None, "--pool", metavar="AGENT", help="Only the pool of this agent, by kind of step."),
     plot: Path | None = opt.option(None),
     json_: opt.Json = False,
 ) -> None:
     """Show the experience pools of a network (method mael).
 
-    Shows their sizes, their rewards and the most used experiences.
+    Shows the size and the rewards of each pool, and its most used experiences.
     """
     from practicum.analysis.network.pools import plot_pools, pools_of
     from practicum.analysis.png import require_package
@@ -36,25 +36,25 @@ def pools(
     if plot is not None:
         require_package()
     context = load_context(run)
-    found = pools_of(context)
-    if not found:
-        raise UsageError("run.no_data", f"{run} has no pools of experience: practicum learn --method mael makes some")
+    listed = pools_of(context)
+    if not listed:
+        raise UsageError("run.no_data", f"{run} has no experience pools: learn with practicum learn --method mael")
     if agent is not None:
-        known = ", ".join(pool.agent for pool in found)
-        found = [pool for pool in found if pool.agent == agent]
-        if not found:
-            raise UsageError("pool.unknown", f"{run} has no pool of {agent!r}: choose one of {known}")
+        agents = ", ".join(pool.agent for pool in listed)
+        listed = [pool for pool in listed if pool.agent == agent]
+        if not listed:
+            raise UsageError("pool.unknown", f"{run} has no pool of agent {agent!r}: choose one of {agents}")
     out = Printer(json_)
-    out.result({"run": str(run), "version": context.version, "pools": [pool.as_json(SHOWN) for pool in found]})
+    out.result({"run": str(run), "version": context.version, "pools": [pool.as_json(SHOWN) for pool in listed]})
     if agent is None:
-        name, rows = "agent", [_row(pool.agent, pool) for pool in found]
+        name, rows = "agent", [_row(pool.agent, pool) for pool in listed]
     else:
-        kinds = [_row(kind, part) for kind, part in found[0].by_kind().items()]
-        name, rows = "step", [*kinds, _row("all", found[0])]
+        kinds = [_row(kind, part) for kind, part in listed[0].by_kind().items()]
+        name, rows = "step", [*kinds, _row("all", listed[0])]
     out.table((name, "size", "mean reward", "lowest", "median", "highest", "shown"), rows, text=(name,))
-    for pool in found:
+    for pool in listed:
         if used := pool.most_used(SHOWN):
-            out.print(f"\nthe experiences of {pool.agent} that were shown most:")
+            out.print(f"\nmost shown experiences of {pool.agent}:")
             entries = [
                 (e.id, e.data["kind"], f"{e.data['reward']:.2f}", e.uses, one_line(e.key, 60), one_line(e.text, 60))
                 for e in used
@@ -62,8 +62,8 @@ def pools(
             columns = ("entry", "step", "reward", "shown", "given", "done")
             out.table(columns, entries, text=("entry", "step", "given", "done"))
     if plot is not None:
-        plot_pools(found, plot)
-        out.print(f"picture written to {plot}")
+        plot_pools(listed, plot)
+        out.print(f"plot written to {plot}")
 
 
 def _row(name: str, pool: ExperiencePool) -> tuple[object, ...]:

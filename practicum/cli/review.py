@@ -1,4 +1,4 @@
-"""`practicum review`: what waits for review, with its evidence; approve it, reject it, or try it first."""
+"""`practicum review`: lists the edits that wait for review with their evidence, and approves, rejects or tries them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from practicum.core.words import in_number, one_line, quantity
 from practicum.models.keys import ADDRESSES
 
 if TYPE_CHECKING:
-    from practicum.session.review import Effect, Present, Review, Wanted
+    from practicum.session.review import Effect, Present, Review, ReviewFilter
     from practicum.store.database import Store
     from practicum.view.read import LessonStory, Story
 
 ALL = "all"
 
 LISTED = 20
-"""Edits that are listed if no number is given."""
+"""Default number of listed edits."""
 
 NAMED = 3
-"""Lessons and attempts that are named of one edit."""
+"""Number of lessons, and of attempts of each lesson, that are shown with an edit."""
 
 TRYING: dict[str, Any] = {"rich_help_panel": opt.TRY}
 TRY: dict[str, Any] = {**TRYING, "metavar": "IDS"}
@@ -41,25 +41,32 @@ DECIDE: dict[str, Any] = {"rich_help_panel": opt.DECIDE, "metavar": "IDS"}
 def review(
     where: Where,
     approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
-    reject: str | None = Option(None, help="Reject these edits, or all; what says the same is refused.", **DECIDE),
-    reason: str | None = Option(None, help="--reject: why; it is kept.", rich_help_panel=opt.DECIDE),
-    undo: str | None = Option(None, help="Let these rejected edits wait again.", **DECIDE),
+    reject: str | None = Option(
+        None, help="Reject these edits, or all. Later edits that say the same are refused.", **DECIDE
+    ),
+    reason: str | None = Option(None, help="With --reject: the reason, which is stored.", rich_help_panel=opt.DECIDE),
+    undo: str | None = Option(None, help="Return these rejected edits to review.", **DECIDE),
     flagged: bool = Option(
         False,
         "--flagged",
-        help="--approve all: flagged edits, too; else they are left out.",
+        help="With --approve all: also approve flagged edits (default: skip them).",
         rich_help_panel=opt.DECIDE,
     ),
-    try_: str | None = Option(None, "--try", help="Score these edits, or all without a flag, on tasks.", **TRY),
+    try_: str | None = Option(
+        None, "--try", help="Score tasks with and without these edits (or all without a flag).", **TRY
+    ),
     val: Path | None = opt.option(None, panel=opt.TRY),
     fields: opt.Fields = None,
     approve_better: bool = Option(
-        False, "--approve-better", help="--try: approve each edit without a flag that is shown to be better.", **TRYING
+        False,
+        "--approve-better",
+        help="With --try: approve each unflagged edit that is shown to be better.",
+        **TRYING,
     ),
-    state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
+    state: Literal["pending", "approved", "rejected"] = Option("pending", help="List the edits in this state.", **ONLY),
     trust: opt.TrustFilter = None,
     flag: Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"] | None = Option(
-        None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
+        None, metavar="NAME", help="Only edits with this flag: instruction, link, secret, personal, ...", **ONLY
     ),
     section: str | None = opt.option(None, panel=opt.ONLY),
     limit: int | None = Option(
@@ -70,74 +77,73 @@ def review(
     space: Space = None,
     key: Key = None,
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
-    """Decide about the edits that wait for review.
+    """List, approve or reject the edits that wait for review.
 
-    An edit that waits is in no prompt. The service at an address takes --approve and --reject with ids.
+    Edits that wait are not in any prompt. For the address of a service, only --approve IDS and --reject IDS are
+    supported.
     """
-    from practicum.session.review import Wanted
+    from practicum.session.review import ReviewFilter
 
     out = Printer(json_)
     if reason is not None and reject is None:
-        raise UsageError("settings.unused", "--reason is that of a rejection: give --reject IDS, too")
+        raise UsageError("settings.unused", "--reason needs --reject IDS: pass both, or neither")
     if where.startswith(ADDRESSES):
         local = {
             "undo": undo, "flagged": flagged, "try": try_, "val": val, "fields": fields, "trust_run": trust_run,
             "approve_better": approve_better, "only_trust": trust, "flag": flag, "section": section, "limit": limit,
-            "state": state if state != "pending" else None, **given,
+            "state": state if state != "pending" else None, **options,
         }  # fmt: skip
         require_none(where, local)
         _review_at(where, space, key, approve, reject, reason, out)
         return 0
-    run, wanted = folder_of(where, space), Wanted(trust, flag, section)
+    run, criteria = folder_of(where, space), ReviewFilter(trust, flag, section)
     if flagged and approve != ALL:
-        raise UsageError("settings.unused", "--flagged is for --approve all: leave it out")
+        raise UsageError("settings.unused", "--flagged needs --approve all: pass both, or neither")
     if approve or reject or undo:
         if state != "pending":
-            raise UsageError("settings.unused", f"--state {state} is for the list: leave it out")
+            raise UsageError("settings.unused", f"--state {state} applies to the list only: omit it")
         if try_ is not None:
             raise UsageError(
-                "settings.conflict", "--try scores edits and decides nothing: try them first, and then decide"
+                "settings.conflict", "--try cannot be combined with a decision: try the edits first, then decide"
             )
-        _decide(run, approve, reject, reason or "", undo, wanted, flagged, yes, out)
+        _decide(run, approve, reject, reason or "", undo, criteria, flagged, yes, out)
         return 0
     if try_ is not None:
-        return _try(run, try_, wanted, val, fields, approve_better, {**given, "trust_run": trust_run}, out)
+        return _try(run, try_, criteria, val, fields, approve_better, {**options, "trust_run": trust_run}, out)
     if named := [
-        name for name, value in {**given, "val": val, "approve_better": approve_better or None}.items() if value
+        name for name, value in {**options, "val": val, "approve_better": approve_better or None}.items() if value
     ]:
-        raise UsageError(
-            "settings.unused", f"--{named[0].replace('_', '-')} is for --try: give that, too, or leave it out"
-        )
-    _list(run, state, wanted, limit, out)
+        raise UsageError("settings.unused", f"--{named[0].replace('_', '-')} needs --try: pass both, or neither")
+    _list(run, state, criteria, limit, out)
     return 0
 
 
-def _list(run: Path, state: str, wanted: Wanted, limit: int | None, out: Printer) -> None:
-    """List the edits in a state."""
-    from practicum.session.review import Present, Wanted, read_reviews
+def _list(run: Path, state: str, criteria: ReviewFilter, limit: int | None, out: Printer) -> None:
+    """Print the edits in a state."""
+    from practicum.session.review import Present, ReviewFilter, read_reviews
     from practicum.view.read import Story
 
     with Story.open(run) as story:
         present = Present(story.store)
-        found = [one for one in read_reviews(story.store, (state,)) if wanted(one, present.context)]
-        shown = found[: limit or (None if out.as_json else LISTED)]
-        about = {"run": str(run), "version": present.context.version, state: len(found)}
+        matches = [one for one in read_reviews(story.store, (state,)) if criteria(one, present.context)]
+        shown = matches[: limit or (None if out.as_json else LISTED)]
+        about = {"run": str(run), "version": present.context.version, state: len(matches)}
         for one in out.each(about, "reviews", shown, lambda one: _review_json(one, present, story)):
             _print_review(out, run, one, present, story)
-    if len(shown) < len(found):
-        out.print(f"… {len(found) - len(shown):,} more: --limit N")
-    narrowed = "" if wanted == Wanted() else " of this kind"
+    if len(shown) < len(matches):
+        out.print(f"… {len(matches) - len(shown):,} more: --limit N")
+    narrowed = "" if criteria == ReviewFilter() else " matching these options"
     if state != "pending":
-        out.print(f"{in_number(len(found), f'{len(found):,} edit[|s] {state}')}{narrowed}")
-    elif not found:
-        out.print(f"nothing{narrowed} waits for review in {run}")
+        out.print(f"{in_number(len(matches), f'{len(matches):,} edit[|s] {state}')}{narrowed}")
+    elif not matches:
+        out.print(f"no edit{narrowed} waits for review in {run}")
     else:
-        example = found[0].id
-        waits = in_number(len(found), "edit[|s] wait[s|]")
+        example = matches[0].id
+        waits = in_number(len(matches), "edit[|s] wait[s|]")
         out.print(
-            f"{len(found):,} {waits}{narrowed}: practicum review {run} --approve {example}, or --reject {example} "
+            f"{len(matches):,} {waits}{narrowed}: practicum review {run} --approve {example}, or --reject {example} "
             "--reason TEXT"
         )
 
@@ -146,10 +152,10 @@ def _review_at(
     where: str, space: str | None, key: str | None, approve: str | None, reject: str | None, reason: str | None,
     out: Printer,
 ) -> None:  # fmt: skip
-    """List what waits in the space of a service, or decide about it."""
+    """List the edits that wait in a space of a service, or decide about them."""
     chosen = [(id, "approve") for id in _ids(approve or "")] + [(id, "reject") for id in _ids(reject or "")]
     if any(id == ALL for id, _ in chosen):
-        raise UsageError("settings.unused", "`all` is for a folder: name the ids that the list shows")
+        raise UsageError("settings.unused", "`all` applies to folders only: pass the ids that the list shows")
     if not chosen:
         waiting = perform_at("review", where, space, key)
         out.result(waiting.as_json())
@@ -165,10 +171,11 @@ def _review_at(
 
 
 def _decide(
-    run: Path, approve: str | None, reject: str | None, reason: str, undo: str | None, wanted: Any, flagged: bool,
+    run: Path, approve: str | None, reject: str | None, reason: str, undo: str | None, criteria: Any, flagged: bool,
     yes: bool, out: Printer,
 ) -> None:  # fmt: skip
-    """Approve, reject and undo, in this order of asking; one who decided meanwhile is told of."""
+    """Approve, reject and reopen edits. Ask before approving all, then before rejecting all. Print the edits that could
+    not be approved, for example because another user has decided about them since."""
     from dataclasses import replace
 
     from practicum import run_sync
@@ -178,8 +185,8 @@ def _decide(
     from practicum.store.reviews import REJECTED
 
     with as_stored(run), Store.read(run) as store:
-        approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
-        rejecting = _chosen(store, reject, wanted, out, held=True)
+        approving = _chosen(store, approve, replace(criteria, flagged=flagged), out)
+        rejecting = _chosen(store, reject, criteria, out, held=True)
         undoing = [one.id for one in find_reviews(store, _ids(undo), (REJECTED,))] if undo else []
     if both := {one.id for one in approving} & {one.id for one in rejecting}:
         raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
@@ -214,24 +221,24 @@ def _decide(
     for one in approved:
         if one.correction is not None:
             withdrawing = f"practicum review {run} --reject {one.id} --reason TEXT"
-            out.print(f"{one.id} approved: it holds, in a running service within a second; undo it with {withdrawing}")
+            out.print(f"{one.id} approved: active, in a running service within a second; undo it with {withdrawing}")
     for id, why in refused.items():
-        out.item(visible_line(f"{id} is not approved and waits still: {why}"))
+        out.item(visible_line(f"{id} is not approved and still waits: {why}"))
     if edits := [one for one in rejected if one.correction is None]:
-        out.print(f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: what says the same is refused")
+        out.print(f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: the same edits will be refused")
     for one in rejected:
         if one.correction is not None:
-            out.print(f"{one.id} rejected: it does not hold")
+            out.print(f"{one.id} rejected: no longer active")
     if reopened:
         out.print(f"{in_number(len(reopened), f'{len(reopened):,} edit[|s] wait[s|]')} for review again")
-    out.print(in_number(left, f"{left:,} edit[|s] wait[s|] for review still") if left else "nothing waits any more")
+    out.print(in_number(left, f"{left:,} edit[|s] still wait[s|] for review") if left else "no edit waits for review")
 
 
 def _try(
-    run: Path, ids: str, wanted: Any, val: Path | None, fields: str | None, approve_better: bool,
-    given: dict[str, Any], out: Printer,
+    run: Path, ids: str, criteria: Any, val: Path | None, fields: str | None, approve_better: bool,
+    options: dict[str, Any], out: Printer,
 ) -> int:  # fmt: skip
-    """Score edits with and without, with the live view."""
+    """Score tasks with and without the edits, with the live view."""
     from dataclasses import replace
 
     from practicum.cli.inputs import config_values, read_tasks
@@ -240,16 +247,16 @@ def _try(
     from practicum.session.trial import try_reviews
     from practicum.store.database import Store, as_stored
 
-    trust_run = given.pop("trust_run")
-    tasks, config = read_tasks(val, fields, held_out=True), config_values(given)
+    trust_run = options.pop("trust_run")
+    tasks, config = read_tasks(val, fields, held_out=True), config_values(options)
     del config["settings"]
     with as_stored(run), Store.read(run) as store:
-        chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
+        chosen = [one.id for one in _chosen(store, ids, replace(criteria, flagged=False), out)]
     if not chosen:
-        raise UsageError("review.empty", f"nothing that has no flag waits for review in {run}: there is nothing to try")
+        raise UsageError("review.empty", f"nothing to try: no edit without a flag waits for review in {run}")
     done = run_live(
-        lambda **how: try_reviews(
-            run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **how
+        lambda **hooks: try_reviews(
+            run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **hooks
         ),
         out,
     )
@@ -263,41 +270,40 @@ def _try(
     out.usage(done.usage, done.seconds)
     out.counts(done.counts)
     if done.stopped:
-        text = f"not everything was tried: {done.stopped}; the same command goes on, and pays nothing twice"
+        text = f"not all edits were tried: {done.stopped}; run the same command again to continue at no extra cost"
         if done.stopped == INTERRUPTED:
             raise Interrupted("run.interrupted", text)
         raise UsageError("budget.spent", text)
     return 0
 
 
-def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer, *, held: bool = False) -> list[Review]:
-    """What waits (`held`: or is a correction or a note that holds) and was named: by ids, or all of a kind."""
-    from practicum.session.review import Wanted, find_reviews, read_reviews
+def _chosen(store: Store, ids: str | None, criteria: Any, out: Printer, *, held: bool = False) -> list[Review]:
+    """Return the waiting edits that the user named, by ids or as `all`. `held`: also return named corrections and notes
+    that are active."""
+    from practicum.session.review import ReviewFilter, find_reviews, read_reviews
     from practicum.store.snapshot import read_context
 
     if ids is None:
         return []
     if ids != ALL:
-        if (wanted.trust, wanted.flag, wanted.section) != (None, None, None):
+        if (criteria.trust, criteria.flag, criteria.section) != (None, None, None):
             raise UsageError(
                 "settings.unused",
-                "--trust, --flag and --section say which edits `all` are: give `all`, or leave them out",
+                "--only-trust, --flag and --section need `all`: pass `all`, or omit them",
             )
         return find_reviews(store, _ids(ids), held=held)
     pending, context = read_reviews(store), read_context(store)
-    chosen = [one for one in pending if wanted(one, context)]
-    if not wanted.flagged and not wanted.flag:
-        every = Wanted(wanted.trust, None, wanted.section)
+    chosen = [one for one in pending if criteria(one, context)]
+    if not criteria.flagged and not criteria.flag:
+        every = ReviewFilter(criteria.trust, None, criteria.section)
         if left := sum(every(one, context) for one in pending) - len(chosen):
-            out.print(f"{in_number(left, f'{left:,} edit[|s] [is|are]')} left out: flagged (name them, or --flagged)")
+            skipped = in_number(left, f"{left:,} flagged edit[|s] skipped: pass [its id|their ids], or --flagged")
+            out.print(skipped)
     return chosen
 
 
-def _ids(given: str) -> list[str]:
-    return [id.strip() for id in given.split(",") if id.strip()]
-
-
-# One of them
+def _ids(text: str) -> list[str]:
+    return [id.strip() for id in text.split(",") if id.strip()]
 
 
 def _review_json(one: Review, present: Present, story: Story) -> dict[str, Any]:
@@ -314,8 +320,8 @@ def _print_review(out: Printer, run: Path, one: Review, present: Present, story:
     if one.state == "pending":
         _print_effect(out, present.effect(one))
     else:
-        made = "" if one.version is None else f" in version {one.version} ({', '.join(dict.fromkeys(one.entries))})"
-        out.item(visible_line(f"  {one.state}{made}: {one.reason}"))
+        where = "" if one.version is None else f" in version {one.version} ({', '.join(dict.fromkeys(one.entries))})"
+        out.item(visible_line(f"  {one.state}{where}: {one.reason}"))
         for edit in one.edits:
             about = getattr(edit, "text", None) or ", ".join(getattr(edit, "ids", None) or [getattr(edit, "id", "")])
             out.item(visible_line(f"  {edit.op} {one_line(about, 400)}"))
@@ -326,7 +332,7 @@ def _print_review(out: Printer, run: Path, one: Review, present: Present, story:
 
 
 def _print_effect(out: Printer, effect: Effect) -> None:
-    """What edits would do, as `practicum space diff` shows it. An entry that is new has no id yet."""
+    """Print the effect of edits in the format of `practicum space diff`. New entries have no id yet."""
     from practicum.core.views import behind, entry_line
 
     added, removed, changed = effect.difference
@@ -359,10 +365,10 @@ def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) ->
 
 
 def tried_text(tried: Any) -> str:
-    """What was measured with and without edits, in a line."""
-    beside = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
+    """Return the scores measured with and without edits, in one line."""
+    others = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
     scores = f"{tried['without'] + tried['mean']:.1%} with it and {tried['without']:.1%} without"
     return (
-        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{beside} (e-value of "
-        f"better {tried['e_better']:.3g}, of worse {tried['e_worse']:.3g})"
+        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{others} (e-value for "
+        f"better {tried['e_better']:.3g}, for worse {tried['e_worse']:.3g})"
     )

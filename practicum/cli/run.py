@@ -1,4 +1,4 @@
-"""`practicum run`: answer one query with what was learned, and learn from it on demand."""
+"""`practicum run`: answers one query with the context of a run, and learns from it on demand."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ VERDICTS = {True: "right", False: "wrong", None: None}
 @opt.settings("scaling", "k", "preset", where=lambda setting: setting.use in ("attempts", "tools", "budget"))
 def run(
     query: str = Argument(..., help="The query; - reads it from standard input."),
-    context: Path = opt.what(...),
-    learn: bool = opt.what(False, "--learn", help="Learn from the query: a new step and version of the run."),
-    target: str | None = opt.what(None),
+    context: Path = opt.task(...),
+    learn: bool = opt.task(False, "--learn", help="Also learn from the query: adds a step and a version to the run."),
+    target: str | None = opt.task(None),
     trust_run: opt.TrustRun = False,
-    trace_out: Path | None = opt.output(None, help="Write an HTML page about the attempt and the agents' network."),
+    trace_out: Path | None = opt.output(None, help="Write an HTML page about the attempt and the network of agents."),
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> int:
-    """Answer one query with what was learned.
+    """Answer one query with a learned context.
 
-    Shows the answer, the entries that it relies on, and why it was chosen. Settings that are not given are those of
+    Shows the answer, the entries that it relies on, and why it was chosen. Settings that you do not pass are taken from
     the run.
     """
     from practicum.cli.inputs import config_values
@@ -45,11 +45,11 @@ def run(
     from practicum.session.space import ask
     from practicum.session.watching import Watches
 
-    if given["scorer"] is not None and not learn:
+    if options["scorer"] is not None and not learn:
         raise UsageError(
-            "settings.unused", "--scorer applies to --learn only, because nothing else is scored: leave it out"
+            "settings.unused", "--scorer needs --learn, because nothing is scored without it: pass both, or neither"
         )
-    config, out, text = config_values(given), Printer(json_), _read(query)
+    config, out, text = config_values(options), Printer(json_), _read(query)
     with out.status("answering") if out.is_terminal else nullcontext() as status:
 
         async def work(stop: Stopper) -> Answered:
@@ -61,7 +61,7 @@ def run(
                 )  # fmt: skip
             except Stopped as stopped:
                 raise Interrupted(
-                    "run.interrupted", "interrupted: ask again, and what was paid for is not paid again"
+                    "run.interrupted", "interrupted: run the command again; finished calls are not paid for twice"
                 ) from stopped
 
         answered = run_work(work, out)
@@ -77,23 +77,23 @@ def run(
     if answered.trouble and answered.learned is None:
         raise PracticumError(
             "query.not_learned",
-            f"nothing was learned: {answered.trouble}; ask again, and what was paid for is not paid again",
+            f"nothing was learned: {answered.trouble}; run the command again; finished calls are not paid for twice",
         )
     return 1 if answered.attempt.trace.error is not None else 0
 
 
-def _write_page(answered: Answered, context: Path, given: dict[str, Any], path: Path) -> None:
+def _write_page(answered: Answered, context: Path, overrides: dict[str, Any], path: Path) -> None:
     from practicum.methods.mael import Settings, team_of
     from practicum.session.records import override_config, run_config
     from practicum.view.pages.attempt import answer_page
 
-    config = override_config(run_config(context), given)
+    config = override_config(run_config(context), overrides)
     team = team_of(Settings(**config["settings"]), config.get("seed", 0)) if config.get("method") == "mael" else None
     write_atomic(path, answer_page(answered, team, context))
 
 
 def _read(query: str) -> str:
-    """The query, or the text on standard input."""
+    """Return the query; for -, the text on standard input."""
     if query != "-":
         return query
     try:
@@ -105,7 +105,7 @@ def _read(query: str) -> str:
 
 
 def _print(out: Printer, answered: Answered) -> None:
-    """The answer first, then the entries and attempts behind it."""
+    """Print the answer, then the entries and attempts that led to it."""
     trace, choice = answered.attempt.trace, answered.attempt.choice
     out.print(answered.text if trace.error is None else f"no answer: {trace.error}", style="bold")
     if trace.reasoning:
@@ -122,7 +122,7 @@ def _print(out: Printer, answered: Answered) -> None:
             answer = attempt.trace.answer if error is None else f"failed: {error}"
             rows.append((n + 1, "yes" if attempt is answered.attempt else "", verdict, answer))
         out.table(("attempt", "chosen", "verdict", "answer"), rows, text=("chosen", "verdict", "answer"), bold="chosen")
-    if choice:  # also of a single attempt: a sequence says why it ended there
+    if choice:  # also for a single attempt: a sequence of attempts reports why it ended
         out.print(f"chosen by {choice['by']}: {choice['why']}")
     out.usage(answered.usage, answered.seconds, answered.hits)
     if refused := sum(len(attempt.trace.data.get("refused", ())) for attempt in answered.attempts):
@@ -130,10 +130,10 @@ def _print(out: Printer, answered: Answered) -> None:
 
 
 def _print_entries(out: Printer, answered: Answered) -> None:
-    """The entries that were retrieved for the query, and those that the answer relies on."""
+    """Print the entries that were retrieved for the query, and the entries that the answer relies on."""
     used = {entry.id for entry in answered.used}
     if answered.corrections:
-        out.print(f"shown with the corrections and notes {', '.join(answered.corrections)}")
+        out.print(f"the agent also saw the corrections and notes {', '.join(answered.corrections)}")
     if answered.retrieved:
         rows = []
         for match in answered.retrieved:
@@ -156,8 +156,8 @@ def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
     from practicum.cli.show import edit_text
 
     for done in learned.applied:
-        what = "counted" if done.edit.op == "vote" else "learned"
-        out.item(f"{what} [{done.id}]: {edit_text(done)}", style="green")
+        action = "counted" if done.edit.op == "vote" else "learned"
+        out.item(f"{action} [{done.id}]: {edit_text(done)}", style="green")
     refused = f"; {quantity(learned.refused, 'edit')} refused" if learned.refused else ""
     if not learned.applied:
         out.print(f"step {learned.step} of {context}: nothing new was learned{refused}")

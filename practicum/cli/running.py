@@ -1,4 +1,4 @@
-"""Running async work from the command line, and stopping it by Ctrl-C or another signal that asks for its end."""
+"""Runs the async work of commands, and stops it on Ctrl-C or another signal."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 LEAVE_WITHIN = 2.0
-"""Seconds from the second Ctrl-C to the end, whatever still runs."""
+"""Time (s) from the second Ctrl-C to the exit of the process, even if work is still running."""
 
 T = TypeVar("T")
 
 
 class Interrupted(PracticumError):
-    """The user left at once."""
+    """Raised if the user interrupted the command."""
 
     exit_code = EXIT_CODE
 
 
 class Stoppable(Protocol):
-    """Work that can be stopped, such as a budget."""
+    """Protocol of work that can be stopped, such as a budget."""
 
     @property
     def finishing(self) -> Finishing:
-        """What a stop allows to finish."""
+        """Calls and attempts in flight, which may finish after a stop."""
 
     def stop(self, reason: str) -> None:
-        """Start no more calls."""
+        """Prevent new calls."""
 
 
 S = TypeVar("S", bound=Stoppable)
 
 
 class Stopper(Watch):
-    """Ctrl-C and its like: the first lets the calls in flight finish, the second leaves at once."""
+    """Handler of Ctrl-C and other stop signals: the first lets the calls in flight finish, the second exits at once."""
 
     def __init__(self, out: Printer) -> None:
         self.out = out
@@ -65,16 +65,16 @@ class Stopper(Watch):
         self.stops(run.budget)
 
     def stops(self, work: S) -> S:
-        """The same work, which Ctrl-C stops from now on."""
+        """Stop this work on Ctrl-C from now on. Return the work."""
         self._stoppable = work
         return work
 
     def interrupt(self) -> None:
-        """Ctrl-C was pressed, or a signal like it came."""
+        """Handle Ctrl-C or another stop signal."""
         if self._stoppable is None or self._stopping:
             if self.task is not None:
                 self.task.cancel()
-            # A function of the user in a thread cannot be cancelled; what is on the disk is safe.
+            # A function of the user in a thread cannot be cancelled, so exit the process. Data on disk is safe.
             leave = threading.Timer(LEAVE_WITHIN, os._exit, (exit_code(EXIT_CODE),))
             leave.daemon = True
             leave.start()
@@ -83,13 +83,13 @@ class Stopper(Watch):
         left = self._stoppable.finishing
         self._stoppable.stop(INTERRUPTED)
         calls = [f"{quantity(left.calls, 'call')} in flight (at most {left.seconds:g} s)"] if left.calls else []
-        own = [f"{quantity(left.attempts, 'attempt')} of the agent"] if left.attempts else []
-        first = f"{' and '.join([*calls, *own])} may finish first. " if calls or own else ""
-        self.out.print(f"Stopping. {first}Ctrl-C again leaves at once.")
+        attempts = [f"{quantity(left.attempts, 'attempt')} of the agent"] if left.attempts else []
+        pending = f"Waiting for {' and '.join([*calls, *attempts])}. " if calls or attempts else ""
+        self.out.print(f"Stopping. {pending}Press Ctrl-C again to exit at once.")
 
 
 class Warnings(Watch):
-    """Prints warnings, where nothing else is shown live."""
+    """Printer of warnings, for commands without a live view."""
 
     def __init__(self, out: Printer) -> None:
         self.out = out
@@ -99,9 +99,9 @@ class Warnings(Watch):
 
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
-    """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
+    """Run async work that Ctrl-C can stop. Output of the user's functions goes to the stream of the text for people."""
 
-    # Most of openai are types of interfaces that are not called, a third of its import.
+    # Import the types of openai later: they take a third of its import time, and most are never used.
     import_later("openai.types", "openai.types.responses")
 
     async def main() -> T:
@@ -116,16 +116,16 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     except asyncio.CancelledError as error:
         raise Interrupted("run.interrupted", "interrupted") from error
     except SystemExit as error:
-        # No command does that within its work.
+        # practicum itself never exits within this work.
         raise PracticumError(
             "code.exited",
-            f"a function or a package of yours called sys.exit({error.code!r}), which ended the command: raise an "
-            "exception there; what was paid for is kept",
+            f"one of your functions or packages called sys.exit({error.code!r}), which ended the command: raise an "
+            "exception instead; finished calls are stored",
         ) from error
 
 
 class _Printing(logging.Handler):
-    """Prints what is logged as a line."""
+    """Log handler that prints each record as a line."""
 
     def __init__(self, out: Printer) -> None:
         super().__init__()
@@ -135,8 +135,9 @@ class _Printing(logging.Handler):
         self.out.print(record.getMessage())
 
 
-def trackers(names: Sequence[str], out: Printer, **how: Any) -> list[Watch]:
-    """The trackers of `--log`, whose messages are printed. Raises UsageError if one lacks a package or a login."""
+def trackers(names: Sequence[str], out: Printer, **kwargs: Any) -> list[Watch]:
+    """Load the trackers of `--log` and print their log messages. Raise UsageError if a tracker lacks a package or a
+    login."""
     if not names:
         return []
     from practicum.session.trackers import TRACKERS
@@ -145,11 +146,11 @@ def trackers(names: Sequence[str], out: Printer, **how: Any) -> list[Watch]:
     logger = logging.getLogger("practicum.trackers")
     logger.handlers, logger.propagate = [_Printing(out)], False
     logger.setLevel(logging.INFO)
-    return [kind(**how) for kind in kinds]
+    return [kind(**kwargs) for kind in kinds]
 
 
 def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str] = ()) -> T:
-    """Run a session or an evaluation with the live view and these trackers; `work` takes `watch` and `parts`."""
+    """Run a session or an evaluation with the live view and the trackers in `log`. `work` takes `watch` and `parts`."""
     others = trackers(log, out)
 
     async def watched(stop: Stopper) -> T:
@@ -161,8 +162,8 @@ def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str]
 
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequence[str] = ()) -> int:
-    """Run a session with the live view and these trackers, and print its report. The exit code is 130 if the user
-    stopped it, 1 if something was lost to the provider at the end, else 0."""
+    """Run a session with the live view and the trackers in `log`, and print its report. Return the exit code: 130 if
+    the user stopped it, 1 if failures of the provider cut it short, otherwise 0."""
     out = Printer(json_)
     result = run_live(work, out, log)
     out.result(result.as_json())
@@ -171,5 +172,6 @@ def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequen
 
 
 def parts_for(out: Printer, drawn: Status | None = None) -> Parts:
-    """Parts that are all made by name, report the download of a model's file, and ask on the terminal."""
+    """Return parts that create all components by name, print the progress of a model's download, and ask for approval
+    on the terminal."""
     return Parts(progress=Download(out), approve=approver(out, drawn))

@@ -1,4 +1,4 @@
-"""`practicum serve`: the learning service, in front of a model server."""
+"""`practicum serve`: runs the learning proxy in front of a model server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 KEYS_VARIABLE = "PRACTICUM_SERVE_KEYS"
-"""An environment variable with keys, separated by commas. Other users of the machine can read a command line."""
+"""Environment variable with keys, separated by commas. It keeps keys out of the command line, which other users of the
+machine can read."""
 
 
 def _settings() -> Mapping[str, SettingField]:
@@ -37,15 +38,15 @@ def serve(
         "practicum-store",
         envvar="PRACTICUM_STORE",
         show_envvar=False,
-        help="The run or store to serve and learn in: a folder, or postgresql://USER@HOST/DATABASE for several nodes.",
+        help="The run or store to serve: a folder, or postgresql://USER@HOST/DATABASE for several nodes.",
     ),
     json_: opt.Json = False,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Serve a learning proxy in front of a model server.
 
-    Agents change one base URL and report outcomes. Clients of OpenAI's and Anthropic's protocols work as before;
-    POST /v1/feedback takes scores and corrections.
+    Agents change one base URL and report outcomes. Clients of the OpenAI and Anthropic protocols work unchanged. POST
+    /v1/feedback accepts scores and corrections.
     """
     try:
         from pydantic import ValidationError
@@ -56,9 +57,9 @@ def serve(
         from practicum.core.requirements import pip_install
 
         raise UsageError("extra.missing", f"practicum serve needs: {pip_install('serve')} ({error})") from error
-    values = {name: value for name, value in given.items() if value not in (None, [])}
+    values = {name: value for name, value in options.items() if value not in (None, [])}
     if unknown := {*values.get("log", ())} - {"json", "otel"}:
-        raise UsageError("settings.invalid", f"there is no log {min(unknown)!r:.80} for --log: known are json, otel")
+        raise UsageError("settings.invalid", f"--log {min(unknown)!r:.80} is unknown: pass json or otel")
     where, values["folder"] = place(run, values.get("folder"))
     values["settings"] = pairs(values.get("settings", ()), "--set")
     values["keys"] = [*values.get("keys", ()), *filter(None, os.environ.get(KEYS_VARIABLE, "").split(","))]
@@ -71,7 +72,7 @@ def serve(
     out = Printer(json_)
 
     def ready(address: str, warnings: list[str], new: list[str]) -> None:
-        # Without a password.
+        # render_as_string hides the password.
         name = str(where) if isinstance(where, Path) else where.render_as_string()
         about: dict[str, Any] = {
             "address": address,
@@ -90,10 +91,10 @@ def serve(
 
 
 def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:
-    """The store, and the folder of this node."""
+    """Return the store (a folder or a URL) and the folder of this node."""
     if "://" not in store:
         if folder is not None:
-            raise UsageError("settings.unused", "--folder is for a database as the store: a folder holds all there is")
+            raise UsageError("settings.unused", "--folder applies only if the store is a database: omit it")
         return Path(store), Path(store)
     from practicum.models.download import cache_folder
     from practicum.store.backend import store_at

@@ -1,4 +1,4 @@
-"""`practicum show`: the context of a run, one entry's history, or what else happened in it."""
+"""`practicum show`: shows the context of a run, the history of an entry, or the events of a run."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from practicum.store.versions import EntryEvent
 
 SHOWN = 8
-"""Attempts that are listed with an entry."""
+"""Number of attempts that are listed with an entry."""
 
-WHAT: dict[str, Any] = {"rich_help_panel": "What happened"}
-ONE: dict[str, Any] = {"rich_help_panel": "One of them", "metavar": "ID"}
-ONLY: dict[str, Any] = {"rich_help_panel": "Only some"}
+LISTS: dict[str, Any] = {"rich_help_panel": "Lists"}
+ONE: dict[str, Any] = {"rich_help_panel": "Single items", "metavar": "ID"}
+ONLY: dict[str, Any] = {"rich_help_panel": opt.ONLY}
 
 NARROWS = {
     "version": ("context",), "failed": ("attempts",), "step": ("attempts", "lessons", "merges", "calls"),
     "split": ("attempts",), "task": ("attempts",), "role": ("calls",), "output": ("delay",),
 }  # fmt: skip
-"""The views that each option narrows."""
+"""Option → the views that it filters."""
 
 
 def show(
     run: opt.RunFolder,
     version: str | None = opt.option(None),
-    entry: str | None = opt.option(None, panel="One of them", metavar="ID"),
-    attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **WHAT),
-    attempt: str | None = Option(None, help="One attempt: what it was shown, did and led to (such as 3.t17).", **ONE),
-    lessons: bool = Option(False, "--lessons", help="The lessons, and what became of them.", **WHAT),
-    merges: bool = Option(False, "--merges", help="Entries that were merged, with the texts that went.", **WHAT),
-    calls: bool = Option(False, "--calls", help="The model calls, with tokens and seconds.", **WHAT),
-    call: str | None = Option(None, help="One call: all that was asked and answered.", **ONE),
-    gate: bool = Option(False, "--gate", help="The decisions of the gate, with their evidence.", **WHAT),
-    replay: bool = Option(False, "--replay", help="The replay buffer after the last step.", **WHAT),
-    delay: bool = Option(False, "--delay", help="The measured delays of batch sizes, as a picture too.", **WHAT),
-    failed: bool = Option(False, "--failed", help="attempts: only those that went wrong.", **ONLY),
-    step: int | None = Option(None, min=1, help="attempts, lessons, merges, calls: only those of this step.", **ONLY),
-    split: str | None = Option(None, help="attempts: only those of train, before, val or test.", **ONLY),
+    entry: str | None = opt.option(None, panel="Single items", metavar="ID"),
+    attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **LISTS),
+    attempt: str | None = Option(None, help="One attempt: prompt, steps, score and lessons (such as 3.t17).", **ONE),
+    lessons: bool = Option(False, "--lessons", help="The lessons, and the edits made from them.", **LISTS),
+    merges: bool = Option(False, "--merges", help="The merges of entries, with the texts that were removed.", **LISTS),
+    calls: bool = Option(False, "--calls", help="The model calls, with tokens and seconds.", **LISTS),
+    call: str | None = Option(None, help="One model call: the full prompt and answer.", **ONE),
+    gate: bool = Option(False, "--gate", help="The decisions of the gate, with their evidence.", **LISTS),
+    replay: bool = Option(False, "--replay", help="The replay buffer after the last step.", **LISTS),
+    delay: bool = Option(False, "--delay", help="The measured delays of batch sizes, also as a plot.", **LISTS),
+    failed: bool = Option(False, "--failed", help="--attempts: only wrong or failed attempts.", **ONLY),
+    step: int | None = Option(None, min=1, help="--attempts, --lessons, --merges, --calls: only this step.", **ONLY),
+    split: str | None = Option(None, help="--attempts: only train, before, val or test.", **ONLY),
     task: str | None = opt.option(None, panel=opt.ONLY),
-    role: str | None = Option(None, "--by-role", help="calls: only those of this role.", **ONLY),
+    role: str | None = Option(None, "--by-role", help="--calls: only this role.", **ONLY),
     output: Path | None = opt.option(None, panel=opt.ONLY),
     json_: opt.Json = False,
 ) -> None:
     """Show the scores and the context of a space.
 
-    Options show what else happened in it, one view at a time. --failed, --step, --split, --task and --by-role narrow a
-    view; --output is the picture of --delay.
+    Options select another view, one at a time. --failed, --step, --split, --task and --by-role filter a view. --output
+    is the file for the plot of --delay.
     """
     from practicum.session.records import split_version
 
@@ -67,17 +67,19 @@ def show(
         "entry": entry is not None, "attempts": attempts, "attempt": attempt is not None, "lessons": lessons,
         "merges": merges, "calls": calls, "call": call is not None, "gate": gate, "replay": replay, "delay": delay,
     }  # fmt: skip
-    named = [name for name, wanted in views.items() if wanted]
+    named = [name for name, requested in views.items() if requested]
     if len(named) > 1:
-        raise UsageError("settings.conflict", f"--{named[0]} and --{named[1]} are two views: choose one of them")
+        raise UsageError("settings.conflict", f"--{named[0]} and --{named[1]} cannot be combined: choose one")
     view = named[0] if named else "context"
-    given = {"version": version, "failed": failed or None, "step": step, "split": split, "task": task, "role": role}
-    for name, value in {**given, "output": output}.items():
+    filters = {"version": version, "failed": failed or None, "step": step, "split": split, "task": task, "role": role}
+    for name, value in {**filters, "output": output}.items():
         if value is not None and view not in NARROWS[name]:
             where = " or ".join(f"--{one}" for one in NARROWS[name])
-            # The context is what is shown if no view is named.
-            fits = f"does not go with --{view}:" if view != "context" else f"is for {where}: add that, or"
-            raise UsageError("settings.unused", f"--{name} {fits} leave it out")
+            # Without an option for a view, the context is shown.
+            advice = (
+                f"does not apply to --{view}: omit it" if view != "context" else f"needs {where}: pass both, or omit it"
+            )
+            raise UsageError("settings.unused", f"--{name} {advice}")
     out = Printer(json_)
     match view:
         case "gate":
@@ -127,7 +129,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         }  # fmt: skip
         size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
         entries = [*map(entry_json, context)]
-        # They belong to no version of the playbook: they hold now.
+        # Corrections are not part of a version: they apply to the current view of agents.
         corrections = read_corrections(store) if version in (None, names.get(LIVE)) else Context()
         out.result({
             **about, "sections": config.sections, "version": context.version, **size, "entries": entries,
@@ -140,10 +142,11 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         out.scores(summary["scores"])
         if live := names.get(LIVE):
             last = newest_version(store)
-            if (tried := under_way(store)) is not None:
-                out.print(f"version {tried.version} is being tried: practicum show {run} --version {tried.version}")
+            if (rollout := under_way(store)) is not None:
+                version_shown = f"practicum show {run} --version {rollout.version}"
+                out.print(f"version {rollout.version} is in a rollout: {version_shown}")
             elif last != live and not is_decided(store, last):
-                out.print(f"version {last} waits to be tried: practicum show {run} --version {last}")
+                out.print(f"version {last} waits for its rollout: practicum show {run} --version {last}")
         hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
         out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
         if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
@@ -152,12 +155,12 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
             answer = f" → {e.data['answer']}" if "answer" in e.data else ""
             votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
             if "front" in e.data:  # a candidate on the Pareto front
-                votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
+                votes += f"; score {e.data['score']:.1%}, best on {quantity(e.data['front'], 'task')}"
             votes += f"; {e.trust}" if e.trust != "own" else ""
             heading, below, lines = entry_line(e).partition("\n")
             out.item(f"{heading}{answer}  {votes}){below}{lines}")
         if corrections:
-            out.print(in_number(len(corrections), f"{len(corrections):,} correction[|s] or note[|s] [holds|hold]"))
+            out.print(in_number(len(corrections), f"{len(corrections):,} active correction[|s] or note[|s]"))
         for e in corrections:
             out.item(behind(f"{e.id} ({e.section}{'' if e.trust == 'own' else f'; {e.trust}'}):", e.solved))
         if held:
@@ -165,41 +168,41 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:
-    """One entry with its whole history, what it came from, and who relied on it."""
+    """Show an entry with its history, its sources, and the attempts that used it."""
     from itertools import islice
 
     from practicum.view.read import Story
 
-    with Story.open(run) as told:
-        one = told.entry(id)
-        now, made = one.now, [told.attempt_line(name) for name in one.attempts]
-        used = list(islice(told.attempts_with(id), None if out.as_json else SHOWN + 1))
+    with Story.open(run) as history:
+        one = history.entry(id)
+        now, origins = one.now, [history.attempt_line(name) for name in one.attempts]
+        used = list(islice(history.attempts_with(id), None if out.as_json else SHOWN + 1))
         edits = [event_json(event) for event in one.events]
-        found = {"attempts": [*one.attempts], "used_by": [line.id for line in used]}
-        out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **found})
+        attempts = {"attempts": [*one.attempts], "used_by": [line.id for line in used]}
+        out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **attempts})
         out.item(behind(f"{id}:", now.solved if now else "(removed)"))
         if now is not None:
             trust = f"; trust: {now.trust}" if now.trust != "own" else ""
             out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}{trust}")
         for event in one.events:
             out.item(event_text(event))
-        for line in made[:SHOWN]:
+        for line in origins[:SHOWN]:
             out.item(visible_line(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}"))
         tasks = [source.removeprefix("task:") for source in one.sources if source.startswith("task:")]
-        for id in tasks[:SHOWN] if not made else ():
-            task = told.task(id)
+        for id in tasks[:SHOWN] if not origins else ():
+            task = history.task(id)
             out.item(visible_line(f"from task {id}" + (f": {one_line(task.input, 200)}" if task else "")))
-        if (more := len(made or tasks) - SHOWN) > 0:
-            out.print(f"… and {more:,} more (--json has all)")
-        for name, named in (("sources", one.sources), ("looked up or cited in", [line.id for line in used])):
+        if (more := len(origins or tasks) - SHOWN) > 0:
+            out.print(f"… and {more:,} more (--json shows all)")
+        for name, named in (("sources", one.sources), ("retrieved or cited in", [line.id for line in used])):
             if named:
                 out.item(visible_line(f"{name}: {', '.join(named[:SHOWN])}{', …' if len(named) > SHOWN else ''}"))
         if example := next(iter([*one.attempts, *(line.id for line in used)]), None):
-            out.print(f"look at one: practicum show {run} --attempt {example}")
+            out.print(f"to look at an attempt: practicum show {run} --attempt {example}")
 
 
 def event_json(event: EntryEvent) -> dict[str, Any]:
-    """An edit as JSON values, with the texts that a merge lost."""
+    """Return an edit as JSON values, with the texts that a merge removed."""
     from dataclasses import asdict
 
     lost = {"lost": dict(event.lost)} if event.lost else {}
@@ -207,9 +210,9 @@ def event_json(event: EntryEvent) -> dict[str, Any]:
 
 
 def event_text(event: EntryEvent) -> str:
-    """An edit in words, with the texts that a merge lost, each on lines of its own."""
+    """Describe an edit for the user. Texts that a merge removed follow on separate lines."""
     lost = [behind(f"  {id} was:", text or "(forgotten)") for id, text in event.lost.items()]
-    # Corrections and notes have versions of their own.
+    # Corrections and notes have separate version numbers.
     when = (
         f"version {event.version} (step {event.step})" if event.done.id.startswith("e") else f"change {event.version}"
     )
@@ -217,11 +220,11 @@ def event_text(event: EntryEvent) -> str:
 
 
 def _show_merges(run: Path, out: Printer, step: int | None) -> None:
-    """The merges of entries, with the texts that were lost."""
+    """Show the merges of entries, with the removed texts."""
     from practicum.view.read import Story
 
-    with Story.open(run) as told:
-        events = list(told.merges(step))
+    with Story.open(run) as history:
+        events = list(history.merges(step))
         out.result({"merges": [event_json(event) for event in events]})
         for event in events:
             out.item(event_text(event))
@@ -229,7 +232,7 @@ def _show_merges(run: Path, out: Printer, step: int | None) -> None:
 
 
 def edit_text(done: Applied) -> str:
-    """An applied edit in words."""
+    """Describe an applied edit for the user."""
     edit = done.edit
     match edit.op:
         case "add":
@@ -248,13 +251,13 @@ def edit_text(done: Applied) -> str:
 
 
 def _show_gate(run: Path, out: Printer) -> None:
-    """What the acceptance gate decided at each step, and on what evidence."""
+    """Show the decision of the acceptance gate at each step, with its evidence."""
     from practicum.view.read import Story
 
-    with Story.open(run) as told:
-        if not told.config.settings.get("gate"):
+    with Story.open(run) as history:
+        if not history.config.settings.get("gate"):
             raise UsageError("run.no_data", f"{run} has no gate: learn with --val FILE --set gate=true")
-        steps = told.steps()
+        steps = history.steps()
     trials: list[dict[str, Any]] = [{"step": s.step, **s.evidence} for s in steps if "gate" in s.evidence]
     out.result({"gate": trials})
     lines = []
@@ -267,12 +270,13 @@ def _show_gate(run: Path, out: Printer) -> None:
     out.table(columns, lines, text=("gate", "by"))
     dropped = sum(trial["gate"] == "dropped" for trial in trials)
     out.print(
-        f"{quantity(len(trials), 'delta')} tried, {dropped} dropped; deltas that the agent would not see are not tried"
+        f"{quantity(len(trials), 'delta')} tried, {dropped} dropped; deltas that do not change the view are not tried"
     )
 
 
 def _show_replay(run: Path, out: Printer) -> None:
-    """The replay buffer after the last step: what is in it first, each part in the order of entry."""
+    """Show the replay buffer after the last step: first the tasks in the buffer, then the tasks that left it, each in
+    the order of entry."""
     from dataclasses import asdict
 
     from practicum.methods import settings_of
@@ -284,8 +288,8 @@ def _show_replay(run: Path, out: Printer) -> None:
 
     with Store.read(run) as store:
         config, method = read_config(store)[0], Origin.of(store, {}, Parts(), trust_run=False).method
-        given = config.settings if method == config.method else {}
-        settings = settings_of(method, config.profile or "full").model_validate(given).model_dump()
+        overrides = config.settings if method == config.method else {}
+        settings = settings_of(method, config.profile or "full").model_validate(overrides).model_dump()
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"
             raise UsageError(
@@ -302,11 +306,11 @@ def _show_replay(run: Path, out: Printer) -> None:
     out.table(("task", "entered", "passes", "failures", "graduated", "evicted"), rows, text=("task",))
     inside, graduated = sum(task.inside for task in tasks), sum(task.graduated is not None for task in tasks)
     out.print(f"{inside} in the buffer; {graduated} graduated, {len(tasks) - inside - graduated} evicted")
-    out.print("entered, graduated, evicted: steps; passes, failures that were reflected on: in a row")
+    out.print("entered, graduated, evicted: step numbers; passes, failures: consecutive attempts with a reflection")
 
 
 def _show_delay(run: Path, output: Path, out: Printer) -> None:
-    """How the batch size was chosen from the measured delays, as text and as a picture."""
+    """Show the measured delays and the batch size chosen from them, as text and as a plot."""
     from practicum.analysis.delay_plot import delay_plot
     from practicum.analysis.png import check_png
     from practicum.methods.blocks.sample import DelayFit
@@ -318,8 +322,8 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     if not fits:
         raise UsageError(
             "run.no_data",
-            f"{run} holds no measured delays: only a run with a batch size controller has them, once it has tried its "
-            "sizes (practicum learn --method combee --batch-size auto)",
+            f"{run} has no measured delays: only a run with a batch size controller measures them, when it has tried "
+            "its sizes (practicum learn --method combee --batch-size auto)",
         )
     fit = DelayFit.from_json(fits[-1])
     delay_plot(fit, output)
@@ -329,8 +333,8 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
         good = "" if fit.r2 is None else f"; R² {fit.r2:.3f}"
         law = f"A = {fit.A:,.4g}, alpha = {fit.alpha:z.3f}{sure}{good}"
         out.print(f"an epoch takes A · b^-alpha seconds at batch size b: {law}")
-    outliers = f", {quantity(len(fit.outliers), 'outlier')} not counted" if fit.outliers else ""
+    outliers = f", {quantity(len(fit.outliers), 'outlier')} ignored" if fit.outliers else ""
     untimed = f", {fit.left_out} without a usable time" if fit.left_out else ""
     out.print(f"{quantity(len(fit.points), 'iteration')} measured{outliers}{untimed}")
     out.print(f"batch size {fit.chosen} chosen: {fit.why}")
-    out.print(f"picture written to {output}")
+    out.print(f"plot written to {output}")

@@ -1,4 +1,4 @@
-"""The signals that stop a command: Ctrl-C, what containers and init systems send, and the end of the terminal."""
+"""Signals that stop a command: SIGINT (Ctrl-C), SIGTERM (containers, init systems) and SIGHUP (closed terminal)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C. After another signal it is 128 and the number of the signal, which is what shells,
+"""Exit code after Ctrl-C. After another signal, the exit code is 128 plus the number of the signal, as shells,
 containers and init systems expect: 143 after SIGTERM, 129 after SIGHUP."""
 
 _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -18,16 +18,17 @@ _last = signal.SIGINT
 
 
 def exit_code(code: int) -> int:
-    """The exit code that says which signal came, in place of the one that says that a command was interrupted."""
+    """Return the exit code for the received signal if `code` is INTERRUPTED, otherwise `code`."""
     return 128 + _last if code == INTERRUPTED else code
 
 
 @contextmanager
 def stopped_by(stop: Callable[[], object]) -> Iterator[None]:
-    """While the block runs, these signals call `stop`. One that is ignored, as SIGHUP is under nohup, stays so."""
+    """Call `stop` on a stop signal while the block runs. A signal that is ignored, as SIGHUP under nohup, stays
+    ignored."""
     global _last
     _last = signal.SIGINT
-    if threading.current_thread() is not threading.main_thread():  # where Python takes no signals
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only
         yield
         return
     terminals = [handle for handle in (1, 2) if _is_terminal(handle)]
@@ -35,7 +36,7 @@ def stopped_by(stop: Callable[[], object]) -> Iterator[None]:
     def received(number: int, frame: FrameType | None) -> None:
         global _last
         _last = signal.Signals(number)
-        if _last.name == "SIGHUP":  # the terminal is gone: printing there would fail, before all is written
+        if _last.name == "SIGHUP":  # the terminal is closed: an error while printing must not interrupt the last writes
             for handle in terminals:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
         stop()

@@ -1,4 +1,4 @@
-"""What `practicum show` prints about the attempts, the lessons and the calls of a run."""
+"""Output of `practicum show` about the attempts, lessons and calls of a run."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from practicum.view.read import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
 
 FOLD = 8
-"""Lines of a part of a prompt that an attempt shows."""
+"""Maximum lines of each part of a prompt, shown with an attempt."""
 
 LONG = 40
-"""Lines of what the agent did and said that an attempt shows."""
+"""Maximum lines of a task, an answer or a reasoning, shown with an attempt."""
 
 STEPS = 30
-"""Steps of an agent, and calls, that an attempt shows."""
+"""Maximum steps of an agent, and maximum calls, shown with an attempt."""
 
 NAMED = 3
-"""Attempts that a lesson in a list names."""
+"""Maximum attempts named with a lesson in a list."""
 
 WIDE = 240
-"""Characters of a text in a list, where no terminal limits it."""
+"""Maximum characters of a text in a list if the output is not a terminal."""
 
-NOT_STORED = "(no prompt is stored: no model was asked, or the run had to forget it)"
+NOT_STORED = "(no prompt is stored: no model was called, or the prompt was forgotten)"
 
 MARKS = {"right": "right", "wrong": "WRONG", "failed": "FAILED", "lost": "LOST", "unknown": "?"}
-"""How outcomes are printed: what went wrong stands out."""
+"""Outcome → its printed form, with failures in capitals."""
 
 
 def show_attempts(
     run: Path, out: Printer, *, failed: bool, split: str | None, step: int | None, task: str | None
 ) -> None:
-    """List attempts, as they are read."""
+    """List attempts. Print each one when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
         outcomes: Counter[str] = Counter()
         example, wrong = "", False
-        found = story.attempts(failed=failed, split=split, step=step, task=task)
-        for line in out.each({"run": str(run)}, "attempts", found, _json):
+        matches = story.attempts(failed=failed, split=split, step=step, task=task)
+        for line in out.each({"run": str(run)}, "attempts", matches, _as_json):
             outcomes[line.outcome] += 1
             if not example or (line.failed and not wrong):
                 example, wrong = line.id, line.failed
@@ -56,18 +56,19 @@ def show_attempts(
         if not outcomes:
             if step is not None and step > (last := story.info.steps):
                 raise UsageError(
-                    "step.unknown", f"there is no step {step} in {run}: its last one is {last}", step=step, last=last
+                    "step.unknown", f"no step {step} in {run}: the last step is {last}", step=step, last=last
                 )
-            out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}")
+            narrowed = " matching these options" if failed or split or step or task else ""
+            out.print(f"no attempts{narrowed} in {run}")
             return
         counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())
         one = "attempt" if outcomes.total() == 1 else "attempts"
         out.print(
-            f"{outcomes.total():,} {one}: {counted}; look at one: practicum show {run} --attempt {_shell(example)}"
+            f"{outcomes.total():,} {one}: {counted}; to look at one: practicum show {run} --attempt {_quoted(example)}"
         )
 
 
-def _json(value: Any) -> Mapping[str, Any]:
+def _as_json(value: Any) -> Mapping[str, Any]:
     values: Mapping[str, Any] = value.as_json()
     return values
 
@@ -83,7 +84,7 @@ def _attempt_line(out: Printer, line: AttemptLine) -> str:
 
 
 def show_attempt(run: Path, id: str, out: Printer) -> None:
-    """One attempt from the task to what became of it."""
+    """Show an attempt: task, prompt, answer, score, lessons and their edits."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -95,12 +96,12 @@ def show_attempt(run: Path, id: str, out: Printer) -> None:
         scored = "" if line.score is None else f" ({line.score:.2f})"
         out.print(visible_line(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}"), style="bold")
         if one.reused:
-            out.print(f"the attempt {one.reused} was used again: nothing that the agent is shown had changed")
-        _part(out, f"task {line.task}", one.task.input, LONG)
+            out.print(f"reused from the attempt {one.reused}, because the agent's view had not changed")
+        _print_part(out, f"task {line.task}", one.task.input, LONG)
         if one.task.target is not None:
-            _part(out, "right answer", one.task.target, FOLD)
+            _print_part(out, "right answer", one.task.target, FOLD)
         _print_shown(out, run, one)
-        _entries(out, "looked up", one.retrieved)
+        _print_entries(out, "retrieved", one.retrieved)
         _print_done(out, one.trace, one.used)
         _print_score(out, one)
         _print_others(out, one)
@@ -111,29 +112,29 @@ def show_attempt(run: Path, id: str, out: Printer) -> None:
 
 
 def _print_shown(out: Printer, run: Path, one: AttemptStory) -> None:
-    """What the agent was shown: the first call in full, the others in a line each."""
+    """Print the prompts of the agent: the first in full, the others in one line each."""
     if not one.calls:
-        why = "a stored trace: it was made before the run" if one.recorded else "no call was made for it"
-        out.print(f"shown: {'see that attempt' if one.reused else why}")
+        why = "none, the attempt is a stored trace from before the run" if one.recorded else "none, no call was made"
+        out.print(f"prompt: {'see that attempt' if one.reused else why}")
         return
     first, *others = one.calls
     prompt = first.prompt
     if prompt is None:
-        out.print(f"shown: {NOT_STORED}")
+        out.print(f"prompt: {NOT_STORED}")
     else:
-        out.print(f"shown (all of it: practicum show {run} --call {first.id})")
+        out.print(f"prompt (in full: practicum show {run} --call {first.id})")
         _print_prompt(out, prompt, FOLD, "  ")
     if others:
         out.print(f"then {quantity(len(others), 'more call')}")
         for call in others[:STEPS]:
             asked = call.prompt
             last = "" if asked is None else f": {one_line(asked.user, WIDE)}"
-            _lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
-        _more(out, len(others) - STEPS, "call", "  ")
+            _print_lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
+        _print_more(out, len(others) - STEPS, "call", "  ")
 
 
 def _inner(call: CallStory, place: str) -> str:
-    """The end of a call's place, below that of its attempt."""
+    """Return the place of a call relative to the place of its attempt."""
     return call.place.removeprefix(f"{place}/")
 
 
@@ -141,37 +142,37 @@ def _print_prompt(out: Printer, prompt: Prompt, most: int, margin: str = "") -> 
     parts = {"instructions": prompt.system, "playbook": "\n".join(prompt.pages)}
     for name, text in parts.items():
         if text:
-            _part(out, name, text, most, margin)
+            _print_part(out, name, text, most, margin)
     for number, turn in enumerate(prompt.turns, 1):
-        _part(out, f"earlier turn {number}", f"{turn.user}\n→ {turn.assistant}", most, margin)
-    _part(out, "message", prompt.user, most, margin)
+        _print_part(out, f"earlier turn {number}", f"{turn.user}\n→ {turn.assistant}", most, margin)
+    _print_part(out, "message", prompt.user, most, margin)
 
 
-def _entries(out: Printer, name: str, entries: Sequence[EntryShown]) -> None:
+def _print_entries(out: Printer, name: str, entries: Sequence[EntryShown]) -> None:
     if entries:
         out.print(name)
     for entry in entries:
         similar = "" if entry.similarity is None else f" {entry.similarity:.2f}"
         text = f"({entry.section}) {one_line(entry.text, WIDE)}" if entry.text else "(not in the context)"
-        _lines(out, [f"{entry.id}{similar} {text}"], "  ")
+        _print_lines(out, [f"{entry.id}{similar} {text}"], "  ")
 
 
 def _print_done(out: Printer, trace: Trace, used: Sequence[EntryShown]) -> None:
     if trace.steps:
-        out.print("did")
+        out.print("steps")
         for step in trace.steps[:STEPS]:
-            _part(out, step.kind, step.text, FOLD, "  ")
-        _more(out, len(trace.steps) - STEPS, "step", "  ")
+            _print_part(out, step.kind, step.text, FOLD, "  ")
+        _print_more(out, len(trace.steps) - STEPS, "step", "  ")
     if trace.reasoning:
-        _part(out, "reasoning", trace.reasoning, LONG)
+        _print_part(out, "reasoning", trace.reasoning, LONG)
     if trace.error is not None:
-        _part(out, "lost" if trace.lost else "failed", trace.error, LONG)
+        _print_part(out, "lost" if trace.lost else "failed", trace.error, LONG)
     else:
-        _part(out, "answered", trace.answer, LONG)
-    _entries(out, "relied on", used)
+        _print_part(out, "answered", trace.answer, LONG)
+    _print_entries(out, "relied on", used)
     for name in ("doubts", "missing", "note"):
-        if said := trace.data.get(name):
-            _part(out, name, said if isinstance(said, str) else one_line(said, WIDE), FOLD)
+        if text := trace.data.get(name):
+            _print_part(out, name, text if isinstance(text, str) else one_line(text, WIDE), FOLD)
 
 
 def _print_score(out: Printer, one: AttemptStory) -> None:
@@ -182,28 +183,30 @@ def _print_score(out: Printer, one: AttemptStory) -> None:
         verdict = "right" if one.score.correct else "wrong"
         stopped = "; its code was stopped" if one.score.stopped else ""
         note = f": {one.score.note}" if one.score.note else ""
-        _part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
+        _print_part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
     for call in one.judging:
-        _part(out, f"{call.role} (call {call.id})", call.answer, FOLD)
-    _part(out, "feedback", one.feedback.text, FOLD)
+        _print_part(out, f"{call.role} (call {call.id})", call.answer, FOLD)
+    _print_part(out, "feedback", one.feedback.text, FOLD)
 
 
 def _print_others(out: Printer, one: AttemptStory) -> None:
     for number, tried in enumerate(one.rounds, 1):
         if tried.answer is not None:
             end = f"failed: {tried.error}" if tried.error is not None else tried.answer
-            _part(out, f"round {number}, tried again after a reflection", f"{end}\n{tried.feedback}", FOLD)
+            _print_part(
+                out, f"round {number}, before a reflection and another attempt", f"{end}\n{tried.feedback}", FOLD
+            )
     if one.group:
-        out.print(f"{len(one.group)} attempts at this task at once")
+        out.print(f"{len(one.group)} attempts at this task in the same step")
         for member in one.group:
             here = " (this one)" if member.id == one.line.id else ""
-            _lines(out, [_attempt_line(out, member) + here], "  ")
+            _print_lines(out, [_attempt_line(out, member) + here], "  ")
     if one.choice:
-        _part(out, f"chosen by {one.choice['by']}", str(one.choice["why"]), FOLD)
+        _print_part(out, f"chosen by {one.choice['by']}", str(one.choice["why"]), FOLD)
     if one.twin is not None:
-        doubts = "".join(f"\n{name}: {said}" for name in ("doubts", "missing") if (said := one.twin.data.get(name)))
+        doubts = "".join(f"\n{name}: {text}" for name in ("doubts", "missing") if (text := one.twin.data.get(name)))
         used = f"\nconsulted: {', '.join(one.twin.used)}" if one.twin.used else ""
-        _part(out, "twin with the annotated playbook", f"{one.twin.error or one.twin.answer}{used}{doubts}", FOLD)
+        _print_part(out, "twin with the annotated playbook", f"{one.twin.error or one.twin.answer}{used}{doubts}", FOLD)
 
 
 def _print_lessons(out: Printer, one: AttemptStory) -> None:
@@ -213,87 +216,87 @@ def _print_lessons(out: Printer, one: AttemptStory) -> None:
         return
     if one.reflecting:
         calls = ", ".join(f"{call.id} ({call.role})" for call in one.reflecting)
-        _part(out, "reflected in calls" if len(one.reflecting) > 1 else "reflected in call", calls, FOLD)
+        _print_part(out, "reflected in calls" if len(one.reflecting) > 1 else "reflected in call", calls, FOLD)
     if not one.lessons:
         out.print("lessons: none")
     for number, lesson in enumerate(one.lessons, 1):
-        _part(out, f"lesson {number}", _lesson_text(lesson), LONG)
-        for name, said in lesson.findings.items():
-            if name in FINDINGS and said and not lesson.of:
-                _part(out, FINDINGS[name].lower(), str(said), FOLD, "  ")
+        _print_part(out, f"lesson {number}", _lesson_text(lesson), LONG)
+        for name, finding in lesson.findings.items():
+            if name in FINDINGS and finding and not lesson.of:
+                _print_part(out, FINDINGS[name].lower(), str(finding), FOLD, "  ")
         for fate in lesson.fates:
-            _lines(out, [f"→ {fate_text(fate)}"], "  ")
+            _print_lines(out, [f"→ {fate_text(fate)}"], "  ")
         if not lesson.fates:
-            out.print("  → no edit rests on it")
+            out.print("  → no edit was made from it")
 
 
 def _lesson_text(lesson: LessonStory) -> str:
     votes = ", ".join(f"{id} {rating}" for id, rating in lesson.votes.items())
     section = f"({lesson.section}) " if lesson.section else ""
-    said = [f"{section}{lesson.text}"] if lesson.text else []
-    return "\n".join([*said, *([f"votes: {votes}"] if votes else [])]) or "(no insight)"
+    insight = [f"{section}{lesson.text}"] if lesson.text else []
+    return "\n".join([*insight, *([f"votes: {votes}"] if votes else [])]) or "(no insight)"
 
 
 def fate_text(fate: Fate) -> str:
-    """What became of a lesson, in a line."""
+    """Describe the fate of a lesson (applied, dropped, refused, ...) in one line."""
     reason = f": {one_line(fate.reason, WIDE)}" if fate.reason else ""
-    match fate.what:
+    match fate.kind:
         case "applied" if fate.op == "vote":
             return f"its vote on {fate.entry} counts since version {fate.version}{reason}"
         case "applied":
             done = {"add": "added", "update": "changed", "merge": "merged", "delete": "deleted"}
             return f"{done[fate.op]} {fate.entry} in version {fate.version}{reason}"
         case "covered":
-            return f"{fate.entry} says it already{reason}"
+            return f"already covered by {fate.entry}{reason}"
         case "dropped":
-            return f"left out{reason}"
+            return f"dropped{reason}"
         case "waits":
             return f"waits for review ({fate.review}){reason}"
         case "rejected":
             return f"rejected in review ({fate.review}){reason}"
         case "refused":
-            return f"refused, to {fate.op} {fate.entry or 'an entry'}{reason}"
+            return f"edit refused ({fate.op} {fate.entry or 'an entry'}){reason}"
 
 
 def show_lessons(run: Path, out: Printer, step: int | None) -> None:
-    """List lessons with what became of them, as they are read."""
+    """List lessons with their fates. Print each one when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
         fates: Counter[str] = Counter()
         number = 0
-        for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _json):
+        for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _as_json):
             number += 1
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
-            kind = settled[-1].what if settled else "without an edit"
+            kind = settled[-1].kind if settled else "without an edit"
             fates["waiting for review" if kind == "waits" else kind if lesson.text else "only votes"] += 1
-            ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit rests on it" if lesson.text else "")
+            ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit was made from it" if lesson.text else "")
             names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"
-            said = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
-            out.item(visible_line(f"{names or f'step {lesson.step}'}: {said}"))
+            summary = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
+            out.item(visible_line(f"{names or f'step {lesson.step}'}: {summary}"))
         counted = ", ".join(f"{n:,} {kind}" for kind, n in fates.most_common())
         out.print(f"{quantity(number, 'lesson')}{f': {counted}' if counted else ''}")
 
 
 def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
-    """List calls, as they are read."""
+    """List calls. Print each one when it is read."""
     from practicum.core.types import Usage
     from practicum.view.read import Story
 
     with Story.open(run) as story:
         usage, number, last = Usage(), 0, ""
-        for call in out.each({"run": str(run)}, "calls", story.calls(step, role), _json):
+        for call in out.each({"run": str(run)}, "calls", story.calls(step, role), _as_json):
             if not number:
                 out.print(f"{'call':>6} {'role':<10} {'in':>7} {'cached':>7} {'out':>6} {'USD':>8} {'s':>6}  place")
             number, usage, last = number + 1, usage + call.usage, call.id
             head = f"{call.id:>6} {call.role:<10} {_numbers(call)}  {'' if call.ok else 'FAILED '}"
             room = max(out.width - len(head), 20) if out.is_terminal else WIDE
             place = call.place
-            # Its end says more than its beginning.
+            # Cut the beginning of a long place: its end is more specific.
             out.print(f"{head}{place if len(place) <= room else f'…{place[1 - room :]}'}")
-        out.print(f"in all: {usage_text(usage)}")
+        out.print(f"total: {usage_text(usage)}")
         if last:
-            out.print(f"look at one: practicum show {run} --call {last}")
+            out.print(f"to look at one: practicum show {run} --call {last}")
 
 
 def _numbers(call: CallStory) -> str:
@@ -304,7 +307,7 @@ def _numbers(call: CallStory) -> str:
 
 
 def show_call(run: Path, id: str, out: Printer) -> None:
-    """One call: everything that was asked, and what came back."""
+    """Show a call with its full prompt and answer."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -315,20 +318,20 @@ def show_call(run: Path, id: str, out: Printer) -> None:
         out.print(f"call {call.id}: {call.role}{model}, {call.place}", style="bold")
         prompt = call.prompt
         if prompt is None:
-            out.print(f"asked: {NOT_STORED}")
+            out.print(f"prompt: {NOT_STORED}")
         else:
             _print_prompt(out, prompt, 0)
-        _part(out, "answered" if call.ok else "failed", call.answer, 0)
+        _print_part(out, "answered" if call.ok else "failed", call.answer, 0)
         if call.cut:
             out.print("the answer ended at the limit of output tokens (--max-output-tokens)")
         out.print(f"cost: {usage_text(call.usage)}, {call.seconds:.1f} s")
         if attempts:
             named = f"{', '.join(attempts[:FOLD])}{', …' if len(attempts) > FOLD else ''}"
-            out.print(f"about {named}: practicum show {run} --attempt {_shell(attempts[0])}")
+            out.print(f"attempts: {named}; to look at one: practicum show {run} --attempt {_quoted(attempts[0])}")
 
 
-def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
-    """A named text: behind its name if both fit into a line, otherwise below it. At most so many lines of it are shown
+def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
+    """Print a named text, on the line of its name if it fits, otherwise below. `most` is the maximum number of lines
     (0: all)."""
     short = visible(plain_breaks(text).strip("\n"))
     if "\n" not in short and len(margin) + len(name) + len(short) + 2 <= (out.width if out.is_terminal else WIDE):
@@ -337,32 +340,32 @@ def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> No
     out.print(f"{margin}{name}:")
     inner = f"{margin}  "
     rows = [*_wrapped(out, short.split("\n"), inner)]
-    # A note in place of one line would save nothing.
+    # If only one line is over the limit, show it: the note would take the same space.
     shown = rows if not most or len(rows) <= most + 1 else rows[:most]
     for row in shown:
         out.print(row)
-    _more(out, len(rows) - len(shown), "line", inner)
+    _print_more(out, len(rows) - len(shown), "line", inner)
 
 
-def _lines(out: Printer, lines: Iterable[str], margin: str) -> None:
+def _print_lines(out: Printer, lines: Iterable[str], margin: str) -> None:
     for row in _wrapped(out, lines, margin):
         out.print(row)
 
 
 def _wrapped(out: Printer, lines: Iterable[str], margin: str) -> Iterator[str]:
-    """Lines behind a margin; on a terminal, long ones are broken."""
+    """Yield the lines with a margin. On a terminal, wrap long lines."""
     for line in lines:
         indent = margin + " " * (len(line) - len(line.lstrip()))
         broken = wrap(line, max(out.width, 40), initial_indent=margin, subsequent_indent=f"{indent}  ") or [""]
         yield from broken if out.is_terminal else [f"{margin}{line}"]
 
 
-def _more(out: Printer, number: int, what: str, margin: str) -> None:
+def _print_more(out: Printer, number: int, noun: str, margin: str) -> None:
     if number > 0:
-        out.print(f"{margin}… {quantity(number, f'more {what}')}; --json has all")
+        out.print(f"{margin}… {quantity(number, f'more {noun}')}; --json shows all")
 
 
-def _shell(id: str) -> str:
+def _quoted(id: str) -> str:
     from shlex import quote
 
     return quote(id)

@@ -1,4 +1,4 @@
-"""The tree of commands. A command is imported, and its options are built, when it is used or asked for help."""
+"""Tree of commands. A command is imported and its options are built only when it runs or shows its help."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ START: Mapping[str, Mapping[str, str]] = {
     "Decide": {"review": "review:review"},
     "Help": {"help": "help:help_"},
 }
-"""The commands of `practicum --help` by panel, each with the module below `practicum.cli` that has it."""
+"""Commands of `practicum --help` by panel: name → `module:function` in `practicum.cli`."""
 
 GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "space": ("Change one space, or look closer at it.", {
+    "space": ("Change or inspect one space.", {
         "resume": "learn:resume", "edit": "edit:edit", "import": "export:import_", "name": "versions:name",
         "rollback": "versions:rollback", "forget": "forget:forget", "diff": "versions:diff",
         "monitor": "monitor:monitor", "dynamics": "dynamics:dynamics", "pools": "pools:pools",
@@ -53,35 +53,36 @@ GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "robustness": "bench:robustness",
     }),
 }  # fmt: skip
-"""The other commands by group, with a line about the group."""
+"""Group → its one-line help, and its commands: name → `module:function` in `practicum.cli`."""
 
 PLACES: Mapping[str, str] = {
     **{name: place for commands in START.values() for name, place in commands.items()},
     **{f"{group} {name}": place for group, (_, commands) in GROUPS.items() for name, place in commands.items()},
 }
-"""Every command of practicum by its path."""
+"""All commands of practicum: path → `module:function` in `practicum.cli`."""
 
 COMMANDS: Group[Any] = Group("practicum.commands", "command", called, dict.fromkeys(path.split()[0] for path in PLACES))
-"""Packages register a function with typer's options, or a `typer.Typer`, under the name of the command."""
+"""Commands of other packages. A package registers a function with typer's options, or a `typer.Typer`, under the name
+of the command."""
 
 ALL = "help_all"
-"""The parameter of --help-all, and its key in the state of a command."""
+"""Name of the parameter of --help-all, and its key in the `meta` of a command's context."""
 
 
-OPERATED, OPERATING = "space", "Operations, of a folder or of a service at its address"
-"""The group with the operations of a space, and their heading."""
+OPERATED, OPERATING = "space", "Operations on a folder, or on a service at its address"
+"""Group with the operations of a space, and the heading of the operations in its help."""
 
 
 def operations() -> Mapping[str, Operation]:
-    """The operations of a space, by the path of their command."""
+    """Return the operations of a space, by the path of their command."""
     from practicum.cli.operations import by_command
 
     return {f"{OPERATED} {name}": operation for name, operation in by_command().items()}
 
 
 def function_of(path: str, *, at_service: bool = False) -> Any:
-    """The function of a command of practicum. Of a space at an address, the service does what the command of the same
-    name does with a folder."""
+    """Return the function of a command. Some commands exist twice: for a folder, and with `at_service` for a space at
+    the address of a service."""
     if path in PLACES and not at_service:
         module, _, attribute = PLACES[path].partition(":")
         return getattr(import_module(f"practicum.cli.{module}"), attribute)
@@ -91,14 +92,15 @@ def function_of(path: str, *, at_service: bool = False) -> Any:
 
 
 def summary_of(path: str) -> str:
-    """What a command does, in one line."""
+    """Return the one-line summary of a command."""
     if path not in PLACES:
         return operations()[path].summary
     return (getdoc(function_of(path)) or "").partition("\n\n")[0].replace("\n", " ").rstrip(".")
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Every command with its summary, by groups. A plug-in that cannot be used has the reason as its summary."""
+    """Yield each group with the summaries of its commands. The summary of a plug-in that cannot be used is the
+    reason."""
     for panel, commands in START.items():
         yield panel, [(name, summary_of(name)) for name in commands]
     for group, (about, commands) in GROUPS.items():
@@ -117,34 +119,34 @@ def _of_plugin(name: str) -> Iterator[tuple[str, str]]:
     except PracticumError as error:
         yield name, f"cannot be used: {error}"
         return
-    for path, one in [(name, command), *((f"{name} {below}", one) for below, one in _below(command).items())]:
+    for path, one in [(name, command), *((f"{name} {below}", one) for below, one in _commands_of(command).items())]:
         yield path, " ".join((one.help or "").split()).partition(". ")[0].rstrip(".")
 
 
-def _below(command: Any) -> Mapping[str, Any]:
-    """The commands of a group, by name."""
+def _commands_of(command: Any) -> Mapping[str, Any]:
+    """Return the commands of a group by name; none if `command` is not a group."""
     return getattr(command, "commands", {})
 
 
 def _plugin(name: str) -> Any:
-    """The command that a package registers."""
-    found = COMMANDS.load(name)
-    if not isinstance(found, typer.Typer):
+    """Load a command that a package registers."""
+    registered = COMMANDS.load(name)
+    if not isinstance(registered, typer.Typer):
         app = _app()
-        app.command(name)(found)
+        app.command(name)(registered)
         return get_command(app)
-    found._add_completion = False
-    command = get_command(found)
+    registered._add_completion = False
+    command = get_command(registered)
     command.name = name
     return command
 
 
 class Command(TyperCommand):
-    """A command whose help shows the first options, and all of them with --help-all."""
+    """Command with two helps: --help shows the most important options, --help-all shows all options."""
 
     later: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
-    """Defaults that the help shows, of options that are None."""
+    """Defaults to show in the help of options whose default is None."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
@@ -161,14 +163,14 @@ class Command(TyperCommand):
 
 
 class Tree(TyperGroup):
-    """A group of the tree, `path`, which imports a command when it is used."""
+    """Group of commands at `path`. It imports a command when the command is used."""
 
     path = ""
 
     def list_commands(self, ctx: Any) -> list[str]:
         start = f"{self.path} ".lstrip()
-        known = (*PLACES, *GROUPS, *(operations() if self.path == OPERATED else ()))
-        below = [path.removeprefix(start) for path in known if path.startswith(start)]
+        paths = (*PLACES, *GROUPS, *(operations() if self.path == OPERATED else ()))
+        below = [path.removeprefix(start) for path in paths if path.startswith(start)]
         return [*dict.fromkeys(path.split()[0] for path in below), *(() if self.path else COMMANDS.registered())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -193,7 +195,7 @@ class Tree(TyperGroup):
         if self.path == OPERATED and at_service and path in operations():
             return args[0], build(path, at_service=True), args[1:]
         if (command := self.get_command(ctx, args[0])) is None:
-            raise UsageError("command.invalid", f"there is no command {args[0]!r:.80}{_meant(self.path, args[0])}")
+            raise UsageError("command.invalid", f"no command named {args[0]!r:.80}{_suggestion(self.path, args[0])}")
         return args[0], command, args[1:]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -208,7 +210,7 @@ class Tree(TyperGroup):
         write(formatter, [("Options", [record for p in self.get_params(ctx) if (record := p.get_help_record(ctx))])])
         if not self.path:
             formatter.write_paragraph()
-            formatter.write_text("practicum help lists all commands, also those of space, key and bench.")
+            formatter.write_text("practicum help lists all commands, including the groups space, key and bench.")
 
     def _summary(self, name: str) -> str:
         path = f"{self.path} {name}"
@@ -216,7 +218,7 @@ class Tree(TyperGroup):
 
 
 def write(formatter: Any, parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
-    """Write lists of names with their summaries, all in the same two columns."""
+    """Write lists of names with their summaries, aligned in two columns."""
     width = max((len(name) for _, rows in parts for name, _ in rows), default=0)
     for title, rows in parts:
         if rows:
@@ -224,21 +226,22 @@ def write(formatter: Any, parts: Sequence[tuple[str, Sequence[tuple[str, str]]]]
                 formatter.write_dl([(name.ljust(width), about) for name, about in rows])
 
 
-def _meant(group: str, name: str) -> str:
-    """Says which command a wrong name may stand for: the one of that name in another group, or the closest."""
+def _suggestion(group: str, name: str) -> str:
+    """Return the end of the error for an unknown command: suggest the command of this name in another group, or the
+    command with the closest name."""
     paths = [*PLACES, *GROUPS, *COMMANDS.registered(), *(operations() if group == OPERATED else ())]
     by_name: dict[str, list[str]] = {}
     for path in sorted(paths, key=lambda path: not path.startswith(group)):
         by_name.setdefault(path.split()[-1], []).append(path)
-    within = [last for last, found in by_name.items() if group and found[0].startswith(group)]
+    within = [last for last, same_name in by_name.items() if group and same_name[0].startswith(group)]
     close = [name] if name in by_name else get_close_matches(name, within, n=1) or get_close_matches(name, by_name, n=1)
     if not close:
-        return f": practicum {f'{group} --help' if group else 'help'} lists all"
+        return f": practicum {f'{group} --help' if group else 'help'} lists all commands"
     return f": did you mean {' or '.join(f'practicum {path}' for path in by_name[close[0]])}?"
 
 
 def build(path: str, *, at_service: bool = False) -> Any:
-    """A command of practicum with its options (see `function_of`)."""
+    """Build a command of practicum with its options. See `function_of` for `at_service`."""
     function = function_of(path, at_service=at_service)
     parameters = parameters_of(function)
     options = {p.name: info for p in parameters if isinstance(info := info_of(p), CommandOption)}
@@ -248,20 +251,20 @@ def build(path: str, *, at_service: bool = False) -> Any:
         parameters.append(Parameter(ALL, Parameter.KEYWORD_ONLY, default=show, annotation=bool))
 
     @wraps(function)
-    def command(**given: Any) -> Any:
-        given.pop(ALL, None)
-        for value in given.values():
+    def command(**arguments: Any) -> Any:
+        arguments.pop(ALL, None)
+        for value in arguments.values():
             if isinstance(value, Path) and value.parts[:1] in (("http:",), ("https:",)):
                 address = str(value).replace(":/", "://", 1)
                 raise UsageError(
                     "run.not_found",
-                    f"{address} is an address, and `practicum {path}` takes a folder or a file there (practicum space "
-                    "--help lists the commands that take the address of a service)",
+                    f"{address} is the address of a service, but `practicum {path}` takes a folder or a file "
+                    "(practicum space --help lists the commands that take an address)",
                 )
-        return function(**given)
+        return function(**arguments)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    # In a paragraph, typer keeps the ends of lines.
+    # Join the lines of each paragraph, because typer keeps line breaks.
     command.__doc__ = "\n\n".join(" ".join(part.split()) for part in (getdoc(function) or "").split("\n\n"))
     app = _app()
     app.command(path.split()[-1], cls=Command)(command)
@@ -270,31 +273,31 @@ def build(path: str, *, at_service: bool = False) -> Any:
     return built
 
 
-def _show_all(ctx: typer.Context, wanted: bool) -> None:
-    if wanted:
+def _show_all(ctx: typer.Context, requested: bool) -> None:
+    if requested:
         ctx.meta[ALL] = True
         typer.echo(ctx.get_help())
         raise typer.Exit
 
 
-def group(path: str, about: str, **how: Any) -> Any:
-    """A group of the tree; the root is that of the path ""."""
-    app = _app(cls=Tree, name=path.split()[-1] if path else None, help=about, **how)
+def group(path: str, about: str, **kwargs: Any) -> Any:
+    """Build a group of commands. The path of the root is ""."""
+    app = _app(cls=Tree, name=path.split()[-1] if path else None, help=about, **kwargs)
     app.callback()(_options if not path else _nothing)
-    made: Any = get_command(app)
-    made.path = path
-    return made
+    tree: Any = get_command(app)
+    tree.path = path
+    return tree
 
 
 def root() -> Any:
-    """All commands."""
-    about = "Agents that learn from experience by changing what is in their context, never their weights."
+    """Build the root of the tree, with all commands."""
+    about = "Agents that learn from experience by changing their context, never their weights."
     return group("", about, add_completion=True)
 
 
-def _app(**how: Any) -> typer.Typer:
+def _app(**kwargs: Any) -> typer.Typer:
     return typer.Typer(
-        **{"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "rich", **how}
+        **{"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "rich", **kwargs}
     )
 
 
@@ -302,8 +305,8 @@ def _nothing() -> None:
     return
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from practicum import __version__
 
         typer.echo(__version__)
@@ -311,7 +314,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _options(
-    debug: bool = Option(False, "--debug", help="Show a traceback if something fails."),  # read by `main`
+    debug: bool = Option(False, "--debug", help="Show the traceback of an error."),  # read by `main`
     version: bool = Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),

@@ -1,4 +1,4 @@
-"""Versions of a space: `practicum space name`, `rollback` and `diff`."""
+"""`practicum space name`, `rollback` and `diff`: name, restore and compare versions of a space."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from practicum.core.words import quantity
 def name(
     run: opt.RunFolder,
     name: str | None = Argument(None, help="A name, such as prod (default: list the names)."),
-    version: str | None = Argument(None, help="The version, or a name that it has (default: the last)."),
-    delete: bool = Option(False, "--delete", help="Take the name away; its version stays."),
+    version: str | None = Argument(None, help="The version, or one of its names (default: the last)."),
+    delete: bool = Option(False, "--delete", help="Delete the name, and keep its version."),
     json_: opt.Json = False,
 ) -> None:
     """Name a version, list the names, or delete one.
 
-    A name stands for its version: RUN@prod, --version prod.
+    Use a name in place of its version: RUN@prod, --version prod.
     """
     from practicum.store.database import Store, as_stored
     from practicum.store.names import delete_name, name_version, read_names
 
     if delete and (name is None or version is not None):
-        raise UsageError("settings.conflict", "--delete takes one name away: give the name alone")
+        raise UsageError("settings.conflict", "--delete needs a name and no version: pass the name only")
     out = Printer(json_)
     if name is None:
         with Store.read(run) as store:
@@ -41,13 +41,13 @@ def name(
         if not names:
             out.print(f"no version of {run} has a name: practicum space name {run} prod")
         return
-    with as_stored(run), Store.beside(run) as store:
+    with as_stored(run), Store.open_shared(run) as store:
         if delete:
             delete_name(store, name)
         else:
             number = name_version(store, name, version)
         out.result({"run": str(run), "names": read_names(store)})
-    out.print(f"{name} names no version of {run} now" if delete else f"{name} is version {number} of {run}")
+    out.print(f"name {name} deleted from {run}" if delete else f"{name} is version {number} of {run}")
 
 
 def rollback(
@@ -56,10 +56,10 @@ def rollback(
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Make an earlier version the last one again.
+    """Go back to an earlier version.
 
-    That is a new version, and nothing is lost. At the address of a service, all requests see VERSION at once (default:
-    the one before).
+    Adds a new version with the content of the earlier one, so nothing is lost. For the address of a service, all
+    requests see VERSION at once (default: the previous version).
     """
     from practicum.session.amend import roll_back
     from practicum.store.database import Store, as_stored
@@ -68,15 +68,18 @@ def rollback(
 
     with as_stored(run), Store.open(run) as store:
         number = find_version(store, version)
-        was, now = read_context(store), read_context(store, number)
-        if now.version == was.version:
-            raise UsageError("version.unchanged", f"version {was.version} is the last one of {run} already")
-        sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
-        confirm(f"Go from version {was.version} of {run} back to version {now.version} ({sizes})?", yes)
-        made = roll_back(store, now.version)
+        last, earlier = read_context(store), read_context(store, number)
+        if earlier.version == last.version:
+            raise UsageError("version.unchanged", f"version {last.version} is already the last version of {run}")
+        sizes = f"{quantity(len(last), 'entry')} now, {len(earlier):,} then"
+        confirm(f"Go from version {last.version} of {run} back to version {earlier.version} ({sizes})?", yes)
+        added = roll_back(store, earlier.version)
     out = Printer(json_)
-    out.result({"run": str(run), "version": made, "as": now.version})
-    out.print(f"version {made} of {run} is version {now.version} again; learn on from it: practicum space resume {run}")
+    out.result({"run": str(run), "version": added, "as": earlier.version})
+    out.print(
+        f"version {added} of {run} equals version {earlier.version}; to learn from it further: "
+        f"practicum space resume {run}"
+    )
 
 
 def diff(
@@ -85,7 +88,7 @@ def diff(
     new: str | None = Argument(None, help="Another version of the run, or its name."),
     json_: opt.Json = False,
 ) -> None:
-    """Show the difference of two versions or two spaces."""
+    """Show the differences of two versions or two spaces."""
     from practicum.session.records import load_context, load_versions
     from practicum.store.versions import diff_contexts, diff_runs, rebuild
 
@@ -95,7 +98,8 @@ def diff(
         difference = diff_contexts(load_context(run, other), load_context(run, new))
     elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
         raise UsageError(
-            "run.not_found", f"no run or file {other}; of two versions give both: practicum space diff {run} OLD NEW"
+            "run.not_found",
+            f"no run or file {other}; to compare versions, pass two: practicum space diff {run} OLD NEW",
         )
     else:
         versions, others = load_versions(run), load_versions(other)
@@ -115,7 +119,7 @@ def diff(
 def diff_json(
     added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> dict[str, Any]:
-    """A difference of two contexts as plain values."""
+    """Return the difference of two contexts as JSON values."""
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
     return {"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both}
 
@@ -123,7 +127,7 @@ def diff_json(
 def print_diff(
     out: Printer, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> None:
-    """Print a difference of two contexts: what was removed, what changed, what was added, and how much of each."""
+    """Print the difference of two contexts: removed, changed and added entries, and their numbers."""
     from practicum.core.views import entry_line
 
     for entry in removed:
@@ -137,5 +141,5 @@ def print_diff(
 
 
 def trust_mark(entry: Entry) -> str:
-    """The trust of an entry, where it is not the operator's own."""
+    """Return the trust level of an entry in parentheses, or an empty text for the level `own`."""
     return "" if entry.trust == "own" else f"  ({entry.trust})"

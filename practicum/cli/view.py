@@ -1,4 +1,4 @@
-"""`practicum view`: spaces as pages in a browser."""
+"""`practicum view`: shows spaces as pages in a browser."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def view(
     runs: list[Path] = Argument(..., metavar="PATH", help="Runs, stores, comparisons, or folders, such as ./runs."),
     output: Path | None = opt.option(None),
     port: int | None = opt.option(None, min=0, max=65_535),
-    no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),
+    no_open: bool = Option(False, "--no-open", help="Print the address without opening a browser."),
     json_: opt.Json = False,
 ) -> None:
     """Show spaces in a browser.
 
-    With --output the pages are files, which need no server. Pages show scores, outcomes, episodes, calls, lessons, and
-    each change of a playbook. They are made when they are opened: a reload shows what a run at work has done since.
-    Ctrl-C ends it.
+    Starts a web server; stop it with Ctrl-C. With --output, writes the pages as files, which need no server. Pages show
+    scores, outcomes, episodes, calls, lessons, and each change of a playbook. Reload a page to see the progress of a
+    running run.
     """
     from practicum.store.database import Store
     from practicum.store.folder import is_run
@@ -35,12 +35,10 @@ def view(
     from practicum.view.server import PageServer
 
     if output is not None and (port is not None or no_open):
-        raise UsageError(
-            "settings.conflict", "--output writes files and starts no server: leave out --port and --no-open"
-        )
+        raise UsageError("settings.conflict", "--output writes files and starts no server: omit --port and --no-open")
     folders, out = Folders(runs), Printer(json_)
     for run in filter(is_run, runs):
-        # A space that cannot be opened has no page that says more than this error.
+        # Raise the error of a space that cannot be opened here: its page would show nothing else.
         Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():
@@ -54,7 +52,7 @@ def view(
 
     def ready() -> None:
         out.announce({"address": server.address})
-        out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
+        out.print(f"showing {', '.join(map(str, runs))} at {server.address}; press Ctrl-C to stop")
         sys.stdout.flush()
         if not no_open and _has_screen():
             import webbrowser
@@ -65,5 +63,5 @@ def view(
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open in a window, and not in this terminal."""
+    """Whether a browser would open in a window instead of this terminal."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

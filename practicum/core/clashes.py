@@ -34,14 +34,14 @@ class Clash:
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self, s: Any) -> bool:
-        if self.unused and not s.given(*self.unused):
+        if self.unused and not s.were_set(*self.unused):
             return False
         when = self.when(s) if callable(self.when) else all(_is(s, *item) for item in self.when.items())
         return bool(when) and not any(_is(s, *item) for item in self.unless.items())
 
     def error(self, s: Any) -> UsageError:
         """Return the error for these settings."""
-        names = s.given(*self.unused)
+        names = s.were_set(*self.unused)
         first = {"setting": names[0]} if names else {}
         return UsageError(self.code, self.do.format(names=", ".join(names), s=s, **first), **{**first, **self.fields})
 

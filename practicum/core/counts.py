@@ -26,7 +26,7 @@ class Count(StrEnum):
         member._forms, member.meaning, member.attention = meaning, in_number(0, meaning), attention
         return member
 
-    def said(self, number: int) -> str:
+    def text(self, number: int) -> str:
         """Return the number with the meaning, such as `1 answer requested again, because it did not fit its schema`."""
         return f"{number:,} {in_number(number, self._forms)}"
 

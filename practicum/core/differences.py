@@ -2,9 +2,9 @@
 
 The result of a learning method varies between runs. So a difference between two runs is not a difference between two
 methods, regardless of the number of tasks: if runs differ by 6 points, three seeds of equal methods on 300 tasks look
-different in 45% of comparisons that treat only the tasks as random (docs/compare.md). With three or more runs of both
-methods, tasks and runs are both random (`core.intervals.crossed_variance`), and the test is a paired t test with that
-variance.
+different in 45% of comparisons that treat only the tasks as random (docs/measure/compare.md). With three or more runs
+of both methods, tasks and runs are both random (`core.intervals.crossed_variance`), and the test is a paired t test
+with that variance.
 
 With fewer runs, no claim about the methods is possible, and the difference only describes these runs. The task is then
 the unit, and scores are averaged within a task first. Scores of 0 and 1 are compared with McNemar's exact test (1947)

@@ -119,7 +119,7 @@ def crossed_variance(by_task: np.ndarray, *methods: np.ndarray) -> tuple[float, 
 
     The degrees of freedom are the harmonic mean of those for tasks and runs (Welch 1938), weighted by their fractions
     of the variance. The weights of Satterthwaite (1946), which are squared, report a difference for up to 8% of equal
-    methods, because three runs give a poor estimate of their variance. Measured in docs/compare.md.
+    methods, because three runs give a poor estimate of their variance. Measured in docs/measure/compare.md.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
 """All metrics: name, unit, title and definition of each.
 
 The reports of a run (`practicum space monitor`, its plots, OpenTelemetry, `practicum space dynamics`), experiment
-trackers, pages, and the Prometheus endpoint of a service use these names, units and titles. docs/metrics.md is
-generated from them.
+trackers, pages, and the Prometheus endpoint of a service use these names, units and titles. The reference of the manual
+is generated from them.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ _ALL = [
          "mean of the runs"),
         ("cached_share", "share", "cached", "input tokens that the provider had in its cache"),
         ("usd", "USD", "cost", "US dollars of a run with its evaluation, if all prices are known"),
-        ("alone_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
+        ("single_run_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
          "next to it: L + (W − L) / c, where W is the work, c is the number of calls allowed at once, and L is the "
          "longest chain of calls that wait for each other (Brent's bound)"),
         ("work_s", "seconds", "work", "the sum of the durations of all calls: the least time of a run with one call at "
@@ -210,7 +210,7 @@ _ALL = [
          "stored with the text that could be parsed"),
         ("refused_rows", "count", "rows that the database refused because of their content. They are lost, and an "
          "alarm of the kind `store` is raised, at most once an hour in a space"),
-        ("wrong_numbers", "count", "numbers of the model server that are impossible, such as negative tokens or the "
+        ("wrong_numbers", "count", "impossible numbers from the model server, such as negative tokens or the "
          "status 999. Tokens count as unknown, a status as a failure"),
         *((key, "count", f"answers of a model that {why.partition(';')[0]}") for key, why in SILENCES.items()),
         ("failed_open", "count", "unforeseen failures while a request was prepared or stored. The client got its "
@@ -220,7 +220,7 @@ _ALL = [
         ("upstream_errors", "count", "answers of the model server with an error status; see the label `status` of "
          "practicum_requests_total"),
         ("client_departures", "count", "requests whose client disconnected before the end of the answer"),
-        ("refused_requests", "count", "requests to the service itself that were refused, such as for a wrong key"),
+        ("refused_requests", "count", "requests to the service itself that were refused, for example for a wrong key"),
         ("refused_pages", "count", "pages that were refused"),
         ("failed_pages", "count", "pages that could not be rendered"),
         ("failed_writes", "count", "requests that failed because the store could not be read or written"),

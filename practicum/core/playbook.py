@@ -35,7 +35,7 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
             "settings.invalid",
             f"unknown format {format!r}: use one of {', '.join(get_args(ExportFormat))}",
             setting="format",
-            known=[*get_args(ExportFormat)],
+            valid=[*get_args(ExportFormat)],
         )
     if format == "json":
         entries = [entry_json(e) for e in exported]
@@ -266,7 +266,7 @@ def read_items(text: str) -> tuple[list[MarkdownEntry], list[LeftOut]]:
     `general`.
 
     An item includes the indented lines after it, with the blank lines between them, and lines that directly follow it.
-    A code block at the margin belongs to the item before it or, directly below a heading, is an entry.
+    A code block without indentation belongs to the item before it or, directly below a heading, is an entry.
     """
     reader = _Reader()
     numbered = list(enumerate(lines(text), 1))
@@ -296,13 +296,13 @@ class _Reader:
     item: list[str] = field(default_factory=list)
     """Lines of the open item; empty if no item is open."""
     follows: bool = False
-    """Whether the next line at the margin belongs to the open item."""
+    """Whether the next line without indentation belongs to the open item."""
     indent: int = 0
     """Columns before the list marker of the open item."""
     width: int = 0
     """Columns before the text of the open item."""
     fence: str = ""
-    """Text that closes the open code block at the margin; empty if no block is open."""
+    """Fence that closes the unindented code block that is open; empty if none is open."""
 
     def skip_front_matter(self, numbered: Sequence[tuple[int, str]]) -> int:
         """Return the number of lines of YAML front matter at the beginning of the file."""

@@ -149,7 +149,7 @@ class Group(Generic[T]):
             raise UsageError(
                 "plugin.duplicate" if refused else self._unknown,
                 f"unknown {self.noun} {name!r}{closest(name, self.names())}: {self._advise(refused)}",
-                **{self.noun: name, "known": [*self.names()]},
+                **{self.noun: name, "valid": [*self.names()]},
             )
         try:
             plugin = entry.load()

@@ -70,7 +70,7 @@ class Redactor:
         """Return the value with its placeholders replaced by the values in the file."""
         return value if self.file is None else with_values(value, self._stored)
 
-    def kept_of(self, value: object) -> dict[str, str]:
+    def values_of(self, value: object) -> dict[str, str]:
         """Return the values in the file for the placeholders in `value`."""
         names: list[str] = []
 

@@ -52,7 +52,7 @@ class Flag:
     data; `start` is its index in the text."""
 
     kind: Kind
-    what: str
+    label: str
     start: int = 0
 
 
@@ -66,7 +66,7 @@ def _flags(text: str) -> tuple[Flag, ...]:
     for flag in sorted(_findings(text), key=lambda flag: (flag.kind, flag.start)):
         same = named.setdefault(flag.kind, {})
         if len(same) < NAMED:
-            same.setdefault(flag.what, flag)
+            same.setdefault(flag.label, flag)
     return tuple(flag for same in named.values() for flag in same.values())
 
 

@@ -1,7 +1,7 @@
 """Settings, each declared once as a field of a model: `name: Annotated[type, Setting(...)] = default`.
 
 The command-line options, the keyword arguments of Python functions, the settings that may change on resume or come from
-a run on another machine, and docs/settings.md are derived from the fields.
+a run on another machine, and reference/settings of the manual are derived from the fields.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rare pieces of a text, by which it is recognized inside another text.
 
-`pieces` returns the pieces that identify a text: three content words in a row, five words in a row, and distinctive
-words (a code, a long number, an identifier, a name, a short quotation). `grams` returns everything in a text that a
-piece of another text can match. Both ignore case, spaces, punctuation, invisible characters and the Unicode form. A
-piece that many texts have identifies none of them, so `Rarity` counts pieces.
+`pieces` returns the normalized pieces by which texts are compared: three content words in a row, five words in a row,
+and distinctive words (a code, a long number, an identifier, a name, a short quotation). `grams` returns everything in a
+text that a piece of another text can match. Both ignore case, spaces, punctuation, invisible characters and the Unicode
+form. A piece that many texts have identifies none of them, so `Rarity` counts pieces.
 
 Not recognized are: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
 capitalized or hyphenated; letters replaced by lookalikes; and, in a language without spaces, five words in a row: six
@@ -58,7 +58,7 @@ _CAPITALS = re.compile(r"[a-z]\w*[A-Z]|[A-Z]{5}")
 
 
 def pieces(text: str) -> frozenset[str]:
-    """Return the pieces that identify a text, normalized."""
+    """Return the normalized pieces by which texts are compared."""
     text = _visible(text)
     words = _words(text)
     return frozenset((*_runs(words), *_distinctive(text, words)))
@@ -113,7 +113,8 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spaced(character: str) -> str:
-    """Return a character as a part of a word, as a separate word, or as a space between words."""
+    """Return the character itself if it is part of a word, between spaces if it is a word of its own, and a space if it
+    separates words."""
     if unicodedata.category(character)[0] not in "LMN":
         return " "
     return f" {character} " if _UNSPACED.match(character) else character

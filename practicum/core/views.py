@@ -84,7 +84,7 @@ def behind(heading: str, text: str) -> str:
 
 def entry_line(entry: Entry) -> str:
     """Return one entry as an agent sees it: a line, or a heading with the lines of its text indented below. So only the
-    first line of an entry begins at the margin, and lines of code keep their relative indentation."""
+    first line of an entry has no indentation, and lines of code keep their relative indentation."""
     return behind(f"[{entry.id}] ({visible_line(visible_to_model(entry.section))})", entry.text)
 
 

@@ -1,18 +1,18 @@
 r"""Escaping of text from outside for people and models: characters that hide, reorder or steer text are escaped.
 
 A stored text is never changed: these functions are for texts that are printed, put into a page, or put into a prompt.
-An escape is `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts itself. A
-text that contains such an escape literally looks the same, and is as harmless.
+An escape looks like `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts
+itself. A text that spells such an escape itself, with a backslash, looks like an escaped one, and is as harmless.
 
 Escaped are control characters (except line feed and tab), direction marks, characters without width or ink (zero-width
-spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters, which cannot be
-distinguished. Some are needed for writing and are unchanged only in these positions:
+spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters, which look
+alike. Some are needed for writing and are unchanged only in these positions:
 
 - joiner and non-joiner between two letters of Arabic, Indic and related scripts (Persian, Urdu, Hindi, Sinhala ...);
 - the zero-width space between two letters of scripts without spaces (Thai, Lao, Khmer, Burmese);
 - the joiner between two emoji, and one variation selector after an emoji.
 
-So at most a bit or two per letter can be hidden in these positions. The flags of England, Scotland and Wales are
+So these positions can hide at most two bits of data per letter. The flags of England, Scotland and Wales are
 spelled with tags, and are escaped, because tags are used to smuggle text past readers.
 """
 

@@ -212,9 +212,9 @@ class Attempts(Calls):
         user's own code, never for prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
-    def kept_of(self, value: object) -> dict[str, str]:
+    def values_of(self, value: object) -> dict[str, str]:
         """Return, by placeholder, the values that `restored` puts into this value."""
-        return {} if self._state.redactor is None else self._state.redactor.kept_of(value)
+        return {} if self._state.redactor is None else self._state.redactor.values_of(value)
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:

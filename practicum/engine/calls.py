@@ -303,8 +303,8 @@ class Calls(Place):
     async def _in_flight(
         self, record: JournalRow, client: Client, prompt: Prompt, options: CallOptions, most: Usage
     ) -> AsyncIterator[_Sent]:
-        """Reserve the cost of a call before the block that sends it, and settle it afterwards, also on errors. Records
-        the failure of the call."""
+        """Reserve the cost of a call before the `with` block that sends it, and settle it afterwards, also on errors.
+        Records the failure of the call."""
         state, need = self._state, Need.of(most)
         await state.budget.reserve(need)
         state.budget.timeout = max(state.budget.timeout, options.timeout)

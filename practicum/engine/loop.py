@@ -1,10 +1,10 @@
 """The loop: `Method`, and the schedule that runs a method step after step.
 
-    sample -> attempt (wraps act, which begins with show) -> reflect -> update -> door -> accept -> apply
+    sample -> attempt (wraps act, which begins with show) -> reflect -> update -> admission -> accept -> apply
 
 A method is a value of `Method` with seven functions, the seams. Blocks fill the seams and wrap each other
 (`methods/blocks/`). Recipes combine blocks (`methods/`). The loop has no branch for any method: a new method adds
-blocks. `docs/extending.md` shows how to build a method.
+blocks. `docs/extend/method.md` shows how to build a method.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.core.errors import MethodError, PracticumError, ProviderError, Us
 from practicum.core.types import Attempt, Lesson, Task
 from practicum.core.views import View
 from practicum.core.words import error_line
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.engine.place import KEPT
 from practicum.engine.provenance import traced, traced_lessons
 from practicum.engine.run import ActSeam, Run
@@ -236,9 +236,9 @@ class OpenStep:
         self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
         resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
     ) -> StepReport:  # fmt: skip
-        """End the step: pass the delta through the door and `accept`, apply it, and validate the new context. `refused`
-        are edits that were refused before. `resolve` returns the resolutions of lessons, from the accepted delta
-        together with the edits that wait for review."""
+        """End the step: check the delta by the admission and by `accept`, apply it, and validate the new context.
+        `refused` are edits that were refused before. `resolve` returns the resolutions of lessons, from the accepted
+        delta together with the edits that wait for review."""
         run, method = self.clock.run, self.method
         # Edits that wait for review are in no prompt, including the prompts of a gate.
         admitted = await run.admit(delta)

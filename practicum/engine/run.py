@@ -1,7 +1,8 @@
-"""Run: the only way to every effect.
+"""Class `Run`: a method has every effect through it.
 
-A Run is a place of the run (`engine.place`) at which models are asked (`engine.calls`), tasks are attempted and scored
-(`engine.attempts`), texts are embedded, entries are searched, and deltas pass the door.
+A `Run` is a place in the journal (`engine.place`). From it models are called (`engine.calls`), tasks are attempted and
+scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they are applied
+(`engine.admission`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from practicum.core.errors import (
 from practicum.core.trust import trust_of
 from practicum.core.types import Attempt, Task
 from practicum.core.views import View
+from practicum.engine.admission import Admitted, edit_statement, named_entries
 from practicum.engine.attempts import Attempts
-from practicum.engine.door import Admitted, edit_statement, named_entries
 from practicum.engine.place import KEPT, Chain
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.retrieval.scripts import alike
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.store.reviews import PENDING, REJECTED, WHY
@@ -36,7 +37,7 @@ ActSeam = Callable[[Task, Context, "Run"], Awaitable[Attempt]]
 
 
 class Run(Attempts):
-    """Place in a run, and the only way to every effect: model calls, attempts, scores, embeddings, randomness.
+    """Place in a run. A method has every effect through it: model calls, attempts, scores, embeddings, randomness.
 
     `Place` defines the fields.
     """
@@ -70,8 +71,8 @@ class Run(Attempts):
         if search.exact:
             self._open(f"{self.place}/nearest")
         else:
-            self.note("nearest", [(near.entry.id, near.similarity) for near in search.found])
-        return list(search.found)
+            self.note("nearest", [(near.entry.id, near.similarity) for near in search.matches])
+        return list(search.matches)
 
     async def evaluate(
         self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
@@ -108,7 +109,7 @@ class Run(Attempts):
     def require_own(self, sources: Iterable[str]) -> None:
         """Raise UsageError if one of the sources is less trusted than the operator and reviews are on. For a method
         that tries its edits at once, so that they cannot wait for review."""
-        if self._state.door.review != "none" and (level := trust_of(sources)) != "own":
+        if self._state.admission.review != "none" and (level := trust_of(sources)) != "own":
             raise UsageError(
                 "review.impossible",
                 f"the attempts of this method read untrusted texts (trust level {level}), and the method tries edits "
@@ -118,18 +119,18 @@ class Run(Attempts):
 
     def ready(self, delta: Delta) -> tuple[Delta, Delta]:
         """Split a delta into the part that may enter the context now, and the part that waits for review."""
-        ready, held = self._state.door.split(delta.edits)
+        ready, held = self._state.admission.split(delta.edits)
         return replace(delta, edits=tuple(ready)), Delta(tuple(edit for group in held for edit in group.edits))
 
     async def admit(self, delta: Delta) -> Admitted:
-        """Pass a delta through the door. Refuses edits that a review rejected before, also in other words; edits with
-        the same text as a waiting edit; and edits that build on either."""
-        door, refused = self._state.door, list[Refused]()
-        if door.review_states:
+        """Check a delta before it is applied. Refuses edits that a review rejected before, also in other words; edits
+        with the same text as a waiting edit; and edits that build on either."""
+        admission, refused = self._state.admission, list[Refused]()
+        if admission.review_states:
             new = [edit for edit in delta.edits if edit_statement(edit)]
             rejected = await self._rejected([edit_statement(edit) for edit in new])
             states = (
-                REJECTED if before else PENDING if door.repeats(edit) else ""
+                REJECTED if before else PENDING if admission.repeats(edit) else ""
                 for edit, before in zip(new, rejected, strict=True)
             )
             refused = [Refused(edit, WHY[state]) for edit, state in zip(new, states, strict=True) if state]
@@ -138,8 +139,8 @@ class Run(Attempts):
             builds = ((edit, refused_refs.keys() & named_entries(edit)) for edit in delta.edits)
             refused += [Refused(edit, refused_refs[min(refs)]) for edit, refs in builds if refs]
         out = {id(refusal.edit) for refusal in refused}
-        ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
-        door.review_states |= {
+        ready, held = admission.split(edit for edit in delta.edits if id(edit) not in out)
+        admission.review_states |= {
             text: PENDING for group in held for edit in group.edits if (text := edit_statement(edit))
         }
         self.count(Count.HELD_EDITS, len(held))
@@ -147,14 +148,14 @@ class Run(Attempts):
 
     async def _rejected(self, texts: Sequence[str]) -> list[bool]:
         """Return for each text whether a review rejected a similar text with the same meaning."""
-        rejected = [text for text, state in self._state.door.review_states.items() if state == REJECTED]
+        rejected = [text for text, state in self._state.admission.review_states.items() if state == REJECTED]
         if not texts or not rejected:
             return [False] * len(texts)
         both = [*texts, *rejected]
         similar = alike(both, await self.embed(both), len(texts), self.same_from)
         # Similar texts with another number, name or answer have another meaning.
         return [
-            any(not tell_apart(text, rejected[int(n)], self.choices) for n in np.flatnonzero(row))
+            any(not differ_in_particulars(text, rejected[int(n)], self.choices) for n in np.flatnonzero(row))
             for text, row in zip(texts, similar, strict=True)
         ]
 

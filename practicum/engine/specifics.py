@@ -74,7 +74,7 @@ def _negated(text: str) -> bool:
     return _NOT.search(text if text.isascii() else unicodedata.normalize("NFC", text)) is not None
 
 
-def tell_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
+def differ_in_particulars(one: str, other: str, choices: Sequence[str] = ()) -> bool:
     """Return whether two similar texts differ in a particular, in the answers that they name, or in a negation."""
     if one == other:
         return False

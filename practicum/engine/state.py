@@ -15,7 +15,7 @@ from practicum.core.errors import ModelError, ProviderError, RequestError
 from practicum.core.redact import Redactor
 from practicum.core.types import Attempt, Profile, Prompt, Score, Task, Trace, Usage
 from practicum.core.views import View, count_tokens
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 from practicum.engine.proof import Proof
 from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Client, Wait
@@ -131,7 +131,7 @@ class RunState:
     where it occurred in a row. `refused` holds, by model, the parameters that its server refused.
 
     `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
-    failed model call. `door` decides which edits wait for review. `trust_tools`: results of tools count as the
+    failed model call. `admission` decides which edits wait for review. `trust_tools`: results of tools count as the
     operator's own. `nonce` is part of the marks around material; empty: no marks. `redactor` replaces sensitive values
     in all texts that are read or sent. `pace` is the number of attempts and their total seconds. `most_calls` is the
     largest number of calls of an attempt so far, and `longer_attempt` is called when it rises.
@@ -152,7 +152,7 @@ class RunState:
     sections: Mapping[str, str] = field(default_factory=lambda: {"rules": ""})
     labels: bool = True
     judged: bool = False
-    door: Door = field(default_factory=Door)
+    admission: Admission = field(default_factory=Admission)
     trust_tools: bool = False
     redactor: Redactor | None = None
     nonce: str = ""
@@ -183,10 +183,10 @@ class RunState:
     proof: Proof = field(init=False)
     flight: Flight = field(default_factory=Flight)
     slots: Slots = field(default_factory=dict)
-    given_retriever: InitVar[Retriever | None] = None
+    retriever_override: InitVar[Retriever | None] = None
 
-    def __post_init__(self, given_retriever: Retriever | None) -> None:
-        self.retriever = given_retriever or Retriever(self.vectors)
+    def __post_init__(self, retriever_override: Retriever | None) -> None:
+        self.retriever = retriever_override or Retriever(self.vectors)
         # practicum's own agents fail only if their model fails.
         self.proof = Proof(proven=not self.agent.journaled)
 
@@ -213,7 +213,7 @@ class RunState:
             self.observer.warned(in_words(model, name, instead, sentence))
 
         if model not in self.refused:
-            self.refused[model] = RefusedParameters(said=report)
+            self.refused[model] = RefusedParameters(on_refusal=report)
         return self.refused[model]
 
     def restore_refused(self) -> None:

@@ -172,7 +172,7 @@ def _refusal(name: str, kind: type[GateSettings], error: ValidationError) -> Usa
         fields = kind.model_fields
         listed = f"practicum bench methods {name} lists its settings"
         text = f"method {name} has no setting `{field}`{closest(field, fields)}: {listed}"
-        return UsageError("settings.unknown", text, setting=field, method=name, known=[*fields])
+        return UsageError("settings.unknown", text, setting=field, method=name, valid=[*fields])
     if not field:
         text = f"method {name}: {first['msg'].removeprefix('Value error, ')}"
         if first["type"] in CODES:

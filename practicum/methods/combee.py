@@ -109,7 +109,7 @@ class Settings(PlaybookSettings):
             "the {s.in_flight} attempts in flight cannot fill groups={s.groups}: lower groups",
         ),
         Clash(
-            lambda s: s.asynchronous and s.given("copies") and s.copies > s.dealing.count(s.in_flight),
+            lambda s: s.asynchronous and s.were_set("copies") and s.copies > s.dealing.count(s.in_flight),
             "the {s.in_flight} attempts in flight fill fewer groups than copies={s.copies}: lower copies",
         ),
         Clash(

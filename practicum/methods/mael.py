@@ -3,7 +3,7 @@ al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised when it is solved, not after all parts; the reward of a critique that accepts
 a solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
-solve several. docs/methods/mael.md lists all deviations.
+solve several. docs/learn/methods/mael.md lists all deviations.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Settings(Batched, RetrievalSettings):
         needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
         # Keep the newer setting.
         Clash(
-            lambda s: s.given("agents") and s.topology not in SHAPES,
+            lambda s: s.were_set("agents") and s.topology not in SHAPES,
             "the team file sets the number of agents: leave out agents", ("agents", "topology"),
         ),
     )  # fmt: skip
@@ -191,7 +191,7 @@ async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
             text = move["action"] or "(nothing)"
             data = {
                 "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
-                "trace": attempt.place, "experience": move["experience"], "said": move["said"], **of_whole,
+                "trace": attempt.place, "experience": move["experience"], "output": move["output"], **of_whole,
             }  # fmt: skip
         if text or move["experience"]:
             lessons.append(Lesson(f"{run.place}/{n}", text, sources=attempt.sources, data=data))

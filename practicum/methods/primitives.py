@@ -132,7 +132,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     def curating(self) -> Literal["edits", "append", "rewrite"]:
         """Update that turns lessons into edits. The state needs a curator that decides."""
         decides = self.state or self.primitives == "adaptive"
-        return "edits" if decides and self.curator == "append" and not self.given("curator") else self.curator
+        return "edits" if decides and self.curator == "append" and not self.were_set("curator") else self.curator
 
 
 def with_primitives(

@@ -91,7 +91,7 @@ class GateSettings(BaseModel):
         """Return the names of the values that have no effect together with the others. Values may be texts."""
         settings = cls.model_construct(cls.model_fields.keys() & values.keys(), **_readable(cls, values))
         holding = (clash for clash in cls.clashes() if clash.unused and clash.holds(settings))
-        return {name for clash in holding for name in settings.given(*clash.unused)}
+        return {name for clash in holding for name in settings.were_set(*clash.unused)}
 
     @classmethod
     def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
@@ -104,7 +104,7 @@ class GateSettings(BaseModel):
         """Yield actions outside of the run that these values lead to, such as "read FILE" for the name of a file."""
         yield from ()
 
-    def given(self, *names: str) -> tuple[str, ...]:
+    def were_set(self, *names: str) -> tuple[str, ...]:
         """Return the named settings that were set explicitly."""
         return tuple(name for name in names if name in self.model_fields_set)
 

@@ -36,7 +36,7 @@ class Price(BaseModel):
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
 
 
-GivenPrices = str | Sequence[str] | Mapping[str, str | Mapping[str, float] | Price]
+PricesArgument = str | Sequence[str] | Mapping[str, str | Mapping[str, float] | Price]
 """Prices as accepted from callers; see `read_prices`."""
 
 

@@ -19,8 +19,9 @@ from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client, on
 from practicum.store.journal import digest
 
 TOKENS_PER_TURN = 8
+"""Estimated tokens that the message format adds to each earlier turn."""
 TOKENS_PER_PROMPT = 16
-"""Estimated tokens of the message formatting, per turn and per prompt."""
+"""Estimated tokens that the message format adds to the rest of a prompt."""
 
 MARK_TOKENS = 16
 """Approximate number of tokens of the mark that replaces cut text."""

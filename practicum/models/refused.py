@@ -35,12 +35,12 @@ class RefusedParameters:
     """Parameters that a model's server refused. `replaced` maps each name to its replacement: another parameter
     ("max_completion_tokens"), a form of answer ("json_object"), "user" for system messages, or None (omitted).
 
-    `said` is called with the name, the replacement and the server's sentence when a parameter is refused for the first
-    time.
+    `on_refusal` is called with the name, the replacement and the server's sentence, when a parameter is refused for the
+    first time.
     """
 
     replaced: dict[str, str | None] = field(default_factory=dict)
-    said: Callable[[str, str | None, str], None] = lambda name, instead, sentence: None
+    on_refusal: Callable[[str, str | None, str], None] = lambda name, instead, sentence: None
 
     def refuse(self, name: str, form: Form, sentence: str) -> None:
         """Record the refusal of a parameter in a request of this form."""
@@ -56,7 +56,7 @@ class RefusedParameters:
         if late:
             return  # another call recorded the same refusal before
         self.replaced[name] = instead
-        self.said(name, instead, sentence)
+        self.on_refusal(name, instead, sentence)
 
     def form(self, structure: Structure) -> Form:
         """Return the form of the next request."""

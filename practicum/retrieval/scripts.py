@@ -72,7 +72,7 @@ def _some(rows: Sequence[int]) -> Sequence[int]:
     return rows[:: -(-len(rows) // MOST) or 1]
 
 
-def untold(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """Return which of n texts must not be compared by their vectors, shape (n, d), rows of unit length; and for which
     of these this was measured: the median similarity of their language is close to the threshold. The others are too
     few to measure. Both results have shape (n,)."""
@@ -91,7 +91,7 @@ def untold(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple
 def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
     """Return the pairs of similar texts between the first n texts and the others, shape (n, len(texts) - n). Texts are
     compared by their vectors, or by their words if the vectors do not distinguish them."""
-    unknown, _ = untold(texts, vectors, threshold)
+    unknown, _ = undistinguished(texts, vectors, threshold)
     digests = np.array([words_digest(text) for text in texts], dtype=object)
     same_words = digests[:n, None] == digests[None, n:]
     by_vectors = (vectors[:n] @ vectors[n:].T >= threshold) & ~unknown[:n, None] & ~unknown[None, n:]

@@ -111,7 +111,7 @@ class Match:
 class SearchResult:
     """The matches, best first. If the result is not `exact`, another process may return other entries."""
 
-    found: tuple[Match, ...] = ()
+    matches: tuple[Match, ...] = ()
     exact: bool = True
 
 
@@ -155,7 +155,7 @@ class Retriever:
                 "settings.invalid",
                 f"retrieval={retrieval!r} is not valid: use one of {', '.join(WEIGHTS)}",
                 setting="retrieval",
-                known=[*WEIGHTS],
+                valid=[*WEIGHTS],
             )
         self.vectors = vectors
         self.many = many

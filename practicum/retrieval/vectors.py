@@ -319,7 +319,7 @@ class Vectors:
 
     def __init__(self, embedder: Embedder, store: Store | None = None) -> None:
         self.embedder = embedder
-        self.made = 0
+        self.embedded = 0
         self.matrix = Matrix()
         self.texts: list[str] = []
         self.store = store
@@ -434,7 +434,7 @@ class Vectors:
         """Embed these texts, and write the vectors of each call to the store as soon as they arrive."""
         async for embedded, raw_vectors in in_calls(self.embedder, texts):
             vectors = self._checked(raw_vectors, len(embedded))
-            self.made += len(embedded)
+            self.embedded += len(embedded)
             await self._write(embedded, vectors)
             yield embedded, vectors
 

@@ -142,7 +142,7 @@ def require_key_of(id: str, grant: Grant) -> None:
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
             "key.forbidden",
-            f"this key is for the deleted space {grant.space}: ask for a new one (practicum key add)",
+            f"the space of this key, {grant.space}, was deleted: get another key (practicum key add)",
         )
 
 
@@ -248,7 +248,7 @@ class Keys:
             self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
             raise Wrong("key.wrong", "unknown key: check it, or create a new one (practicum key add)")
         if grant.expired:
-            raise Wrong("key.expired", f"the key {grant.name} has expired: ask for a new one (practicum key add)")
+            raise Wrong("key.expired", f"the key {grant.name} has expired: get another key (practicum key add)")
         return grant
 
     def count(self, grant: Grant) -> None:

@@ -278,7 +278,7 @@ class WaitingEdits(Answer):
     problem: str | None
 
     def as_text(self) -> str:
-        flags = ", ".join(dict.fromkeys(str(flag["what"]) for flag in self.flags))
+        flags = ", ".join(dict.fromkeys(str(flag["label"]) for flag in self.flags))
         head = f"- {self.id}, trust {self.trust}{f', flagged: {flags}' if flags else ''}"
         problem = [f"  cannot be approved: {self.problem}"] if self.problem else []
         return "\n".join([head, *(f"  {_edit_text(edit)}" for edit in self.edits), *problem])
@@ -385,7 +385,7 @@ class KeyList(Answer):
         return "\n".join([*(f"- {one.as_text()}" for one in self.keys), quantity(len(self.keys), "key")])
 
 
-class NewKeyMade(KeyRow):
+class CreatedKey(KeyRow):
     """Grant of a new key, with the key."""
 
     key: str
@@ -430,7 +430,7 @@ class SpaceRemoved(Answer):
 
 
 class UserData(Answer):
-    """Data of one user. `what` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
+    """Data of one user. `type` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
 
     user: str
     items: list[dict[str, Any]]
@@ -496,8 +496,8 @@ class Ready(Answer):
 
 
 class ErrorText(Answer):
-    """Error. `message` is one line, `code` is stable (docs/errors.md), and `fields` has values for the caller; `param`
-    names the wrong field of the request."""
+    """Error. `message` is one line, `code` is stable (reference/errors in the manual), and `fields` has values for the
+    caller; `param` names the wrong field of the request."""
 
     message: str
     type: str

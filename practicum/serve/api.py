@@ -30,7 +30,7 @@ PATIENCE = 20.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class OperationCall:
     """Caller and space of an operation. `screened`: an agent speaks for itself, so text that the filter flags waits for
     review."""
 
@@ -45,7 +45,7 @@ class Asked:
     screened: bool = False
 
 
-Do = Callable[[Asked, Any], Awaitable[Answer]]
+Do = Callable[[OperationCall, Any], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ A = TypeVar("A", bound=Answer)
 def operation(
     verb: Verb, path: str, role: Role, status: int = 200, *, whole: bool = False,
     patience: float | None = PATIENCE, adds: bool = False, advice: str = "", question: str = "",
-) -> Callable[[Callable[[Asked, F], Awaitable[A]]], Callable[[Asked, F], Awaitable[A]]]:  # fmt: skip
+) -> Callable[[Callable[[OperationCall, F], Awaitable[A]]], Callable[[OperationCall, F], Awaitable[A]]]:  # fmt: skip
     """Add a function to the table under its name. Its docstring becomes the description of the operation."""
 
-    def add(do: Callable[[Asked, F], Awaitable[A]]) -> Callable[[Asked, F], Awaitable[A]]:
+    def add(do: Callable[[OperationCall, F], Awaitable[A]]) -> Callable[[OperationCall, F], Awaitable[A]]:
         types, name = get_type_hints(do), do.__name__
         form, answer = types["form"], types["return"]
         OPERATIONS[name] = Operation(
@@ -128,20 +128,20 @@ def operation(
     return add
 
 
-async def perform(operation: Operation, asked: Asked, arguments: bytes | Mapping[str, Any]) -> Answer:
+async def perform(operation: Operation, call: OperationCall, arguments: bytes | Mapping[str, Any]) -> Answer:
     """Run an operation with the bytes of a JSON object or with fields. Raise UsageError for an invalid form, Forbidden
     if the key lacks the role or the space, and StoreError if the operation fails."""
-    operation.require(asked.grant)
-    asked.service.spaces.require_since(asked.space, asked.endings)
-    if asked.grant.identity:
-        await asked.service.spaces.current(asked.space, asked.endings, asked.grant)
+    operation.require(call.grant)
+    call.service.spaces.require_since(call.space, call.endings)
+    if call.grant.identity:
+        await call.service.spaces.current(call.space, call.endings, call.grant)
     form = read_form(operation.form, arguments)
     try:
         async with asyncio.timeout(operation.patience):
-            return await operation.do(asked, form)
+            return await operation.do(call, form)
     except StoreError:
         # The run is missing if the space was deleted during the operation.
-        asked.service.spaces.require_since(asked.space, asked.endings)
+        call.service.spaces.require_since(call.space, call.endings)
         raise
     except TimeoutError:
         raise StoreAway(

@@ -20,7 +20,7 @@ from practicum.core.errors import PracticumError, error_body
 from practicum.serve.access import Forbidden, Keys, TooMany, Wrong
 from practicum.serve.admission import RequestRefused, require_clear
 from practicum.serve.answers import Health, Ready
-from practicum.serve.api import Asked
+from practicum.serve.api import OperationCall
 from practicum.serve.call import Asgi, HeldBytes, Left, ServedCall
 from practicum.serve.entrance import Entrance
 from practicum.serve.http import AGENT, CALL, operation_routes, wrong_verb
@@ -54,7 +54,7 @@ class App:
         self.proxy = Proxy(service, upstream, self.entrance, pass_key=pass_key, passing=passing, spans=spans)
         self.metrics, self.held, self._document = Metrics(service), HeldBytes(), document()
         own = [("/health", self._health), ("/ready", self._ready), ("/metrics", self._metrics)]
-        routes = [*operation_routes(self._asked), *(Route(path, _ReadEndpoint(do)) for path, do in own)]
+        routes = [*operation_routes(self._operation_call), *(Route(path, _ReadEndpoint(do)) for path, do in own)]
         routes.append(Route("/openapi.json", _ReadEndpoint(self._openapi)))
         if agents is not None:
             routes.append(Route("/mcp", _Endpoint(self._agents)))
@@ -107,12 +107,12 @@ class App:
             }  # fmt: skip
             requests.info("%s %s", call.method, call.route, extra={"request": line})
 
-    async def _asked(self, call: ServedCall, *, screened: bool = False) -> Asked:
+    async def _operation_call(self, call: ServedCall, *, screened: bool = False) -> OperationCall:
         """Authenticate a call, and return the context of its operation."""
         grant, space = await self.entrance.enter(call)
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         screened = screened or call.header(AGENT) is not None
-        return Asked(self.service, self.keys, grant, space, call.endings, session, user, screened)
+        return OperationCall(self.service, self.keys, grant, space, call.endings, session, user, screened)
 
     # Routes of the service itself
 
@@ -152,7 +152,7 @@ class App:
     async def _agents(self, call: ServedCall) -> None:
         call.route = "mcp"
         assert self.agents is not None
-        asked = await self._asked(call, screened=True)
+        asked = await self._operation_call(call, screened=True)
         session = asked.session or call.header(b"mcp-session-id")
         await self.agents.answer(call, replace(asked, session=session))
 

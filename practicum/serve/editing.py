@@ -170,7 +170,7 @@ async def _remove_space(service: Service, name: str) -> SpaceRemoved:
     backend = service.database.backend
     async with service.making, AsyncExitStack() as stack:
         # In threads, because it may wait for other nodes.
-        lock = backend.alone(f"making space {name}")
+        lock = backend.exclusive(f"making space {name}")
         await asyncio.to_thread(lock.__enter__)
         stack.push_async_callback(asyncio.to_thread, lock.__exit__, None, None, None)
         space = await service.spaces.opened(name)

@@ -55,7 +55,7 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, alike: boo
     # Shielded against cancellation: if the deletion stopped halfway, the service would have no learner.
     done = await asyncio.shield(_erase_served(service, space, user, alike))
     if done is None:
-        raise users.nothing_of(user, space)
+        raise users.unknown_user(user, space)
     return done
 
 
@@ -96,7 +96,7 @@ async def _erase_served(
             raise
 
 
-async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.KeptOfUser) -> None:
+async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.StoredUserData) -> None:
     """Remove a user's data from memory, after its rows were deleted."""
     # Under the lock, because feedback may be about the deleted data.
     async with space.lock:

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from practicum.serve.admission import RequestRefused
-from practicum.serve.api import Asked, Operation, perform
+from practicum.serve.api import Operation, OperationCall, perform
 from practicum.serve.call import JSON_TYPE, ServedCall
 from practicum.serve.operations import OPERATIONS
 
@@ -22,7 +22,7 @@ PIECE = 2**20
 AGENT = b"x-practicum-agent"
 """Header of requests that an agent makes by itself: text that the filter flags in them waits for review."""
 
-Enter = Callable[[ServedCall], Awaitable[Asked]]
+Enter = Callable[[ServedCall], Awaitable[OperationCall]]
 """Function that authenticates a call. Raises PracticumError if it is refused."""
 
 

@@ -343,7 +343,7 @@ class Learner(threading.Thread):
     def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
         """Drop a version that was learned while a person made another version live: it is based on the version that was
         taken back. The outcomes of the round (`ids`) are learned from again."""
-        o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not asked"}, np.zeros((0, 1)))
+        o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not run"}, np.zeros((0, 1)))
         row = dropped.row(DROPPED, "another version was made live by hand during the round")
 
         def wait_again(at: Transaction) -> None:
@@ -369,7 +369,7 @@ class Learner(threading.Thread):
             evidence = trial.as_json()
             del evidence["differences"]
         elif old.digest != new.digest:
-            evidence = {"gate": f"not asked: {len(tasks)} of {GATE_LEAST} held-out requests with a right answer"}
+            evidence = {"gate": f"not run: {len(tasks)} of {GATE_LEAST} held-out requests with a right answer"}
         rollout = self._rollout(space, version, evidence, await self._vectors(space))
         reason = ""
         if evidence["gate"] == "dropped":

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Grant, Keys
 from practicum.serve.admission import RequestRefused, require_clear
-from practicum.serve.api import Asked
+from practicum.serve.api import OperationCall
 from practicum.serve.call import ServedCall
 from practicum.serve.http import AGENT, CALL, operation_routes
 from practicum.serve.replies import status_of
@@ -46,7 +46,7 @@ class Local:
     def __init__(self, service: Service) -> None:
         self._service, self._keys = service, Keys({}, service.database)
         self._making = asyncio.Lock()
-        self._router = Router(operation_routes(self._asked), redirect_slashes=False, default=_unknown)
+        self._router = Router(operation_routes(self._operation_call), redirect_slashes=False, default=_unknown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = ServedCall(scope, receive, send, self._service.spaces.endings)
@@ -57,15 +57,15 @@ class Local:
             status, headers = status_of(error)
             await call.answer(status, {"error": error.body()}, *headers)
 
-    async def _asked(self, call: ServedCall) -> Asked:
+    async def _operation_call(self, call: ServedCall) -> OperationCall:
         space = call.header(b"x-practicum-space") or self._service.settings.spaces[0]
         session, user = call.header(b"x-practicum-session"), call.header(b"x-practicum-user")
         roles = (call.header(ROLES) or "").split(",")
-        return await self.asked(roles, space, session, user, screened=call.header(AGENT) is not None)
+        return await self.operation_call(roles, space, session, user, screened=call.header(AGENT) is not None)
 
-    async def asked(
+    async def operation_call(
         self, roles: Iterable[str], space: str, session: str | None, user: str | None, *, screened: bool
-    ) -> Asked:  # fmt: skip
+    ) -> OperationCall:  # fmt: skip
         """Return the context of an operation with these roles. Create the space if it does not exist."""
         async with self._making:
             try:
@@ -73,7 +73,7 @@ class Local:
             except UnknownSpace:
                 await self._service.add_space(space)
         grant, endings = Grant("this program", "", frozenset(roles), ""), self._service.spaces.endings
-        return Asked(self._service, self._keys, grant, space, endings, session, user, screened)
+        return OperationCall(self._service, self._keys, grant, space, endings, session, user, screened)
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:

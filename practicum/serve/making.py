@@ -14,7 +14,7 @@ from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import RunBusy, StoreError, UsageError
 from practicum.core.installation import home
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.retrieval.vectors import Vectors
 from practicum.serve.settings import ServiceSettings
 from practicum.session.components import Parts
@@ -53,7 +53,7 @@ class SpaceMaker:
         """Create a space that starts from a `context`, or update the existing space of this name. If its name is in
         `unfinished` (a deletion of user data is unfinished), a failed update is only a warning."""
         require_space_name(name, UnknownSpace)
-        with self._database.backend.alone(f"making space {name}"):
+        with self._database.backend.exclusive(f"making space {name}"):
             if (id := self._database.live(name)) is None:
                 self._create_space(name, context)
                 self.created.append(name)

@@ -16,27 +16,27 @@ from uuid import uuid4
 from practicum.serve.access import Rates
 from practicum.serve.admission import RequestRefused
 from practicum.serve.answers import Answer
-from practicum.serve.api import MOST_BODY, Asked, Operation, perform
+from practicum.serve.api import MOST_BODY, Operation, OperationCall, perform
 from practicum.serve.call import ServedCall
 
 MOST_SENT, SECONDS = 100, 2
 """Rate limit of a key at /mcp: number of requests, and interval (s). A request takes 3 to 4 ms of processor time."""
 
-_ASKED = "practicum.asked"
+_CALL = "practicum.operation_call"
 
 
 @dataclass(frozen=True)
 class LocalCaller:
     """Caller of a service in this process."""
 
-    asked: Asked
+    call: OperationCall
 
     @property
     def roles(self) -> Collection[str]:
-        return self.asked.grant.roles
+        return self.call.grant.roles
 
     async def perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
-        return await perform(operation, self.asked, arguments)
+        return await perform(operation, self.call, arguments)
 
 
 class Agents:
@@ -75,12 +75,12 @@ class Agents:
                 self._manager = manager
         return self._manager
 
-    async def answer(self, call: ServedCall, asked: Asked) -> None:
+    async def answer(self, call: ServedCall, operation_call: OperationCall) -> None:
         """Answer a request. Raise RequestRefused or TooMany if it is refused."""
-        counts = asked.service.counts
+        counts = operation_call.service.counts
         counts["mcp_requests"] += 1
-        limit = f"too many requests to /mcp with the key {asked.grant.name}"
-        self._sent.take(asked.grant.digest, MOST_SENT, limit, SECONDS)
+        limit = f"too many requests to /mcp with the key {operation_call.grant.name}"
+        self._sent.take(operation_call.grant.digest, MOST_SENT, limit, SECONDS)
         if call.method == "DELETE":
             # The client ends its session; no state needs to be deleted.
             await call.begin(204, [])
@@ -112,7 +112,7 @@ class Agents:
             await call.send(message)
 
         manager = self._manager or await self._started()
-        await manager.handle_request({**call.scope, _ASKED: asked}, receive, send)
+        await manager.handle_request({**call.scope, _CALL: operation_call}, receive, send)
 
 
 def _load() -> Any:
@@ -120,5 +120,5 @@ def _load() -> Any:
 
     from practicum.serve.mcp import make_server
 
-    server = make_server(lambda ctx: LocalCaller(ctx.request.scope[_ASKED]))
+    server = make_server(lambda ctx: LocalCaller(ctx.request.scope[_CALL]))
     return StreamableHTTPSessionManager(server, json_response=True, stateless=True)

@@ -20,7 +20,7 @@ from practicum.serve.protocols import Request, UpstreamAnswer
 from practicum.serve.purpose import Purpose
 from practicum.serve.space import RequestView, ServedSpace
 from practicum.serve.upstream import OTHER, Upstream
-from practicum.session.outcomes import WAITING, Interaction, Report, Unknown, drawn, find_interaction, said_by
+from practicum.session.outcomes import WAITING, Interaction, Report, Unknown, drawn, find_interaction, trust_of
 from practicum.store import schema
 from practicum.store.database import Database
 from practicum.store.sums import LONGEST_NAME, interaction_sums
@@ -51,7 +51,8 @@ class Recorder:
         self._database, self._spaces, self._upstream, self._judged = database, spaces, upstream, judged
         self._alarms, self._counts, self._waits, self._shared = alarms, counts, waits, shared
         self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
-        """Interactions by identity of the space and id of the interaction, and by identity and id of the response."""
+        """Recent interactions. Each has two keys: the identity of the space with the id of the interaction, and with
+        the id of the response."""
         self._responses: OrderedDict[str, None] = OrderedDict()
         """Responses without an interaction, by the name of the space and the id of the response."""
 
@@ -116,10 +117,10 @@ class Recorder:
     def _judge_later(self, interaction: Interaction, id: str, space: ServedSpace | None) -> None:
         """Store an outcome that waits for a judge's score, unless an outcome is reported first."""
         row = {
-            "id": interaction.id, "at": time.time(), "revision": 1, "trust": said_by(interaction.user),
+            "id": interaction.id, "at": time.time(), "revision": 1, "trust": trust_of(interaction.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),
         }  # fmt: skip
-        self._database.writer.post(id, schema.outcomes, row, told=True)
+        self._database.writer.post(id, schema.outcomes, row, announce=True)
         if space is not None:
             self._waits(space)
 

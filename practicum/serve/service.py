@@ -101,7 +101,8 @@ class Service:
         self.stopping = False
         self._pausing = asyncio.Lock()
         self.making = asyncio.Lock()
-        """Held while a space is created or deleted here, so that waiting for another node takes only one thread."""
+        """Lock that is held while a space is created or deleted, so that waiting for another node takes only one
+        thread."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.learner = Learner(self)
         small = upstream is not None and upstream.small
@@ -223,7 +224,7 @@ class Service:
         self.alarms.forget(space.name)
 
     async def read_messages(self, space: ServedSpace) -> None:
-        """Rebuild the lookup of questions from the stored messages only."""
+        """Rebuild the index of questions from the stored messages."""
         await asyncio.to_thread(lambda: space.questions.start(recent_messages(space.store)))
 
     async def _forget_texts(self, space: ServedSpace) -> None:

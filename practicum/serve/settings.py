@@ -100,7 +100,7 @@ class ServiceSettings(BaseModel):
     settings: Annotated[Mapping[str, Any], _of_run("settings")] = Field(default_factory=dict)
     learner: Annotated[str | None, Setting(
         HELPS["--learner"], Panel.LEARNING, metavar="MODEL", first=True,
-        note="If it is None: the upstream's model.",
+        note="If it is None: the model of the upstream.",
     )] = None
     learn: Annotated[bool, Setting(
         "Learn from outcomes. With --no-learning, only corrections take effect.", Panel.LEARNING,
@@ -110,7 +110,7 @@ class ServiceSettings(BaseModel):
         "Share of answers without an outcome that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
     )] = Field(default=0.0, ge=0, le=1)
     review: Annotated[Review | None, _of_run(
-        "review", "If it is None: the setting of the space, which is foreign for a new space.", first=True,
+        "review", "If it is None: the setting of the space; a new space has foreign.", first=True,
     )] = None
     trust_users: Annotated[bool, Setting(
         "Trust questions of end users like your own tasks.", Panel.LEARNING,

@@ -15,7 +15,7 @@ from practicum.core.forms import read_form
 from practicum.models.prices import Pricing, address_price
 from practicum.serve.access import Forbidden, Grant, Keys
 from practicum.serve.answers import Answer
-from practicum.serve.api import Asked, Operation, perform
+from practicum.serve.api import Operation, OperationCall, perform
 from practicum.serve.operations import OPERATIONS, Listing, find_entries
 from practicum.serve.replies import error_answer, status_of
 from practicum.serve.service import Service
@@ -122,7 +122,7 @@ class ServiceActions:
     async def perform(
         self, visitor: Any, space: str, began: int, operation: str, arguments: Mapping[str, Any]
     ) -> Answer:
-        asked = Asked(self._service, self._keys, _person(visitor), space, began)
+        asked = OperationCall(self._service, self._keys, _person(visitor), space, began)
         return await perform(OPERATIONS[operation], asked, arguments)
 
     def operations(self, visitor: Any) -> Sequence[Operation]:

@@ -219,7 +219,7 @@ class StoreTransport(Transport):
         from practicum.serve.api import perform
 
         session, screened = session or self.agent, self.agent is not None
-        asked = await local.asked(self.roles, self.space, session, user, screened=screened)
+        asked = await local.operation_call(self.roles, self.space, session, user, screened=screened)
         return await perform(operation, asked, {name: value for name, value in arguments.items() if value is not None})
 
     async def reach(self) -> None:

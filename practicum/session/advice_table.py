@@ -47,10 +47,10 @@ class Row:
     measured: str = ""
 
 
-DEMO = "docs/results.md#the-demo-episodes-with-a-135m-model"
-BEDS = "docs/results.md#beds-for-small-models"
-RULES = "docs/results.md#rules-past-similarity-with-the-15b-model"
-WORKBENCH = "docs/benchmarks.md#what-the-15b-model-gets"
+DEMO = "docs/results.md#the-demo"
+BEDS = "docs/results.md#beds-that-nothing-was-chosen-on"
+RULES = "docs/results.md#rules-past-similarity"
+WORKBENCH = "docs/results.md#tools"
 
 TINY: Mapping[str, Any] = {"k": 3, "batch": 8}
 SMALL: Mapping[str, Any] = {"batch": 4}

@@ -195,7 +195,7 @@ def _check(splits: Splits, config: Config) -> None:
             "role.unknown",
             f"unknown role {unknown[0]!r}: the roles are {', '.join(ROLES)}",
             role=unknown[0],
-            known=[*ROLES],
+            valid=[*ROLES],
         )
     if len(_by_role(config)) < len(config.roles):
         raise UsageError(
@@ -254,7 +254,7 @@ async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> Neigh
     context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
     retriever, right = Retriever(Vectors(embedder)), 0
     for task in sample:
-        near = [m.entry.sources[0] for m in (await retriever.nearest(context, task.input, NEAREST + 1)).found]
+        near = [m.entry.sources[0] for m in (await retriever.nearest(context, task.input, NEAREST + 1)).matches]
         others = [targets[id] for id in near if id != task.id][:NEAREST]
         # On a tie, the nearest task's target wins.
         right += bool(others) and Counter(others).most_common(1)[0][0] == targets[task.id]

@@ -286,7 +286,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
 
     store.change(change)
     await save_snapshot(store, read_context(store), Retriever(Vectors(embedder, store)))
-    return vectors.made
+    return vectors.embedded
 
 
 def _version_row(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if parts.agent is not None and parts.tools is not None:
         raise UsageError(
             "settings.conflict",
-            "Parts(agent=..., tools=...) names two agents: pass only one; your own agent brings its own tools",
+            "pass either agent or tools to Parts, not both: tools are for the built-in agent",
         )
     if parts.agent is not None:
         return FunctionAgent(parts.agent, config.instructions)

@@ -24,7 +24,7 @@ from practicum.engine.resources import LOCAL, Resources
 from practicum.models.budget import BudgetLimits
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions, read_json
-from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
+from practicum.models.prices import UNLISTED, Price, PricesArgument, read_prices
 from practicum.models.refused import Structure
 from practicum.models.transport import MAX_REPLY_MB
 
@@ -95,7 +95,7 @@ class Config(BaseModel):
         resume=Resume.NO_ATTEMPT, first=True,
     )] = "chat"
     scorer: Annotated[str | None, Setting(
-        "Scorer: exact, numeric, tests, ... (see docs/tasks.md) or module:function.", Panel.TASKS, first=True,
+        "Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function.", Panel.TASKS, first=True,
         note="None: the scorer of the agent's plug-in; otherwise choice if `choices` is set, else exact.",
     )] = None
     instructions: Annotated[str, Setting(
@@ -192,7 +192,7 @@ class Config(BaseModel):
     )] = Field(default=None, ge=256)
     prices: Annotated[dict[str, Price], BeforeValidator(read_prices), Setting(
         "Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model.", Panel.MODEL,
-        option="--price", metavar="in=X,out=X", accepts=GivenPrices, typed=list[str], unit="USD", resume=Resume.FREE,
+        option="--price", metavar="in=X,out=X", accepts=PricesArgument, typed=list[str], unit="USD", resume=Resume.FREE,
         inert=True,
         note="For models that genai-prices does not list. In Python also a mapping by model name; the key * is for "
         "every model without a price.",
@@ -252,7 +252,7 @@ class Config(BaseModel):
     )] = Field(default=None, gt=0)
     # fmt: on
 
-    def given(self, *names: str) -> tuple[str, ...]:
+    def were_set(self, *names: str) -> tuple[str, ...]:
         """Return the named settings that differ from their defaults."""
         defaults = type(self).model_fields
         return tuple(name for name in names if getattr(self, name) != defaults[name].default)
@@ -389,7 +389,7 @@ def require_tasks(tasks: Iterable[object]) -> None:
             )
 
 
-def require_known(function: Callable[..., object], keywords: Mapping[str, object]) -> None:
+def require_keywords(function: Callable[..., object], keywords: Mapping[str, object]) -> None:
     """Raise UsageError for a keyword that is neither an argument of the function nor in `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     require_names(keywords, [*own, *(name for name in SETTINGS if name not in ARGUMENTS)])
@@ -404,7 +404,7 @@ def require_names(keywords: Mapping[str, object], names: Iterable[str]) -> None:
                 "settings.unknown",
                 f"no setting named {name!r}{closest(name, names)}: the settings are {', '.join(names)}",
                 setting=name,
-                known=names,
+                valid=names,
             )
 
 

@@ -37,7 +37,7 @@ from practicum.session.outcomes import (
     Report,
     Trusted,
     Unknown,
-    said_by,
+    trust_of,
     write_outcome,
 )
 from practicum.session.shown_corrections import Corrections
@@ -140,7 +140,7 @@ class Corrector:
 
         `screened`: a flagged note waits too, even the operator's.
         """
-        draft = Correction(0, about, comment=text, trust=said_by(user), note=True, user=user)
+        draft = Correction(0, about, comment=text, trust=trust_of(user), note=True, user=user)
         holds = self._holds(draft, screened or user is not None)
 
         async def find_replaced() -> list[int]:
@@ -263,7 +263,7 @@ def listed(
     return far[:limit], len(matches)
 
 
-def made_of(store: Store, corrections: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
+def corrections_of(store: Store, corrections: CorrectionsInEffect, interaction: str) -> list[tuple[str, Correction]]:
     """Return the corrections that were made of an interaction, with their states."""
     source = f"{TASK}{interaction}"
     waiting = (one for _, one in reviewed(store, source=source))

@@ -23,7 +23,7 @@ from practicum.core.screen import Flag, flags, steers
 from practicum.core.trust import Trust, markers, trust_of
 from practicum.core.views import behind, indented
 from practicum.core.words import one_line
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.session.records import HELD
 from practicum.store import schema
 from practicum.store.database import Store

@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
-from practicum.session.config import Splits, require_known
+from practicum.session.config import Splits, require_keywords
 from practicum.session.foreign import acting_values
 from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
@@ -56,7 +56,7 @@ async def evaluate(
     Without `trust_run`, the agent, models and programs named by a run from another machine are not used. Raises
     ProviderError if no attempt could be scored.
     """
-    require_known(evaluate, config)
+    require_keywords(evaluate, config)
     overrides = {**config, **({"method": method} if method else {}), "settings": settings or {}}
     values, parts = take_objects(overrides, parts or Parts())
     if not isinstance(context, Context):

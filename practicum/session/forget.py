@@ -29,7 +29,7 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.core.words import strings
-from practicum.engine.door import edit_texts
+from practicum.engine.admission import edit_texts
 from practicum.session.corrections import LETTER
 from practicum.session.identity import namesakes
 from practicum.session.legs import is_note
@@ -95,7 +95,7 @@ class ForgetReport:
 
     removed: tuple[Entry, ...]
     restored: tuple[Entry, ...]
-    kept_mixed: tuple[Entry, ...]
+    mixed_origin: tuple[Entry, ...]
     edits: int
     rows: int
     left: int
@@ -104,7 +104,7 @@ class ForgetReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as `--json` prints them."""
-        entries = {"removed": self.removed, "restored": self.restored, "kept_mixed": self.kept_mixed}
+        entries = {"removed": self.removed, "restored": self.restored, "mixed_origin": self.mixed_origin}
         matches = [{**entry_json(e), "words": words} for e, words in self.alike.entries]
         return {
             **{name: [*map(entry_json, some)] for name, some in entries.items()},
@@ -195,7 +195,7 @@ def forget(
     return ForgetReport(
         removed=tuple(e for e in before.values() if e.id not in after),
         restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
-        kept_mixed=tuple(e for was, e in pairs if was is not None and forgotten & set(was.sources)),
+        mixed_origin=tuple(e for was, e in pairs if was is not None and forgotten & set(was.sources)),
         edits=sum(len(v.applied) for v in (*old, *old_corrections))
         - sum(len(v.applied) for v in (*new, *new_corrections)),
         rows=removed,
@@ -659,7 +659,7 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     pieces = _not_contained(texts.pieces(), chain(remaining, tasks))
     matches = pieces_in(run.store.all_files(), pieces)
     # Other spaces of the database may contain the same texts independently.
-    return left + len([*filterfalse(run.store.said_elsewhere(matches).__contains__, matches)])
+    return left + len([*filterfalse(run.store.in_other_spaces(matches).__contains__, matches)])
 
 
 def _not_contained(texts: Iterable[AnyStr], others: Iterable[AnyStr]) -> list[AnyStr]:

@@ -15,7 +15,7 @@ from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.engine.resources import Resources
 from practicum.models.options import ModelOptions
-from practicum.models.prices import GivenPrices
+from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 
 
@@ -37,8 +37,8 @@ class RunOptions(TypedDict, total=False):
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
-    """Scorer: exact, numeric, tests, ... (see docs/tasks.md) or module:function. None: the scorer of the agent's plug-
-    in; otherwise choice if `choices` is set, else exact."""
+    """Scorer: exact, numeric, tests, ... (see docs/learn/tasks.md) or module:function. None: the scorer of the agent's
+    plug-in; otherwise choice if `choices` is set, else exact."""
     instructions: str
     """Text that the agent sees with each task, or @FILE."""
     choices: Sequence[str]
@@ -91,7 +91,7 @@ class RunOptions(TypedDict, total=False):
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
-    prices: GivenPrices
+    prices: PricesArgument
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
     prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
     embedder: str
@@ -126,8 +126,8 @@ class RunOptions(TypedDict, total=False):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """The keywords of `resume` that change settings of the run; None changes nothing. docs/settings.md says when each
-    may change."""
+    """The keywords of `resume` that change settings of the run; None changes nothing. The manual says when each may
+    change."""
 
     model: str | None
     """Model of roles that `roles` does not name: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or
@@ -170,7 +170,7 @@ class ResumeOptions(TypedDict, total=False):
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
-    prices: GivenPrices | None
+    prices: PricesArgument | None
     """Prices (USD per million tokens), in=X,cached=X,out=X; 'NAME in=X,out=X' for one model. For models that genai-
     prices does not list. In Python also a mapping by model name; the key * is for every model without a price."""
     max_calls: int | None

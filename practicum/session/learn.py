@@ -39,7 +39,7 @@ from practicum.models.local import pinned
 from practicum.models.registry import is_local
 from practicum.session.amend import restore_live_version, save_snapshot, show_at_once
 from practicum.session.components import Parts
-from practicum.session.config import RESUMABLE, Splits, require_known
+from practicum.session.config import RESUMABLE, Splits, require_keywords
 from practicum.session.foreign import Origin
 from practicum.session.keywords import ResumeOptions, RunOptions
 from practicum.session.legs import Leg, begin_leg, last_leg
@@ -124,7 +124,7 @@ async def learn(
     Raises UsageError before the first paid call for invalid arguments, and other PracticumErrors if the run cannot
     continue; completed work is kept.
     """
-    require_known(learn, config)
+    require_keywords(learn, config)
     for name, split in (("val", val), ("test", test)):
         if not split and split != ():
             raise UsageError(

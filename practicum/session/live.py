@@ -170,7 +170,7 @@ class Live(Watch):
             each = quantity(most, "call") if fewest == most else f"{fewest:,} to {quantity(most, 'call')}"
             whole = f"; {quantity(n, 'step')} make {n * fewest:,} to {n * most:,}" if n else ""
             self.say(f"each step makes {each}{whole}")
-        self.say(f"kept in {run.folder}")
+        self.say(f"stored in {run.folder}")
         self._begin("learning", run.steps)
 
     def warned(self, text: str) -> None:

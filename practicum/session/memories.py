@@ -81,7 +81,7 @@ class _Text(_Line):
 
 
 class _ExperienceData(BaseModel):
-    """Fields that an experience is retrieved by, in addition to its state. `said` is the agent's output, as an object
+    """Fields that an experience is retrieved by, in addition to its state. `output` is the agent's output, as an object
     or its JSON, if it is more than the text."""
 
     model_config = ConfigDict(extra="allow")
@@ -90,22 +90,22 @@ class _ExperienceData(BaseModel):
     reward: float = Field(ge=0, le=1)
     whole: float | None = Field(default=None, ge=0, le=1)
     trace: Annotated[str, StringConstraints(min_length=1)]
-    said: Any = None
+    output: Any = None
 
     @model_validator(mode="after")
     def _parse_output(self) -> Self:
         """Check that the output has the form of the agent's step, because agents are shown it as an example."""
         form = FORMS[self.kind]
-        if self.said is None and form is PartSolution:
+        if self.output is None and form is PartSolution:
             return self
-        raw = self.said if isinstance(self.said, str) else json.dumps(self.said)
+        raw = self.output if isinstance(self.output, str) else json.dumps(self.output)
         try:
-            self.said = form.model_validate_json(raw).model_dump_json()
+            self.output = form.model_validate_json(raw).model_dump_json()
         except ValidationError as error:
-            wrong = "it is missing" if self.said is None else describe_validation_error(error, cut=False)
+            wrong = "it is missing" if self.output is None else describe_validation_error(error, cut=False)
             fields = " and ".join(form.model_fields)
             raise PydanticCustomError(
-                "form", "a step of {kind} needs `said`, an object with {fields}: {wrong}",
+                "form", "a step of {kind} needs `output`, an object with {fields}: {wrong}",
                 {"kind": self.kind, "fields": fields, "wrong": wrong},
             ) from None  # fmt: skip
         return self
@@ -142,7 +142,7 @@ async def search(
             Vectors(_embedder(store, embedder, trust_run), store),
             retrieval=run_retrieval(read_config(store)[0], Parts()),
         )
-        return list((await retriever.nearest(read_by_origin(store, shown_version(store)), text, k, where)).found)
+        return list((await retriever.nearest(read_by_origin(store, shown_version(store)), text, k, where)).matches)
 
 
 async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run: bool = False) -> Added:

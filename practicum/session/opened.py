@@ -140,7 +140,7 @@ class Opened:
         if self.folder is not None and self._is_writable:
             with self._lock:
                 if self._writer is None:
-                    self._writer = Store.beside(self.folder)
+                    self._writer = Store.open_shared(self.folder)
                 return self._writer
         reason = f"{self._source} cannot be written to" if self.folder else "this is not a run"
         raise UsageError(

@@ -16,7 +16,7 @@ from practicum.core.errors import ModelError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 from practicum.engine.resources import LOCAL
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
 from practicum.engine.workers import ENGINES, Workers
@@ -33,7 +33,7 @@ from practicum.session.setup import Setup, passed_client
 from practicum.store.database import Store
 from practicum.store.flight import Flight
 from practicum.store.journal import Journal
-from practicum.store.reviews import read_known
+from practicum.store.reviews import read_reviewed
 from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
@@ -104,7 +104,7 @@ async def open_state(
                 agent=setup.agent,
                 scorer=setup.scorer,
                 vectors=retriever.vectors,
-                given_retriever=retriever,
+                retriever_override=retriever,
                 instructions=config.instructions,
                 choices=config.choices,
                 profile=config.profile or "full",
@@ -112,7 +112,7 @@ async def open_state(
                 redactor=setup.redactor,
                 labels=config.labels,
                 judged=config.judged,
-                door=Door(config.review, {} if store is None else read_known(store, last_step)),
+                admission=Admission(config.review, {} if store is None else read_reviewed(store, last_step)),
                 trust_tools=config.trust_tools,
                 nonce=config.nonce,
                 seed=config.seed,

@@ -413,7 +413,7 @@ class Trusted:
         return least(by, read, *map(self.question, users))
 
 
-def said_by(user: str | None) -> Trust:
+def trust_of(user: str | None) -> Trust:
     """Return the trust of text in the name of an end user (None: of the operator)."""
     return "own" if user is None else "user"
 

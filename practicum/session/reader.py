@@ -205,7 +205,7 @@ class Reader:
         sections = config.sections or default_sections(config.profile or "full")
         return RunState(
             Journal(), seats, ChatAgent(), None, self.retriever.vectors, config.instructions, config.choices,
-            config.profile or "full", sections, seed=config.seed, nonce=config.nonce, given_retriever=self.retriever,
+            config.profile or "full", sections, seed=config.seed, nonce=config.nonce, retriever_override=self.retriever,
         )  # fmt: skip
 
     @cached_property

@@ -26,7 +26,7 @@ from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
 from practicum.core.types import Attempt, Lesson, Task, Usage
 from practicum.core.views import render_full
-from practicum.engine.door import Door, Held, held
+from practicum.engine.admission import Admission, Held, held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.keys import hosts, servers
 from practicum.models.options import ModelOptions
@@ -64,7 +64,7 @@ CHUNK = 2**23
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResults:
     """Stored results of a stopped run: numbers of results and of failures in its journal, by role; number of versions,
     by learning or otherwise; usage; and work time (s)."""
 
@@ -151,7 +151,7 @@ def discard_unbegun(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
+def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
     """Return the stored results of a run.
 
     In the journal, only the results of this leg count; None: a new leg, which has none yet.
@@ -161,7 +161,7 @@ def read_stored_results(store: Store, leg: int | None = 1) -> Kept:
     # A step that was lost completely leaves neither a result nor a version.
     version_rows = store.rows(store.select(versions.version).where(versions.version > 0))
     version_rows += store.rows(store.select(asked.place).where(asked.place.startswith("leg ")).limit(1))
-    return Kept(answers, failures, len(version_rows), journal.before, seconds_spent(store))
+    return StoredResults(answers, failures, len(version_rows), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:
@@ -281,7 +281,7 @@ def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
     """Return a context of this trust as the seed of a space, and its edits that wait for review."""
     context = as_seed(context)
     adds = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
-    waiting = [(id, edit) for id, edit in adds if Door("foreign").waits(edit)]
+    waiting = [(id, edit) for id, edit in adds if Admission("foreign").waits(edit)]
     seed = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     return seed, [held([edit]) for _, edit in waiting]
 

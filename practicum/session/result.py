@@ -204,7 +204,7 @@ def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
 def counts_facts(counts: Mapping[str, int]) -> dict[str, str]:
     """Return counters as facts of a card; counters that need attention come first."""
     counters = counted(counts)
-    return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in counters)}
+    return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.text(counts[c])}" for c in counters)}
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:

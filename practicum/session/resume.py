@@ -23,11 +23,13 @@ from practicum.session.config import (
     prices_for,
     require_names,
 )
-from practicum.session.records import Kept
+from practicum.session.records import StoredResults
 from practicum.session.setup import Setup, build_setup, check_engine, set_up
 
 
-def resumed(config: Config, changes: Mapping[str, Any], splits: Splits, parts: Parts, stored_results: Kept) -> Setup:
+def resumed(
+    config: Config, changes: Mapping[str, Any], splits: Splits, parts: Parts, stored_results: StoredResults
+) -> Setup:
     """Return the setup of a stored run with these changes. Raises UsageError for a change that contradicts stored
     results."""
     require_names(changes, RESUMABLE)
@@ -68,7 +70,7 @@ def resumed(config: Config, changes: Mapping[str, Any], splits: Splits, parts: P
     return setup
 
 
-def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: Kept) -> None:
+def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: StoredResults) -> None:
     """Refuse a limit that is already spent."""
     spent = {
         "max_calls": stored_results.spent.calls, "max_tokens": stored_results.spent.tokens,
@@ -94,7 +96,7 @@ def _check_limits(config: Config, changes: Mapping[str, Any], stored_results: Ke
             )
 
 
-def _check_unchanged(config: Config, new: Config, changed: set[str], stored_results: Kept) -> None:
+def _check_unchanged(config: Config, new: Config, changed: set[str], stored_results: StoredResults) -> None:
     """Refuse a change that contradicts stored results. Models are checked later, when the roles are known."""
     attempts, results = stored_results.of("agent"), sum(stored_results.answers.values())
     for name in sorted(changed):

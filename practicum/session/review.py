@@ -1,4 +1,4 @@
-"""Review of waiting edits: a person, or the gate with enough tasks, decides about each edit that the door held back.
+"""Review of waiting edits: a person, or the gate with enough tasks, decides about each edit that waits.
 
 Approved edits are applied as one version; the trust of an entry still follows its origin, not the reviewer. Rejected
 edits are stored, so that an edit with the same text is refused. An edit can be approved only while the entries that it
@@ -22,7 +22,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Vote, changed_entries
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.trust import ORIGIN
-from practicum.engine.door import Held, named_entries
+from practicum.engine.admission import Held, named_entries
 from practicum.session.amend import add_version, restore_live_version
 from practicum.session.corrections import BY_REVIEW, LETTER, Correction, read_corrections, same_as
 from practicum.session.legs import tasks_left
@@ -74,7 +74,7 @@ class Review:
     def why(self) -> list[str]:
         """Reasons for review, as text."""
         dependencies = [f"depends on {ORIGIN[self.held.trust]}"] if self.held.trust != "own" else []
-        flagged = [f"flagged: {'; '.join(flag.what for flag in self.held.flags)}"] if self.held.flags else []
+        flagged = [f"flagged: {'; '.join(flag.label for flag in self.held.flags)}"] if self.held.flags else []
         return [*dependencies, *flagged] or ["the run reviews every edit (--review all)"]
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReviewFilter:
     """Filter of reviews by trust, kind of flag and section; None matches any. Without `flagged`, reviews with a flag
     are excluded."""
 

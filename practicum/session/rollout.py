@@ -80,7 +80,7 @@ class Rollout:
     @classmethod
     def by_hand(cls, number: int, version: int, base: int) -> Rollout:
         """Return the rollout of a version that a person made; it is live without a test."""
-        return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not asked"})
+        return cls.begin(number, version, base, 0.0, 0, np.zeros((0, 1)), {"gate": "not run"})
 
     @classmethod
     def stored(cls, row: Any) -> Rollout:

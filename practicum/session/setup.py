@@ -127,7 +127,7 @@ class Setup:
         same ids."""
         return f"{name}-{self.digest([TASK.dump_python(task, mode='json') for task in self.splits.test])}"
 
-    def given(self, *names: str) -> tuple[str, ...]:
+    def were_set(self, *names: str) -> tuple[str, ...]:
         """Return the named settings of the method that the user set."""
         return tuple(name for name in names if name in self.config.settings)
 
@@ -305,7 +305,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
         name = role if role in setup.roles else ROLES.get(role)
         if name is None:
             raise UsageError(
-                "role.unknown", f"unknown role {role!r}: the roles are {', '.join(ROLES)}", role=role, known=[*ROLES]
+                "role.unknown", f"unknown role {role!r}: the roles are {', '.join(ROLES)}", role=role, valid=[*ROLES]
             )
         if name in models:
             raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name for it")

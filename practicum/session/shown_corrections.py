@@ -19,7 +19,7 @@ from practicum.core.edits import Delta, Entry, Update
 from practicum.core.types import Profile, Turn
 from practicum.core.views import View, count_tokens, exchanges
 from practicum.core.visible import visible_to_model
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.retrieval.scripts import script, shared_characters
 from practicum.retrieval.search import Filter, Retrieval, Retriever
 from practicum.session.corrections import GENERAL_SECTION, LETTER, NOTE_SECTION, SECTION, Correction
@@ -270,14 +270,14 @@ class Corrections:
         if script(question) or script(correction.asked):
             # An embedder maps all texts of an unknown script to nearly the same vector.
             cosine = min(cosine, shared_characters(question, correction.asked))
-        return cosine, cosine >= SAME and not tell_apart(question, correction.asked)
+        return cosine, cosine >= SAME and not differ_in_particulars(question, correction.asked)
 
     async def _nearest(self, section: str, question: str, most: int) -> list[tuple[Correction, float]]:
         if not self._count[section]:
             return []
         result = await self._retriever.nearest(self._context, question, most, Filter(section=section))
         # Leave out corrections that were removed while the vectors were computed.
-        pairs = ((self._live.get(match.entry.number), match.similarity) for match in result.found)
+        pairs = ((self._live.get(match.entry.number), match.similarity) for match in result.matches)
         return [(correction, similarity) for correction, similarity in pairs if correction is not None]
 
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:

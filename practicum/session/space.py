@@ -28,7 +28,7 @@ from practicum.methods.settings import GateSettings
 from practicum.session.amend import apply_edits, roll_back, writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts
-from practicum.session.config import Config, require_known
+from practicum.session.config import Config, require_keywords
 from practicum.session.correcting import HELD_OUT, Corrector
 from practicum.session.corrections import read_corrections
 from practicum.session.forget import ForgetReport, forget
@@ -47,8 +47,8 @@ from practicum.session.outcomes import (
     new_id,
     prune,
     report_of,
-    said_by,
     shown_row,
+    trust_of,
 )
 from practicum.session.reader import Reader
 from practicum.session.result import Result, Watch
@@ -160,7 +160,7 @@ def open(  # named for `practicum.open`
 
     Raises UsageError or StoreError if the run or version does not exist.
     """
-    require_known(open, config)
+    require_keywords(open, config)
     values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
     return Space(source, version, parts, wait, values, trust_run)
 
@@ -269,7 +269,7 @@ class Space(Opened):
         interaction = await asyncio.wrap_future(store.do(lambda at: find_interaction(at, report)))
         await reader.near(interaction.query)
         question = reader.questions.of(interaction.query).text if interaction.query else ""
-        return await self._corrector(reader, store).report(interaction, question, report, said_by(user), extra=extra)
+        return await self._corrector(reader, store).report(interaction, question, report, trust_of(user), extra=extra)
 
     def pending(self) -> list[Review]:
         """Return the edits that wait for review, oldest first; empty for a playbook."""
@@ -499,7 +499,7 @@ async def ask(
     Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
     the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
     """
-    require_known(ask, config)
+    require_keywords(ask, config)
     async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:
         return await space.ask(query, learn=learn, target=target, watch=watch)
 

@@ -23,7 +23,7 @@ from practicum.methods.blocks.gate import Trial, tried
 from practicum.models.budget import Budget
 from practicum.session.amend import writing
 from practicum.session.components import Parts
-from practicum.session.config import FREE, Splits, require_known
+from practicum.session.config import FREE, Splits, require_keywords
 from practicum.session.foreign import Origin
 from practicum.session.keywords import RunOptions
 from practicum.session.opening import check_tasks, open_state
@@ -91,7 +91,7 @@ async def try_reviews(
     Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
     earlier measurements are kept.
     """
-    require_known(try_reviews, config)
+    require_keywords(try_reviews, config)
     folder = Path(run)
     overrides, parts = take_objects(dict(config), parts or Parts())
     async with writing(folder) as store:
@@ -181,7 +181,7 @@ class _Trying:
         alpha = self.setup.settings.gate_alpha
         if len(together) > 1:
             trial = await self._trial(f"{len(together)} edits", together, alpha)
-            if trial.kept:
+            if trial.accepted:
                 possible = [review for review in possible if review not in together]
         for review in possible:
             await self._trial(

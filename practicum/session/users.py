@@ -96,7 +96,7 @@ class Unfinished(StoreError):
 
 
 @dataclass(frozen=True)
-class KeptOfUser:
+class StoredUserData:
     """Stored data of a user in a space.
 
     These are the ids of the interactions, the corrections of these and the user's notes, and the sessions; `pins` are
@@ -140,7 +140,7 @@ def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[
         ids = {row.name: row.space for row in database.rows(database.named_as(names))}
         stores = [database.store(name, ids[name]) for name in names if name in ids]
     else:
-        store = Store.beside(path)
+        store = Store.open_shared(path)
         database, stores = store.database, [store] if space in (None, store.name) else []
     with closing(database):
         matching_stores = [store for store in stores if _has_data_of(store, user)]
@@ -150,7 +150,7 @@ def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[
                 with suppress(RunBusy):
                     erase(other)
         if not matching_stores:
-            raise nothing_of(user, space)
+            raise unknown_user(user, space)
         yield matching_stores
 
 
@@ -174,7 +174,7 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
     store.change(lambda at: None)
     data, own_ids = _find_data(store, user), _ids_of(store, user)
     if data is None:
-        raise nothing_of(user)
+        raise unknown_user(user)
     i, o, s = schema.interactions, schema.outcomes, schema.sessions
     queries: dict[str, Any] = {
         "interaction": store.select(i).where(i.c.user == user).order_by(i.c.number),
@@ -186,7 +186,7 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
             if kind != "session" or row.session in data.pins:
                 yield _item(kind, store.name, row)
     for one in data.corrections:
-        yield {"what": "correction", "space": store.name, "id": one.id, **asdict(one)}
+        yield {"type": "correction", "space": store.name, "id": one.id, **asdict(one)}
     with as_stored(store.folder):
         yield from _learned(store, data)
 
@@ -201,7 +201,7 @@ def forget_user(store: Store, user: str, *, alike: bool = False) -> Forgotten:
     """
     done = erase(store, user, alike)
     if done is None:
-        raise nothing_of(user, store.name)
+        raise unknown_user(user, store.name)
     return done
 
 
@@ -218,7 +218,7 @@ def _ids_of(at: Store | Transaction, user: str) -> Any:
     return at.select(i.c.id).where(i.c.user == user)
 
 
-def _find_data(at: Store | Transaction, user: str) -> KeptOfUser | None:
+def _find_data(at: Store | Transaction, user: str) -> StoredUserData | None:
     """Return the stored data of a user, or None."""
     i, o = schema.interactions, schema.outcomes
     ids, sessions, pins = set[str](), set[str](), set[str]()
@@ -238,10 +238,10 @@ def _find_data(at: Store | Transaction, user: str) -> KeptOfUser | None:
             others.add(session)
             if row.data is not None and "session" in json.loads(row.data):
                 shared.add(row.id)
-    return KeptOfUser(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
+    return StoredUserData(frozenset(ids), corrections, frozenset(pins - others), frozenset(shared))
 
 
-def nothing_of(user: str, space: str | None = None) -> Unknown:
+def unknown_user(user: str, space: str | None = None) -> Unknown:
     """Return the error for a user without stored data."""
     where = "" if space is None else f" in space {space}"
     return Unknown(
@@ -257,7 +257,7 @@ def _digest(text: str) -> str:
 
 def erase(
     space: Store, user: str | None = None, alike: bool = False, *,
-    clean: Callable[[KeptOfUser], None] = lambda data: None, rewritten: Callable[[], None] = lambda: None,
+    clean: Callable[[StoredUserData], None] = lambda data: None, rewritten: Callable[[], None] = lambda: None,
 ) -> Forgotten | None:  # fmt: skip
     """Record the removal of a `user`, if any, and finish all recorded removals of a space.
 
@@ -357,7 +357,7 @@ def _outcome_sources(sources: Iterable[str], taught: frozenset[str]) -> set[str]
     return {name for name in sources if name.startswith("task:") and name[5:].partition(".")[0] in taught}
 
 
-def _record(at: Transaction, user: str, alike: bool) -> KeptOfUser | None:
+def _record(at: Transaction, user: str, alike: bool) -> StoredUserData | None:
     """Remove the rows of a user, and record that the rest must be removed. Return the user's data, or None if nothing
     is stored."""
     user_data = _find_data(at, user)
@@ -423,7 +423,7 @@ def _rows_left(store: Store, ids: Sequence[str]) -> int:
 # Lessons
 
 
-def _learned(store: Store, data: KeptOfUser) -> Iterator[dict[str, Any]]:
+def _learned(store: Store, data: StoredUserData) -> Iterator[dict[str, Any]]:
     """Yield the rows of a run on these outcomes, and the entries and edits that depend on them."""
     taught, versions, space = data.ids | data.shared, read_versions(store), store.name
     for row in store.rows(store.select(schema.tasks)):
@@ -440,10 +440,10 @@ def _learned(store: Store, data: KeptOfUser) -> Iterator[dict[str, Any]]:
         for done in version.applied:
             if _outcome_sources(done.edit.sources, taught):
                 (edit,) = EDITS.dump_python((done,), mode="json")
-                yield {"what": "edit", "space": space, "version": version.version, **edit}
+                yield {"type": "edit", "space": space, "version": version.version, **edit}
     for entry in rebuild(versions):
         if _outcome_sources(entry.sources, taught):
-            yield {"what": "entry", "space": space, **entry_json(entry)}
+            yield {"type": "entry", "space": space, **entry_json(entry)}
 
 
 def _item(kind: str, space: str, row: Any) -> dict[str, Any]:
@@ -452,4 +452,4 @@ def _item(kind: str, space: str, row: Any) -> dict[str, Any]:
     for name in ("data", "sources"):
         if name in values:
             values[name] = json.loads(values[name])
-    return {"what": kind, "space": space, **values}
+    return {"type": kind, "space": space, **values}

@@ -95,7 +95,7 @@ class Backend(Protocol):
     def is_leased(self, space: str, files: Path) -> bool:
         """Whether another process has the lease of a space."""
 
-    def alone(self, name: str) -> AbstractContextManager[None]:
+    def exclusive(self, name: str) -> AbstractContextManager[None]:
         """Run the block on one node at a time; other nodes that enter a block with this name wait."""
 
     def serve(self) -> AbstractContextManager[None]:

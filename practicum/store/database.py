@@ -1,4 +1,4 @@
-"""Open stores: a database with spaces, and the rows of one space in it.
+"""Stores that are open: a database with spaces, and the rows of one space in it.
 
 A write returns once its rows are durable. One thread does all writes of a process to a database (see `writer`). Any
 number of processes may read a space; one process at a time has the lease to write what the space learns.
@@ -284,7 +284,7 @@ class Store(Scope):
         return cls._at(path, read_only=True)
 
     @classmethod
-    def beside(cls, path: Path) -> Store:
+    def open_shared(cls, path: Path) -> Store:
         """Open an existing space for short writes, also while another process has the lease.
 
         Raises NotARun if the space does not exist, StoreError if it cannot be written to.
@@ -400,7 +400,7 @@ class Store(Scope):
         folders = {self.files, self.database.folder}
         return [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
 
-    def said_elsewhere(self, pieces: Collection[bytes]) -> set[bytes]:
+    def in_other_spaces(self, pieces: Collection[bytes]) -> set[bytes]:
         """Return the pieces of text that occur in rows of other spaces."""
         matches, remaining = set[bytes](), {*pieces}
         for table in schema.metadata.sorted_tables if remaining else ():

@@ -168,4 +168,4 @@ def write_elsewhere(folder: Path, elsewhere: Elsewhere) -> None:
 
 def _marked(elsewhere: Elsewhere) -> dict[str, str]:
     # With a purpose, so that no other mark of this installation is valid here.
-    return {"what": "store", **asdict(elsewhere)}
+    return {"kind": "store", **asdict(elsewhere)}

@@ -18,7 +18,7 @@ WHY = {
 """Reason for refusing an edit that is equal to an edit in this state."""
 
 
-def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
+def read_reviewed(store: Store, last_step: int | None = None) -> dict[str, str]:
     """Return the texts of playbook edits up to a step (None: all) that wait for review or were rejected, each with its
     state. Corrections are excluded, because they may be added at any time and a resume must get the same result."""
     table = schema.reviews

@@ -213,7 +213,7 @@ class SqliteBackend:
             raise StoreError("store.unwritable", f"cannot write to {path.parent}: {error.strerror}{advice}") from error
 
     @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
+    def exclusive(self, name: str) -> Iterator[None]:
         with self._free:
             self._free.wait_for(lambda: name not in self._held)
             self._held.add(name)

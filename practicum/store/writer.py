@@ -130,7 +130,7 @@ class Writer:
         self._bytes = 0
         self._closed = False
         self._changing = threading.Lock()
-        """Held while posted rows are added or removed, and while the thread starts."""
+        """Lock that is held while posted rows are added or removed, and while the thread starts."""
         self._thread: threading.Thread | None = None
 
     @property
@@ -156,13 +156,13 @@ class Writer:
         return done
 
     def post(
-        self, space: str, table: Table, row: RowValues, *, told: bool = False, sums: Mapping[str, Any] | None = None
+        self, space: str, table: Table, row: RowValues, *, announce: bool = False, sums: Mapping[str, Any] | None = None
     ) -> None:
-        """Insert a row of a space without waiting, unless its key exists: soon, and before every later change. `told`:
-        announce it to all nodes. `sums` are added to `hours` together with the row. Rows of a deleted space are
-        dropped."""
+        """Insert a row of a space without waiting, unless its key exists: soon, and before every later change. With
+        `announce` all nodes are notified. `sums` are added to `hours` together with the row. Rows of a deleted space
+        are dropped."""
         sums = None if sums is None else {**sums, "space": space}
-        posted = _Posted(table, {**row, "space": space}, told, sums, size_of(row.values()))
+        posted = _Posted(table, {**row, "space": space}, announce, sums, size_of(row.values()))
         with self._changing:
             first = not self._posted
             self._posted.append(posted)
@@ -294,7 +294,7 @@ class _Batch:
         changed = sorted({write.space for write in self.writes if isinstance(write, _Change) and write.space})
         self.backend.begin(self.db, changed)
         named = {row.values["space"] for row in self.posted} | {_space(write) for write in self.writes}
-        self._spaces = known_spaces(self.db, named - {""})
+        self._spaces = space_states(self.db, named - {""})
         self._insert([row for row in self.posted if self._lives(row.values["space"])])
         self.late = sum(not self._lives(row.values["space"]) for row in self.posted)
         for together, group in groupby(self.writes, lambda write: isinstance(write, _LearningRows)):
@@ -390,7 +390,7 @@ class _Batch:
         return (self._failed.get(writing) or writing.failure) if isinstance(write, _LearningRows) else None
 
 
-def known_spaces(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:
+def space_states(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:
     """Return the states and the tokens of the existing spaces among these. They do not change until the transaction
     ends."""
     if not (ids := sorted({*spaces})):

@@ -61,7 +61,7 @@ async def decide_canary(visit: Visit) -> Response:
     if version is None or decision not in ("live", "back"):
         raise UsageError("request.malformed", "no decision about a version: choose to make it live or to take it back")
     await visit.perform("decide_rollout", version=version, decision=decision)
-    return visit.to(visit.url, did=decision, what=f"version {version}")
+    return visit.to(visit.url, did=decision, subject=f"version {version}")
 
 
 async def go_back(visit: Visit) -> Response:
@@ -74,20 +74,20 @@ async def go_back(visit: Visit) -> Response:
             "rollout.decided", f"version {visit.space.live} has become live since this page was loaded: reload it"
         )
     await visit.perform("rollback", version=version)
-    return visit.to(visit.url, did="live", what=f"version {version}")
+    return visit.to(visit.url, did="live", subject=f"version {version}")
 
 
 async def learn(visit: Visit) -> Response:
     """Start a round of learning."""
     await visit.perform("learn")
-    return visit.to(visit.url, did="learning", what="a round of learning")
+    return visit.to(visit.url, did="learning", subject="a round of learning")
 
 
 async def add_entry(visit: Visit) -> Response:
     """Add an entry to the playbook."""
     form = visit.form
     operation = visit.perform("edit", text=form.get("text", ""), section=form.get("section", "").strip())
-    return await _or_again(visit, entries, operation, f"{visit.url}/entries", did="added", what="the entry")
+    return await _or_again(visit, entries, operation, f"{visit.url}/entries", did="added", subject="the entry")
 
 
 async def change_entry(visit: Visit) -> Response:
@@ -99,7 +99,7 @@ async def change_entry(visit: Visit) -> Response:
         section = form.get("section", "").strip() or None
         operation = visit.perform("edit", id=id, text=form.get("text"), section=section, seen=seen)
     did = "removed" if form.get("do") == "remove" else "edited"
-    return await _or_again(visit, entry, operation, f"{visit.url}/entries/{quote(id)}", did=did, what=id)
+    return await _or_again(visit, entry, operation, f"{visit.url}/entries/{quote(id)}", did=did, subject=id)
 
 
 async def decide(visit: Visit) -> Response:
@@ -108,7 +108,7 @@ async def decide(visit: Visit) -> Response:
     id, decision, reason = form.get("id", ""), form.get("decision", ""), form.get("reason", "").strip()
     operation = visit.perform("decide", id=id, decision=decision, reason=reason)
     if not visit.partial:
-        return await _or_again(visit, review, operation, f"{visit.url}/review", did=decision, what=id)
+        return await _or_again(visit, review, operation, f"{visit.url}/review", did=decision, subject=id)
     result: dict[str, Any] = {}
     failed, code, status = "", "", 200
     try:
@@ -128,21 +128,21 @@ async def report(visit: Visit) -> Response:
     score = {"right": 1.0, "wrong": 0.0}.get(form.get("score", ""))
     operation = visit.perform("report", interaction=id, score=score, **texts)
     path = f"{visit.url}/episodes/{quote(id, safe='')}"
-    return await _or_again(visit, episode, operation, path, did="reported", what="the report")
+    return await _or_again(visit, episode, operation, path, did="reported", subject="the report")
 
 
 async def note(visit: Visit) -> Response:
     """Store a note."""
     form = visit.form
     operation = visit.perform("remember", text=form.get("text", ""), about=form.get("about", ""))
-    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="noted", what="the note")
+    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="noted", subject="the note")
 
 
 async def withdraw(visit: Visit) -> Response:
     """Withdraw a correction or a note."""
     id = visit.form.get("id", "")
     operation = visit.perform("remove", id=id)
-    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="withdrawn", what=id)
+    return await _or_again(visit, corrections, operation, f"{visit.url}/corrections", did="withdrawn", subject=id)
 
 
 SPACE = "/s/{space}"

@@ -14,7 +14,7 @@ from practicum.view.kit import render
 ReportData = Mapping[str, Any]
 
 AXES = {
-    "alone_s": ("time", METRICS["comparison.alone_s"].title),
+    "single_run_s": ("time", METRICS["comparison.single_run_s"].title),
     "usd": ("cost", "cost in US dollars"),
     "tokens": ("tokens", "tokens"),
 }
@@ -106,7 +106,7 @@ def _problems(report: ReportData) -> list[str]:
         lines += [f"{row['name']}, seed {seed}, failed: {reason}" for seed, reason in row["failed"].items()]
         early = {seed: reason for seed, reason in row["stopped"].items() if seed not in row["failed"]}
         lines += [f"{row['name']}, seed {seed}, ended early: {reason}" for seed, reason in early.items()]
-        lines += [f"{row['name']}: {Count[key.upper()].said(n)}" for key, n in row["errors"].items()]
+        lines += [f"{row['name']}: {Count[key.upper()].text(n)}" for key, n in row["errors"].items()]
     return lines
 
 

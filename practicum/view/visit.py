@@ -124,7 +124,7 @@ class Visit:
     def done(self) -> str:
         """Notice of the action just done, from the query. Only fixed wordings are allowed, so that a link on another
         site cannot show a text of its choice."""
-        did, subject = self.query_param("did"), self.query_param("what")
+        did, subject = self.query_param("did"), self.query_param("subject")
         if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", subject, re.IGNORECASE):
             return ""
         return f"{subject} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"

@@ -19,7 +19,7 @@ KILLS = 10
 CONCURRENCY = 4
 DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
-MEASURED = {"alone_s", "work_s", "critical_s", "wall_s", "cached_share"}
+MEASURED = {"single_run_s", "work_s", "critical_s", "wall_s", "cached_share"}
 """Fields that depend on the server: how fast it was, and what its cache held."""
 
 
@@ -46,7 +46,7 @@ def journaled(folder: Path) -> int:
 def report(folder: Path) -> dict[str, Any]:
     """The report without what the server alone decides."""
     found: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    found["front"].pop("alone_s")
+    found["front"].pop("single_run_s")
     found["variants"] = [{k: v for k, v in row.items() if k not in MEASURED} for row in found["variants"]]
     for row in found["variants"]:
         for usage in row["by_role"].values():

@@ -146,7 +146,7 @@ def test_the_command_prints_a_table_and_draws_without_paying(run: Any, tmp_path:
     assert [row[0] for row in table] == [str(step) for step in range(9)]
     assert table[0][2:] == ["40.0%", "40.0%", "0.0%", "0.0%", "40.0%"]
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "picture written to plot.png" in done.out
+    assert "plot written to plot.png" in done.out
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
     "every": ("run --every 0", "--every", 2),
     "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),
-    "fields alone": ("run --fields input=x", "give both, or neither", 2),
+    "fields alone": ("run --fields input=x", "pass both, or neither", 2),
     "another picture": ("run --plot plot.pdf", "ends in .png", 2),
     "nothing to score on": ("bare", "--tasks", 2),
     "its model is gone": ("lost", "cannot read the script gone", 1),

@@ -77,11 +77,11 @@ def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--delay", "holds no measured delays: only a run with a batch size controller"),
+        ("--delay", "has no measured delays: only a run with a batch size controller"),
         ("--delay --output F.pdf", "plots are PNG files"),
-        ("--output F.png", "--output is for --delay: add that"),
-        ("--delay --version 0", "--version does not go with --delay: leave it out"),
-        ("--delay --entry e1", "--entry and --delay are two views: choose one"),
+        ("--output F.png", "--output needs --delay"),
+        ("--delay --version 0", "--version does not apply to --delay"),
+        ("--delay --entry e1", "--entry and --delay cannot be combined: choose one"),
     ],
 )
 def test_a_plot_that_cannot_be_made_is_refused(tmp_path: Path, arguments: str, words: str) -> None:

@@ -110,10 +110,10 @@ def scripted(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--n", "0,10"], "--n '0,10' must be whole numbers from 1"),
-        (["--n", "ten"], "--n 'ten' must be whole numbers from 1"),
+        (["--n", "0,10"], "--n '0,10' must be whole numbers"),
+        (["--n", "ten"], "--n 'ten' must be whole numbers"),
         (["--n", "100000"], "100000 facts: the number must be from 1 to"),
-        (["--methods", "naive,best"], "unknown 'best' in --methods: known are sequential, naive"),
+        (["--methods", "naive,best"], "unknown 'best' in --methods: choose from sequential, naive"),
         (["--model", "nobody:knows"], "unknown model 'nobody:knows'"),
         (["--model", "scripted:nowhere"], "cannot read the script"),
     ],

@@ -175,8 +175,8 @@ def test_without_tasks_the_command_says_what_it_needs(folder: Path) -> None:
     done = run_command(["bench", "paper", "ace2"], folder)
     assert done.code == 0
     assert "XBRL Formula, formula_train_subset_500.jsonl" in done.out
-    assert "give --tasks FILE, and --test FILE" in done.out
-    assert run_command(["bench", "paper", "--tasks", "tasks.jsonl"], folder).line.startswith("which table?")
+    assert "pass --tasks FILE, and --test FILE" in done.out
+    assert run_command(["bench", "paper", "--tasks", "tasks.jsonl"], folder).code == 2
     assert "(did you mean ace2?)" in run_command(["bench", "paper", "ace-2"], folder).err
     done = run_command(["bench", "paper", "ace2", "--tasks", "tasks.jsonl", "--train", "20"], folder)
     assert (done.code, "none is left to score: lower --train" in done.err) == (2, True)

@@ -75,11 +75,11 @@ ONE = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello."}
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"conversation": None}, "not as LoCoMo is published (conversation: "),
-        ({"qa": 3}, "not as LoCoMo is published (qa: "),
-        ({"qa": [{"question": 7}]}, "not as LoCoMo is published (qa.0.question: "),
-        ({"conversation": {"session_1": [{**ONE, "text": None}]}}, "not as LoCoMo is published (0.text: "),
-        ({"conversation": {"session_1": 3}}, "not as LoCoMo is published (a session: "),
+        ({"conversation": None}, "not in the format of LoCoMo (conversation: "),
+        ({"qa": 3}, "not in the format of LoCoMo (qa: "),
+        ({"qa": [{"question": 7}]}, "not in the format of LoCoMo (qa.0.question: "),
+        ({"conversation": {"session_1": [{**ONE, "text": None}]}}, "not in the format of LoCoMo (0.text: "),
+        ({"conversation": {"session_1": 3}}, "not in the format of LoCoMo (a session: "),
     ],
 )
 def test_a_file_that_is_not_its_authors_is_told_in_one_line(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -101,7 +101,11 @@ def test_two_turns_of_one_id_are_refused(tmp_path: Path) -> None:
         ({"meta": {}}, {}, "turns.jsonl: 'a1' needs the name of its conversation as meta.conv"),
         ({}, {"meta": {"conv": 7}}, "questions.jsonl: 'q1' needs the name of its conversation as meta.conv"),
         ({}, {"meta": {"conv": "a", "evidence": "a2"}}, "'q1' needs the ids of turns as a list in meta.evidence"),
-        ({}, {"meta": {"conv": "a", "evidence": ["b1"]}}, "the evidence of 'q1' names 'b1', which is no turn of its"),
+        (
+            {},
+            {"meta": {"conv": "a", "evidence": ["b1"]}},
+            "the evidence of 'q1' names 'b1', which is not a turn of its",
+        ),
         ({}, {"meta": {"conv": "a"}}, "questions.jsonl: no question has evidence to find"),
         ({"id": "a2"}, {}, "turns.jsonl line 2: id 'a2' is already used in line 1"),
     ],

@@ -60,7 +60,7 @@ DATABASES = {"pgvector": "{database} --entries 300 --questions 3", "postgres": "
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def were_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What arguments name in braces."""
     folder = tmp_path_factory.mktemp("bench")
     texts = [f"Case {n}: {' '.join(pseudo_words(Random(f'{n} {part}')) for part in range(4))}" for n in range(12)]

@@ -68,8 +68,8 @@ WRONG: dict[str, tuple[str, str, int]] = {
     "pictures in a file": ("run --plot model", "--plot model is a file", 2),
     "no attempts": ("run --judge-again 0", "--judge-again", 2),
     "no number": ("run --judge-again some", "--judge-again", 2),
-    "a seed alone": ("run --seed 3", "--seed is for --judge-again", 2),
-    "a limit alone": ("run --max-calls 3", "--max-calls is for --judge-again", 2),
+    "a seed alone": ("run --seed 3", "--seed needs --judge-again", 2),
+    "a limit alone": ("run --max-calls 3", "--max-calls needs --judge-again", 2),
     "nothing was judged": ("plain --judge-again 2", "the run has no verdicts of a judge", 2),
 }
 

@@ -82,7 +82,7 @@ def test_an_unknown_code_is_refused_when_the_error_is_made() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        UsageError("settings.unknown", "there is no setting 'bacth'", setting="bacth", known=["batch"]),
+        UsageError("settings.unknown", "there is no setting 'bacth'", setting="bacth", valid=["batch"]),
         RequestError("provider.filtered", "the content filter refused the request"),
         Stopped("budget.spent", "the budget of 3 calls is spent"),
         TooMany("request.too_many", "wait 2 s", 2.0),

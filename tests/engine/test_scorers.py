@@ -72,7 +72,7 @@ def test_a_project_that_is_whole_and_runs_scores_its_consistency() -> None:
         ),
         (WHOLE, {"entry": "other.py"}, "run, it there is no file other.py to run"),
         ("```python\nwhile True: pass\n```", {}, "complete 0, runs 0"),
-        ("```python\nimport os; os.fork()\n```", {}, "complete 1, runs 0.*reached for the network, or to start"),
+        ("```python\nimport os; os.fork()\n```", {}, "complete 1, runs 0.*tried to use the network, or to start"),
         ("```python\ndef f(:\n```", {}, "complete 0, runs 0, consistent 0.00.*main.py line 1: SyntaxError"),
         ("", {}, "the answer holds no files"),
     ],
@@ -187,7 +187,7 @@ def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path
     done = launcher.run(["eval", *how, "--json"], tmp_path)
     assert done.json["counts"] == {"stopped_programs": 1}, done.err
     assert [(a["id"], a["value"]) for a in done.json["attempts"]] == [("fork", 0.0), ("right", 1.0)]
-    assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
+    assert "the code stopped because it tried to use the network, or to start" in done.json["attempts"][0]["note"]
     done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
     assert done.json["errors"] == {"stopped_programs": 1}, done.err
     assert "1 whose code was stopped" in launcher.run(["space", "monitor", "run"], tmp_path).out

@@ -20,7 +20,7 @@ from practicum.models.keys import key_for
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
-from practicum.session.records import Kept, override_config
+from practicum.session.records import StoredResults, override_config
 from practicum.session.resume import resumed
 
 SECRET = "sk-the-key-of-openai"
@@ -172,7 +172,7 @@ def test_the_key_of_a_run_is_not_taken_over_for_another_server() -> None:
     run = {"model": "https://a.example/v1#m", "api_key_env": "MY_KEY", "roles": {}, "method": "ace"}
     assert override_config(run, {"model": "https://a.example/v1#n"})["api_key_env"] == "MY_KEY"
     assert override_config(run, {"model": "https://b.example/v1#m"})["api_key_env"] is None
-    kept = Kept({}, {}, 0, Usage(), 0.0)
+    kept = StoredResults({}, {}, 0, Usage(), 0.0)
     setup = resumed(
         config_from(run), {"model": "https://b.example/v1#m"}, Splits((Task("t", "2+2?", "4"),)), Parts(), kept
     )

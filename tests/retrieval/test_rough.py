@@ -96,7 +96,7 @@ def test_a_search_finds_the_same_with_and_without(monkeypatch: pytest.MonkeyPatc
         alone = [await retriever.nearest(context, query, 5) for query in queries]
         results = await asyncio.gather(*(retriever.nearest(context, query, 5) for query in queries))
         assert results == alone
-        return [[(match.entry.id, match.similarity) for match in result.found] for result in results]
+        return [[(match.entry.id, match.similarity) for match in result.matches] for result in results]
 
     rough = asyncio.run(found())
     assert made["rough"] == 1

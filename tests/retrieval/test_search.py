@@ -136,7 +136,7 @@ def test_every_context_is_searched_as_it_is(
         for number, where, text in asked:
             context = contexts[number % len(contexts)]
             search = await retriever.nearest(context, text, 5, where)
-            assert same(search.found, await by_hand(context, text, 5, where, retrieval))
+            assert same(search.matches, await by_hand(context, text, 5, where, retrieval))
             assert search.exact or many == 1
 
     asyncio.run(work())
@@ -161,8 +161,8 @@ def test_an_empty_memory_gives_nothing_and_embeds_nothing() -> None:
     vectors = Vectors(Words())
     for context in (Context(), memories("card")):
         search = asyncio.run(Retriever(vectors).nearest(context, "bank", 3, Filter(section="notes")))
-        assert (search.found, search.exact, vectors.made) == ((), True, 0)
-    assert asyncio.run(Retriever(vectors).nearest(memories("card"), "bank", 0)).found == ()
+        assert (search.matches, search.exact, vectors.embedded) == ((), True, 0)
+    assert asyncio.run(Retriever(vectors).nearest(memories("card"), "bank", 0)).matches == ()
 
 
 def test_only_what_matches_is_embedded_and_only_once() -> None:
@@ -175,7 +175,7 @@ def test_only_what_matches_is_embedded_and_only_once() -> None:
     later = context.apply(Delta((Add("memories", "fee"),))).context
     asyncio.run(retriever.nearest(later, "bank", 3, Filter(section="memories")))
     assert sorted(vectors.texts) == ["bank", "card", "fee"]
-    assert vectors.made == 3
+    assert vectors.embedded == 3
 
 
 def test_only_changed_pages_are_searched_again() -> None:
@@ -202,7 +202,7 @@ def test_equal_texts_tie_to_the_older_wherever_they_stand() -> None:
     for at in (140, 77, 3):
         said[at] = "the same text"
     for many in (1, 1_000):
-        found = asyncio.run(Retriever(Vectors(Words()), many).nearest(memories(*said), "the same text", 3)).found
+        found = asyncio.run(Retriever(Vectors(Words()), many).nearest(memories(*said), "the same text", 3)).matches
         assert [f.entry.id for f in found] == ["e3", "e77", "e140"]
         assert len({f.similarity for f in found}) == 1
 
@@ -217,7 +217,7 @@ def test_searches_at_once_in_different_contexts_do_not_disturb_each_other() -> N
         return await asyncio.gather(*(retriever.nearest(context, text, 1) for context, text in asked))
 
     for many in (1, 1_000):
-        first = [search.found[0] for search in asyncio.run(work(many))]
+        first = [search.matches[0] for search in asyncio.run(work(many))]
         assert first[0].entry.text == "text 5"
         assert first[1].entry.text != "text 5"
         assert first[2].entry.text == "newest"
@@ -263,8 +263,8 @@ def test_a_filter_that_leaves_few_of_many_keeps_them_all() -> None:
         return everything, await retriever.nearest(context, "bank", 3, Filter(section="memories"))
 
     everything, few = asyncio.run(work())
-    assert (len(everything.found), everything.exact) == (3, False)
-    assert list(few.found) == asyncio.run(by_hand(context, "bank", 3, Filter(section="memories")))
+    assert (len(everything.matches), everything.exact) == (3, False)
+    assert list(few.matches) == asyncio.run(by_hand(context, "bank", 3, Filter(section="memories")))
 
 
 def test_a_turn_is_found_by_the_turns_beside_it_in_its_conversation() -> None:
@@ -278,7 +278,7 @@ def test_a_turn_is_found_by_the_turns_beside_it_in_its_conversation() -> None:
     turns = [Add("memories", text, sources=(f"conversation:{name}",) if name else ()) for name, text in said]
     context = Context().apply(Delta(tuple(turns))).context
     for many in (1, 1_000):
-        found = asyncio.run(Retriever(Vectors(Words()), many).nearest(context, "stolen card", 2)).found
+        found = asyncio.run(Retriever(Vectors(Words()), many).nearest(context, "stolen card", 2)).matches
         assert [f.entry.id for f in found] == ["e0", "e2"]
 
 
@@ -295,11 +295,11 @@ def test_the_measure_decides_the_order_and_an_identical_text_has_1(
     embedder = Recording()
     retriever = Retriever(Vectors(embedder), many, retrieval=retrieval)
     context = memories(*said.values())
-    found = asyncio.run(retriever.nearest(context, query, 2)).found
+    found = asyncio.run(retriever.nearest(context, query, 2)).matches
     assert [match.entry.text for match in found] == [said[name] for name in order]
     assert (query in embedder.texts) == embedded
     for text in said.values():
-        best, other = asyncio.run(retriever.nearest(context, text, 2)).found
+        best, other = asyncio.run(retriever.nearest(context, text, 2)).matches
         assert (best.entry.text, best.similarity) == (text, pytest.approx(1, abs=1e-6))
         assert other.similarity < best.similarity <= 1
 
@@ -311,12 +311,12 @@ def test_the_same_state_with_a_low_reward_beats_an_unrelated_one_with_a_high_rew
     found = asyncio.run(Retriever(Vectors(WordLlama()), retrieval=retrieval).nearest(memories(state, other), state, 2))
     low, high = (
         Experience("task", 0.5).score(match.similarity, reward)
-        for match, reward in zip(found.found, (0.2, 1.0), strict=True)
+        for match, reward in zip(found.matches, (0.2, 1.0), strict=True)
     )
     assert (low, low > high) == (pytest.approx(0.6, abs=1e-6), True)
 
 
 def test_a_rare_word_is_found_that_vectors_do_not_tell_apart() -> None:
     said = [f"the order {n} of customer K{n} came late" for n in range(1_000, 1_200)]
-    found = asyncio.run(Retriever(Vectors(WordLlama())).nearest(memories(*said), "What did K1117 get?", 1)).found
+    found = asyncio.run(Retriever(Vectors(WordLlama())).nearest(memories(*said), "What did K1117 get?", 1)).matches
     assert found[0].entry.text == said[117]

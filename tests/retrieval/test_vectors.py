@@ -56,20 +56,20 @@ def test_second_use_embeds_nothing_also_from_a_reopened_store(tmp_path: Path) ->
     with Store.create(tmp_path) as store:
         vectors = Vectors(Counting(), store)
         first = asyncio.run(vectors(texts))
-        assert (first.shape, first.dtype, vectors.made) == ((4, 2), np.float32, 3)
+        assert (first.shape, first.dtype, vectors.embedded) == ((4, 2), np.float32, 3)
         assert (first[0] == first[2]).all()
         again = asyncio.run(vectors(["ccc", "a"]))
         assert (again == first[[3, 0]]).all()
-        assert vectors.made == 3
+        assert vectors.embedded == 3
     with Store.open(tmp_path) as store:
         embedder = Counting()
         reopened = Vectors(embedder, store)
         assert (asyncio.run(reopened([*texts, "dddd"]))[:4] == first).all()
         assert embedder.asked == ["dddd"]
-        assert reopened.made == 1
+        assert reopened.embedded == 1
 
 
-@pytest.mark.parametrize("opened", [Store.read, Store.beside])
+@pytest.mark.parametrize("opened", [Store.read, Store.open_shared])
 def test_a_query_of_who_learns_nothing_stays_out_of_memory_and_asks_no_database(opened: Any, tmp_path: Path) -> None:
     """The database may be away, and a service is asked for years."""
     with Store.create(tmp_path) as store:
@@ -93,7 +93,7 @@ def test_a_text_asked_for_twice_at_once_is_embedded_once() -> None:
 
     asyncio.run(work())
     assert sorted(embedder.asked) == ["a", "bb", "ccc"]
-    assert vectors.made == 3
+    assert vectors.embedded == 3
 
 
 def test_one_caller_that_is_cancelled_does_not_stop_another() -> None:
@@ -126,7 +126,7 @@ def test_many_texts_in_many_calls() -> None:
     asyncio.run(work())
     both = asyncio.run(vectors(texts))
     assert np.allclose(both[:, 0], np.cos(np.arange(300)), atol=1e-6)
-    assert vectors.made == 300
+    assert vectors.embedded == 300
 
 
 class Giving(Counting):

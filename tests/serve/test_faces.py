@@ -23,7 +23,7 @@ from practicum import PracticumError, client
 from practicum.core.errors import UsageError
 from practicum.core.forms import Form
 from practicum.serve.answers import Answer
-from practicum.serve.api import OPERATIONS, Asked, operation
+from practicum.serve.api import OPERATIONS, OperationCall, operation
 from practicum.serve.openapi import document
 
 KEY = "a-key-of-the-operator"
@@ -46,7 +46,7 @@ class Repeated(Answer):
 @pytest.fixture(autouse=True)
 def _repeat() -> Iterator[None]:
     @operation("POST", "/v1/repeat", "review")
-    async def repeat(asked: Asked, form: Words) -> Repeated:
+    async def repeat(asked: OperationCall, form: Words) -> Repeated:
         """Repeat words. It is for tests."""
         if form.words == "refuse":
             raise UsageError("query.empty", "these words are refused")

@@ -104,7 +104,7 @@ async def test_a_version_made_live_in_the_run_is_live_on_all_nodes(postgresql: s
         folder = tmp_path / "elsewhere"
         # As `practicum store connect` and then `practicum space name` do.
         Store.connect(folder, postgresql, "default").close()
-        with Store.beside(folder) as store:
+        with Store.open_shared(folder) as store:
             name_version(store, LIVE, 1)
         spaces = [at.service.spaces["default"] for at in (a, b)]
         await until(lambda: all(space.live == 1 and space.rollout is None for space in spaces))

@@ -20,7 +20,7 @@ from serving import Served, add_learned, served, until
 
 from practicum.core.edits import Add, Delta
 from practicum.core.screen import flags
-from practicum.engine.door import Held
+from practicum.engine.admission import Held
 from practicum.serve.access import add_key
 from practicum.session.amend import apply_edits, writing
 from practicum.session.records import HELD
@@ -101,7 +101,7 @@ async def try_a_version(at: Served) -> None:
     await asyncio.to_thread(space.read_versions)
     # An edit by hand before it has a number, too.
     number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
-    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
+    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not run"})
     assert await at.service.rollouts.begin(space, rollout)
 
 

@@ -53,10 +53,10 @@ def test_the_command_line_writes_and_forgets_what_a_store_keeps(tmp_path: Path) 
     assert "quetzal" in said(items, "entry")
     assert "albatross" not in str(items)
     shown = run_command(["export", "practicum-store", "--user", "anna", "--space", "other"], tmp_path)
-    assert [json.loads(line)["what"] for line in shown.out.splitlines()] == ["interaction"]
+    assert [json.loads(line)["type"] for line in shown.out.splitlines()] == ["interaction"]
 
     forget = ["space", "forget", "practicum-store", "--user", "anna"]
-    assert "add --yes to go on" in run_command(forget, tmp_path).err
+    assert "pass --yes" in run_command(forget, tmp_path).err
     done = run_command([*forget, "--alike", "--yes"], tmp_path)
     assert (done.code, done.err) == (0, "")
     assert "space default: 8 interactions, 8 outcomes, 8 corrections removed" in done.out

@@ -20,7 +20,7 @@ from sqlalchemy import select
 import practicum
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
-from practicum.engine.door import held
+from practicum.engine.admission import held
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.amend import apply_edits
 from practicum.session.records import HELD, create_seed, load_context

@@ -21,7 +21,7 @@ from practicum.core.sensitive import Kind
 from practicum.core.settings import Panel, Resume, Setting, SettingField, settings_of
 from practicum.core.trust import Review
 from practicum.core.types import Profile
-from practicum.models.prices import GivenPrices
+from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 from practicum.serve.settings import SETTINGS as OF_SERVICE
 from practicum.session.config import ARGUMENTS, SETTINGS, Config
@@ -29,7 +29,7 @@ from practicum.session.config import ARGUMENTS, SETTINGS, Config
 KEYWORDS = Path(practicum.__file__).parent / "session" / "keywords.py"
 
 NAMES: Mapping[Any, str] = {
-    GuardTools: "GuardTools", Kind: "Kind", Profile: "Profile", GivenPrices: "GivenPrices", Review: "Review",
+    GuardTools: "GuardTools", Kind: "Kind", Profile: "Profile", PricesArgument: "PricesArgument", Review: "Review",
     Structure: "Structure",
 }  # fmt: skip
 """Types with a name of their own."""
@@ -51,7 +51,7 @@ from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.engine.resources import Resources
 from practicum.models.options import ModelOptions
-from practicum.models.prices import GivenPrices
+from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 '''
 
@@ -104,8 +104,8 @@ def test_the_keywords_of_functions_are_the_fields() -> None:
         ),
         *keywords(
             "ResumeOptions",
-            "The keywords of `resume` that change settings of the run; None changes nothing. docs/settings.md says "
-            "when each may change.",
+            "The keywords of `resume` that change settings of the run; None changes nothing. The manual says when "
+            "each may change.",
             changed,
             optional=True,
         ),

@@ -93,7 +93,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path, other: str) -> Non
     OTHERS[other](tmp_path / "run" / DATABASE_FILE)
     run = tmp_path / "run"
     served = partial(Database.at, run, run, create=True)
-    for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+    for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
         with pytest.raises(StoreError) as refused:
             way()
         assert refused.value.code == "store.unknown_format"
@@ -103,7 +103,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path, other: str) -> Non
 def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_bytes(b"SQLite format 3")
     served = partial(Database.at, tmp_path, tmp_path, create=True)
-    for way in (*(partial(way, tmp_path) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+    for way in (*(partial(way, tmp_path) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
         with pytest.raises(StoreError) as refused:
             way()
         assert refused.value.code == "store.unknown_format"
@@ -117,7 +117,7 @@ def test_a_database_of_another_format_is_refused(tmp_path: Path, postgresql: str
     psycopg = needs("psycopg", "postgres")
     with psycopg.connect(postgresql, autocommit=True) as db:
         db.execute(change)
-    for way in (Store.open, Store.read, Store.beside):
+    for way in (Store.open, Store.read, Store.open_shared):
         with pytest.raises(StoreError) as refused:
             way(tmp_path / "run")
         assert refused.value.code == "store.unknown_format"

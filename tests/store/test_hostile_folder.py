@@ -49,7 +49,7 @@ def change(run: Path, sql: str) -> None:
 
 
 def refused(run: Path, says: str) -> None:
-    for way in (Store.read, Store.open, Store.beside):
+    for way in (Store.read, Store.open, Store.open_shared):
         with pytest.raises(StoreError, match=says):
             way(run)
 

@@ -232,7 +232,7 @@ def test_a_search_reads_what_it_finds_and_embeds_the_question_only(
     whole = SnapshotPages.page
     monkeypatch.setattr(SnapshotPages, "page", lambda self, index: (read.append(index), whole(self, index))[1])
     search, embedder = asked(tmp_path, "text 400 of old")
-    assert search.found[0].entry.text == "text 400"
+    assert search.matches[0].entry.text == "text 400"
     assert not search.exact
     assert embedder.asked == ["text 400 of old"]
     assert read == []
@@ -273,13 +273,13 @@ def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) 
         context = read_context(store)
         context = changed(store, context, Update("e7", "a new wording"), Delete("e8"), Add("memories", "quite new"))
         changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
-    texts = {text: asked(tmp_path, text, 1)[0].found[0].entry for text in ("a new wording", "quite new", "text 9")}
+    texts = {text: asked(tmp_path, text, 1)[0].matches[0].entry for text in ("a new wording", "quite new", "text 9")}
     assert [entry.id for entry in texts.values()] == ["e7", "e640", "e9"]
     assert texts["text 9"].helpful == 1
-    assert asked(tmp_path, "text 7", 1)[0].found[0].entry.id != "e7"
-    assert "e8" not in [f.entry.id for f in asked(tmp_path, "text 8", 5)[0].found]
-    assert [f.entry.id for f in asked(tmp_path, "text 9", 2)[0].found] == ["e9", "e641"]
-    assert [f.entry.id for f in asked(tmp_path, "text 9", 2, Filter(section="notes"))[0].found] == ["e641"]
+    assert asked(tmp_path, "text 7", 1)[0].matches[0].entry.id != "e7"
+    assert "e8" not in [f.entry.id for f in asked(tmp_path, "text 8", 5)[0].matches]
+    assert [f.entry.id for f in asked(tmp_path, "text 9", 2)[0].matches] == ["e9", "e641"]
+    assert [f.entry.id for f in asked(tmp_path, "text 9", 2, Filter(section="notes"))[0].matches] == ["e641"]
 
 
 def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
         if spoil is not None:
             file.write_bytes(spoil)
         search, embedder = asked(tmp_path, "text 33", 1)
-        assert (search.exact, search.found[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
+        assert (search.exact, search.matches[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
         assert file.read_bytes() == whole
     # Where nothing may be written, all entries are compared.
     file.unlink()
@@ -299,7 +299,7 @@ def test_an_index_that_is_lost_or_damaged_is_made_again(tmp_path: Path) -> None:
         patch.setattr("practicum.plugins.index.files.os.access", lambda *_: False)
         context = read_context(store)
         search = asyncio.run(Retriever(Vectors(Counting(), store), 641).nearest(context, "text 33", 1))
-        assert (search.exact, search.found[0].entry.id) == (True, "e33")
+        assert (search.exact, search.matches[0].entry.id) == (True, "e33")
     assert not file.exists()
 
 
@@ -316,7 +316,7 @@ def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
 
         assert asyncio.run(work()) == len(SAID) + 1
         assert embedder.asked == ["quite new"]
-    assert asked(tmp_path, "quite new", 1)[0].found[0].entry.id == "e640"
+    assert asked(tmp_path, "quite new", 1)[0].matches[0].entry.id == "e640"
 
 
 def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
         assert read_run(store)[0].embedder == "other"
         retriever = Retriever(Vectors(other, store))
         other.asked.clear()
-        assert asyncio.run(retriever.nearest(read_context(store), "text 33", 1)).found[0].entry.id == "e33"
+        assert asyncio.run(retriever.nearest(read_context(store), "text 33", 1)).matches[0].entry.id == "e33"
         assert other.asked == []
         with refused("embedder.mismatch"):
             Vectors(Words(), store)

@@ -66,7 +66,7 @@ class Run:
 
     async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
         search = await self.retriever.nearest(self.context, text, k, where)
-        return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
+        return [(match.entry.id, round(match.similarity, 4)) for match in search.matches]
 
     async def fresh(self, folder: Path, text: str, where: EntryPredicate) -> list[tuple[str, float]]:
         """What an index finds that was made of this context at once."""
@@ -80,4 +80,4 @@ class Run:
             Index(folder, ()).extended([part])
             retriever = Retriever(Vectors(Words(), store), 1)
             search = await retriever.nearest(read_context(store), text, 4, where)
-            return [(match.entry.id, round(match.similarity, 4)) for match in search.found]
+            return [(match.entry.id, round(match.similarity, 4)) for match in search.matches]

@@ -66,7 +66,7 @@ def files_with(folder: Path, *words: str) -> Iterator[str]:
 
 
 def said(items: list[dict[str, Any]], what: str) -> str:
-    return json.dumps([item for item in items if item["what"] == what])
+    return json.dumps([item for item in items if item["type"] == what])
 
 
 def texts(at: Served) -> str:

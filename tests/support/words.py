@@ -13,45 +13,49 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PHRASES = {
+WORDS = {
     # Words of a tale: software is described by what it does now.
     r"told": "name the operation: report, pass, distinguish, identify",
     r"said": "name the source: the message, the report, the answer",
     r"heard": "name the operation: receive",
     r"tells?|telling": "name the operation: report, show, distinguish, identify",
     r"anew": "write 'again', or name what is new",
-    r"beside|besides": "write 'next to', 'with', 'also' or 'besides' as 'in addition'",
+    r"beside|besides": "write 'next to', 'with' or 'also'",
     r"meanwhile": "name the time: during the call, until the lock is released",
     r"nobody|somebody": "name the actor: no client, a user, another process",
     r"whoever|whomever|whatever|whichever": "name the actor or the thing: any client, any value",
     r"wherever|whence|thereby|therein|thereof|whereby|hence|lest|seldom|hardly|ought": "write the plain word",
-    r"stands?|stood|standing": "write 'is', 'is stored', 'appears'",
+    r"(?<!-)stands?|stood|standing": "write 'is', 'is stored', 'appears'",
     r"gone": "write 'removed', 'deleted' or 'missing'",
     r"the house": "write 'practicum' or 'the package'",
-    # Nouns that a clause replaces.
     r"what c(?:a|o)mes? of|came of": "write 'outcome' or 'result'",
-    r"(?:of|for|by|from|with|in|on|than|as|about|under|after|before|like|and|or) what": "use a noun for the clause",
+    # Definitions by what a thing is not.
+    r"(?:is|are|was|were|be) no(?! longer| more)": "write 'is not a ...', '... does not exist' or 'no ...'",
+    r"another one|the other one": "repeat the noun",
+    r"nothing but|anything but": "write 'only'",
+    r"but for|all but": "write 'except'",
+    r"at all": "drop it",
+}
+"""Phrase (a regular expression, matched at word boundaries in any case) → what to write in place of it, everywhere."""
+
+CLAUSES = {
+    # Nouns that a clause replaces.
+    r"(?:of|for|by|from|with|in|on|than|as|about|under|after|before|like|and|or) what(?! to )": "use a noun",
     r"what (?:is|are|was|were|has|have|had|does|did|it|they)": "use a noun for the clause",
     r"(?:of|for|by|from|with|to|and|or) who(?:m|se)?": "use a noun: the caller, the author, the owner",
     r"of which": "make two sentences, or name the noun",
     r"those (?:that|which|of|who|in|with|without)": "repeat the noun",
     r"(?:the|that) one (?:that|of|which|who|in|with)|ones that|one that": "repeat the noun",
     r"of (?:ours|theirs|its own|their own|our own)|our own": "name the owner: practicum's, the caller's",
-    # Definitions by what a thing is not.
-    r"(?:is|are|was|were|be) no": "write 'is not a ...', '... does not exist' or 'no ...'",
-    r"another one|the other one": "repeat the noun",
-    r"nothing but|anything but": "write 'only'",
-    r"but for|all but": "write 'except'",
     # Words that a reader has to decode.
     r"so many|so much|as many|as much": "name the number",
-    r"as it is|as they are|as it was|as they were": "write 'unchanged'",
-    r"at all": "drop it",
-    r"alone": "write 'only' or 'by itself'",
+    r"as (?:it is|they are|it was|they were)": "write 'unchanged'",
+    r"(?<!-)alone": "write 'only' or 'by itself'",
     r"rests? (?:up)?on": "write 'depends on'",
     r"where there (?:is|are)|if there (?:is|are) (?:one|none|any|some)": "write 'if present'",
     r"let (?:it|them|its|their|a|the|every|each|no)\b": "name the operation",
 }
-"""Phrase (a regular expression, matched at word boundaries in any case) → what to write in place of it."""
+"""Phrases that definitions avoid: docstrings, comments and messages. A manual may use them."""
 
 OPENINGS = {
     "What": "open with the noun that it is",
@@ -88,6 +92,10 @@ NAMES = {
 """Word of an identifier → what a name says in place of it."""
 
 
+FOREIGN = {"connection_made"}
+"""Names that other packages require."""
+
+
 @dataclass(frozen=True)
 class Use:
     """A use of a word that the language avoids."""
@@ -102,7 +110,7 @@ class Use:
         return f"{self.path}:{self.line}: {self.phrase!r} ({self.advice}): {self.text}"
 
 
-_PHRASES = [(re.compile(rf"\b(?:{pattern})\b", re.I), advice) for pattern, advice in PHRASES.items()]
+_PHRASES = [(re.compile(rf"(?<!\w)(?:{pattern})\b", re.I), advice) for pattern, advice in {**WORDS, **CLAUSES}.items()]
 
 
 def _in_prose(path: Path, line: int, text: str, *, opens: bool = False) -> Iterator[Use]:
@@ -132,47 +140,114 @@ def _in_names(path: Path, tree: ast.AST) -> Iterator[Use]:
             case ast.alias():
                 name = node.asname or ""
         for word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()):
-            if word in NAMES:
+            if word in NAMES and name not in FOREIGN:
                 yield Use(path, line, name, name, NAMES[word])
 
 
-def _is_prompt(name: str) -> bool:
-    return name.isupper() and not name.endswith(("_HELP", "_ERROR"))
+MODEL_TEXTS: dict[str, tuple[str, ...]] = {
+    "agents/chat.py": (),
+    "agents/environment.py": (),
+    "agents/frameworks.py": ("LEARNED", "CITE"),
+    "agents/network.py": (),
+    "agents/tools.py": (),
+    "core/playbook.py": ("export",),
+    "core/shingles.py": ("_FUNCTION",),
+    "core/words.py": ("_WRONG",),
+    "engine/framing.py": (),
+    "engine/place.py": ("agent_instructions",),
+    "engine/scorers.py": (),
+    "plugins/environments/appworld/agent.py": ("execute",),
+    "plugins/environments/appworld/tasks.py": ("INSTRUCTIONS",),
+    "plugins/environments/datasets.py": ("Srdd",),
+    "serve/answers.py": ("PlaybookPage",),
+    "serve/mcp_opening.py": ("INSTRUCTIONS",),
+    "serve/operations.py": ("recall", "report", "Query"),
+    "session/corrections.py": ("Correction",),
+    "tasks/sandbox/judge_tests.py": ("Malformed", "ask", "call_back", "read", "Code"),
+    "tasks/sandbox/runner.py": (),
+    "tasks/scoring/coverage.py": ("IRREGULAR",),
+    "tasks/scoring/rules.py": ("regex",),
+}
+"""Definitions with texts that models read (prompts, tools, notes of scores), which are measured and so unchanged; or
+with lists of words. An empty tuple: all strings of the file except docstrings and errors."""
+
+PROMPTS = (
+    "methods/", "plugins/rivals/", "engine/judge.py", "bench/", "testing.py", "agents/annotations.py", "examples/",
+)  # fmt: skip
+"""Where all texts are prompts except those of errors. In bench/ and testing.py only constants are."""
 
 
-PROMPTS = ("methods/", "plugins/rivals/", "bench/", "agents/", "tasks/scoring/", "testing.py", "models/")
-"""Where constants in capitals are prompts and worked examples for models: measured as they are, so not linted."""
+def _outputs(trees: dict[Path, ast.Module]) -> frozenset[str]:
+    """Return the names of all classes of structured output, whose docstrings and descriptions are sent to models."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    }  # fmt: skip
+    names = {"Output"}
+    while more := {name for name, of in bases.items() if of & names} - names:
+        names |= more
+    return frozenset(names)
 
 
-def uses(path: Path, root: Path) -> Iterator[Use]:
-    """Every use of an avoided word in a Python file, by line."""
+def _constants(node: ast.AST) -> set[int]:
+    """Return the identities of all constants in a tree."""
+    return {id(one) for one in ast.walk(node) if isinstance(one, ast.Constant)}
+
+
+def _for_models(path: str, tree: ast.Module, outputs: frozenset[str]) -> set[int]:
+    """Return the identities of the constants of a file that models read."""
+    names = next((names for end, names in MODEL_TEXTS.items() if path.endswith(end)), None)
+    documented = {one for node in ast.walk(tree) for one in _plain(node)}
+    exempt = _constants(tree) - documented if names == () else set[int]()
+    for node in ast.walk(tree):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        called = getattr(getattr(node, "func", None), "id", None)
+        own = {getattr(node, "name", None), called, *(getattr(one, "id", None) for one in targets)}
+        if (names and own & {*names}) or (isinstance(node, ast.ClassDef) and node.name in outputs):
+            exempt |= _constants(node)
+    if any(part in path for part in PROMPTS):
+        if not any(part in path for part in ("bench/", "testing.py")):
+            exempt |= _constants(tree) - documented
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(isinstance(one, ast.Name) and one.id.isupper() for one in targets):
+                    exempt |= _constants(node)
+    return exempt
+
+
+def _plain(node: ast.AST) -> set[int]:
+    """Return the constants of a node that people read: of docstrings, errors and costs."""
+    if isinstance(node, ast.Raise):
+        return _constants(node)
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error"):
+        return _constants(node)
+    if isinstance(node, ast.keyword) and node.arg in ("costs", "about", "help"):
+        return _constants(node)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return {id(node.value)}
+    return set()
+
+
+def uses(path: Path, root: Path, outputs: frozenset[str] | None = None) -> Iterator[Use]:
+    """Yield every use of an avoided word in a Python file, by line."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     short = path.relative_to(root)
-    with_prompts = any(part in path.as_posix() for part in PROMPTS)
-    prompts = {
-        id(inner)
-        for node in tree.body
-        if with_prompts and isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name) and _is_prompt(target.id)
-        for inner in ast.walk(node.value)
-    }
+    exempt = _for_models(path.as_posix(), tree, _outputs({path: tree}) if outputs is None else outputs)
     documented = set()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for part in body if isinstance(body, list) else ():
             # A string on its own documents its module, class, function or the name above it.
-            if (
-                isinstance(part, ast.Expr)
-                and isinstance(part.value, ast.Constant)
-                and isinstance(part.value.value, str)
-            ):
-                documented.add(id(part.value))
-                yield from _in_prose(short, part.lineno, part.value.value, opens=True)
+            value = part.value if isinstance(part, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                documented.add(id(value))
+                if id(value) not in exempt:
+                    yield from _in_prose(short, value.lineno, value.value, opens=True)
     for node in ast.walk(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w \w", node.value)
-        if is_text and id(node) not in documented | prompts:
+        if is_text and id(node) not in documented | exempt:
             yield from _in_prose(short, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -180,16 +255,19 @@ def uses(path: Path, root: Path) -> Iterator[Use]:
     yield from _in_names(short, tree)
 
 
+def uses_below(folder: Path, root: Path) -> Iterator[Use]:
+    """Yield every use of an avoided word in the Python files of a folder, or in one file."""
+    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]
+    package = [*(root / "practicum").rglob("*.py")]
+    outputs = _outputs({path: ast.parse(path.read_text(encoding="utf-8")) for path in {*files, *package}})
+    for path in files:
+        yield from uses(path, root, outputs)
+
+
 def main() -> None:
     root = Path.cwd()
-    count = 0
-    for argument in sys.argv[1:]:
-        start = (root / argument).resolve()
-        for path in sorted(start.rglob("*.py")) if start.is_dir() else [start]:
-            for use in uses(path, root):
-                print(use)
-                count += 1
-    print(f"{count} uses")
+    every = [use for argument in sys.argv[1:] for use in uses_below((root / argument).resolve(), root)]
+    print(*every, f"{len(every)} uses", sep="\n")
 
 
 if __name__ == "__main__":

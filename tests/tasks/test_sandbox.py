@@ -103,7 +103,7 @@ def test_memory_is_limited() -> None:
     assert ran.stopped
 
 
-FORBIDDEN = "stopped when it reached for the network, or to start or signal another process"
+FORBIDDEN = "stopped because it tried to use the network, or to start or signal another process"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_wrong_key_says_where_the_right_one_goes(store: Any, monkeypatch: pyte
         monkeypatch.setenv("AWS_ENDPOINT_URL", url.replace("user:password@", ""))
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         assert refusal("s3://bucket/a.jsonl") == (
-            "s3://bucket/a.jsonl: access is denied; set the credentials of this store (docs/traces.md)"
+            "s3://bucket/a.jsonl: access is denied; set the credentials of this store"
         )
 
 

@@ -99,7 +99,7 @@ def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
     for harm in ("__import__('os').fork()", "__import__('socket').socket()", "__import__('os').kill(1, 9)"):
         score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
         assert score.value == 0.0
-        assert "reached for the network, or to start or signal another process" in score.note
+        assert "tried to use the network, or to start or signal another process" in score.note
         assert score.stopped
     for call in ("open('/tmp/theirs', 'w')", "bytearray(10**10)"):
         score = scored(f"{body}return {call}")

@@ -31,7 +31,7 @@ from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget, Finishing
 from practicum.models.client import Wait
 from practicum.session.components import Parts
-from practicum.session.config import Splits, require_known
+from practicum.session.config import Splits, require_keywords
 from practicum.session.foreign import executes
 from practicum.session.keywords import RunOptions
 from practicum.session.learn import begun, learn, open_session, resume
@@ -163,7 +163,7 @@ async def compare(
     keywords, which `RunOptions` describes; `max_calls` or `max_tokens` is the budget per run, including its evaluation.
     Raises UsageError for invalid values, before any paid call.
     """
-    require_known(compare, common)
+    require_keywords(compare, common)
     if "seed" in common:
         raise UsageError(
             "settings.conflict",

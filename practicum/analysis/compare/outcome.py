@@ -8,7 +8,7 @@ measured:
     critical  the longest chain of dependent calls: a lower bound at any concurrency
 
 With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This is
-`alone`. Other runs may still have slowed down single calls, which affects all three times.
+`single_run_s`. Other runs may still have slowed down single calls, which affects all three times.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
         return self.work if self.critical is None else self.critical
 
     @property
-    def alone(self) -> float:
+    def single_run_s(self) -> float:
         """Upper bound of the duration of the run without other runs (s)."""
         return self.critical_path + max(self.work - self.critical_path, 0.0) / self.at_once
 

@@ -130,7 +130,7 @@ def make_plan(
     for role in common.get("roles", {}):
         if role not in ROLES:
             raise UsageError(
-                "role.unknown", f"unknown role {role!r}: known roles are {', '.join(ROLES)}", role=role, known=[*ROLES]
+                "role.unknown", f"unknown role {role!r}: known roles are {', '.join(ROLES)}", role=role, valid=[*ROLES]
             )
         if ROLES[role] not in used:
             raise UsageError(

@@ -55,7 +55,7 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
         "variants": rows,
         "tables": [_table(table, scores) for table in plan.study.tables],
         "front": {
-            axis: front([(r["name"], r[axis], r["score"]) for r in rows]) for axis in ("alone_s", cost_axis(rows))
+            axis: front([(r["name"], r[axis], r["score"]) for r in rows]) for axis in ("single_run_s", cost_axis(rows))
         },
     }
 
@@ -120,7 +120,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "cached_share": total.cached_share,
         "by_role": _by_role(counted),
         "usd": _mean([o.usage.usd for o in counted]),
-        "alone_s": mean(lambda o: o.alone),
+        "single_run_s": mean(lambda o: o.single_run_s),
         "work_s": mean(lambda o: o.work),
         "critical_s": mean(lambda o: o.critical_path),
         "wall_s": mean(lambda o: o.wall),

@@ -1,4 +1,5 @@
-"""The tables of the papers as data, one file a paper: `practicum bench paper NAME` runs one by `practicum compare`."""
+"""Tables of the papers as data, one file per paper. `practicum bench paper NAME` runs a table like `practicum
+compare`."""
 
 from practicum.bench.papers import ace, combee, mael, matts, rcl, unified
 from practicum.bench.papers.table import PaperTable

@@ -1,4 +1,5 @@
-"""ACE's tables. Our copy of the paper has the bodies of tables 14 to 16; numbers of the others are from its text."""
+"""Tables of ACE. This project's copy of the paper has the bodies of tables 14 to 16 only; other numbers are from the
+paper's text."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ SHEET = Variant("dynamic cheatsheet online", "dynamic_cheatsheet", {"online": Tr
 
 DEEPSEEK = "DeepSeek-V3.1-671B in all roles"
 PAPER = {"batch": 1, "rounds": 5, "epochs": 5}
-"""Section 4.2: one sample a step, at most five rounds of reflection and five epochs."""
+"""Settings of section 4.2: one sample per step, at most five rounds of reflection, and five epochs."""
 
-on_finer = partial(PaperTable, theirs=f"{DEEPSEEK}; FiNER", data=("finer", "formula"), settings=PAPER)
-"""A table that the paper made on FiNER, with its settings."""
+on_finer = partial(PaperTable, setup=f"{DEEPSEEK}; FiNER", data=("finer", "formula"), settings=PAPER)
+"""Makes a table that the paper measured on FiNER, with its settings."""
 
 
 def unlabelled(variant: Variant) -> Variant:
-    """The same without the right answers."""
+    """Return the variant without access to the right answers."""
     name = f"{variant.name} without labels"
     return Variant(name, variant.method, variant.settings, variant.stream, options=UNLABELLED)
 
@@ -33,7 +34,7 @@ TABLES = (
         name="ace1",
         source="ACE, table 1",
         about="agents in AppWorld, offline and online, with and without labels",
-        theirs=f"{DEEPSEEK}, ReAct; AppWorld, mean of task and scenario goals on both test splits",
+        setup=f"{DEEPSEEK}, ReAct; AppWorld, mean of task and scenario goals on both test splits",
         data=("appworld",),
         columns=("average",),
         rows=(
@@ -53,7 +54,7 @@ TABLES = (
         name="ace2",
         source="ACE, table 2",
         about="financial analysis, offline and online, with and without labels",
-        theirs=f"{DEEPSEEK}; FiNER and Formula, 1,000 and 500 samples to learn from",
+        setup=f"{DEEPSEEK}; FiNER and Formula, 1,000 and 500 samples to learn from",
         data=("finer", "formula"),
         columns=("FiNER",),
         rows=(
@@ -76,8 +77,8 @@ TABLES = (
     PaperTable(
         name="ace3",
         source="ACE, table 3",
-        about="one part left out: the reflector, further epochs, the warm-up before a stream",
-        theirs=f"{DEEPSEEK}, ReAct; AppWorld",
+        about="ablations: no reflector, one epoch, no warm-up before a stream",
+        setup=f"{DEEPSEEK}, ReAct; AppWorld",
         data=("appworld", "formula", "finer"),
         columns=("average",),
         rows=(
@@ -94,33 +95,33 @@ TABLES = (
     PaperTable(
         name="ace4a",
         source="ACE, table 4 (a)",
-        about="the cost of learning offline: ACE against GEPA",
-        theirs=f"{DEEPSEEK}; AppWorld; latency of adaptation, and rollouts (attempts)",
+        about="the cost of offline learning: ACE compared with GEPA",
+        setup=f"{DEEPSEEK}; AppWorld; latency of adaptation, and rollouts (attempts)",
         data=("appworld", "formula", "finer"),
         baseline="gepa",
         columns=("latency", "attempts"),
         rows=((GEPA, "100% 100%"), (ACE, "-82.3% -75.1%")),
         settings={"batch": 1, "rounds": 1},
-        measures=("learning_calls", "learning_tokens", "alone_s", "usd"),
+        measures=("learning_calls", "learning_tokens", "single_run_s", "usd"),
         note="Section A.3: one epoch, one round. The time alone includes the test.",
     ),
     PaperTable(
         name="ace4b",
         source="ACE, table 4 (b)",
-        about="the cost of learning online: ACE against Dynamic Cheatsheet",
-        theirs=f"{DEEPSEEK}; FiNER; latency of adaptation, and cost of tokens in US dollars",
+        about="the cost of online learning: ACE compared with Dynamic Cheatsheet",
+        setup=f"{DEEPSEEK}; FiNER; latency of adaptation, and cost of tokens in US dollars",
         data=("finer", "formula"),
         baseline=SHEET.name,
         columns=("latency", "cost"),
         rows=((SHEET, "100% 100%"), (ONLINE, "-91.5% -83.6%")),
         settings={"batch": 1, "rounds": 1},
-        measures=("learning_calls", "learning_tokens", "alone_s", "usd"),
+        measures=("learning_calls", "learning_tokens", "single_run_s", "usd"),
     ),
     PaperTable(
         name="ace10",
         source="ACE, table 10",
         about="medical reasoning, offline",
-        theirs=f"{DEEPSEEK}; DDXPlus, 1,000 examples to learn from",
+        setup=f"{DEEPSEEK}; DDXPlus, 1,000 examples to learn from",
         data=("ddxplus",),
         columns=("accuracy",),
         rows=((NONE, "75.2"), (GEPA, "76.4"), (ACE, "90.2")),
@@ -139,13 +140,13 @@ TABLES = (
         ),
         settings=PAPER,
         measures=("entries", "helpful"),
-        note="The text: it degrades gradually, and stays above the base unless every step is harmful.",
+        note="The text: the score degrades gradually, and stays above the base unless every step is harmful.",
     ),
     PaperTable(
         name="ace18",
         source="ACE, table 18",
-        about="small edits against writing the whole playbook anew",
-        theirs=f"{DEEPSEEK}; AppWorld, task and scenario goals on test-normal",
+        about="small edits compared with rewriting the whole playbook",
+        setup=f"{DEEPSEEK}; AppWorld, task and scenario goals on test-normal",
         data=("appworld", "formula", "finer"),
         baseline="ace",
         columns=("task goals", "scenario goals"),
@@ -157,7 +158,7 @@ TABLES = (
         name="ace19",
         source="ACE, table 19",
         about="rounds of reflection on one attempt",
-        theirs=f"{DEEPSEEK}; AppWorld test-normal",
+        setup=f"{DEEPSEEK}; AppWorld test-normal",
         data=("appworld", "formula", "finer"),
         baseline="5 rounds",
         rows=(
@@ -167,13 +168,13 @@ TABLES = (
         ),
         settings={"batch": 1, "epochs": 5},
         measures=("learning_calls", "tokens", "entries"),
-        note="The text: 1 round extracts too little, 5 is a good balance, 10 can harm. A round is a new try with the "
-        "reflection, as in the reference code; in rounds of critique the reflector improves its own lesson.",
+        note="The text: 1 round extracts too little, 5 is a good balance, 10 can harm. A round is a new attempt with "
+        "the reflection, as in the reference code; in rounds of critique the reflector improves its lesson.",
     ),
     on_finer(
         name="ace20",
         source="ACE, table 20",
-        about="the similarity from which two entries are merged",
+        about="the minimum similarity of two entries that are merged",
         baseline="threshold 0.9",
         rows=(
             *((Variant(f"threshold {x}", "ace", {"threshold": x}), "") for x in (0.5, 0.7, 0.85, 0.9)),
@@ -181,12 +182,12 @@ TABLES = (
         ),
         settings=PAPER,
         measures=("entries", "context_tokens"),
-        note="The text: performance changes only mildly. The last row is ours.",
+        note="The text: performance changes only mildly. The last row is not in the paper.",
     ),
     on_finer(
         name="ace21",
         source="ACE, table 21",
-        about="the size from which a playbook is pruned",
+        about="the maximum size of a playbook before it is pruned",
         baseline="pruned at 80000",
         rows=(
             *(
@@ -197,6 +198,6 @@ TABLES = (
         ),
         settings=PAPER,
         measures=("entries", "context_tokens"),
-        note="The text: stable from 10,000 to 100,000 tokens. The last row is ours.",
+        note="The text: stable from 10,000 to 100,000 tokens. The last row is not in the paper.",
     ),
 )

@@ -1,5 +1,5 @@
-"""Combee's table 1 and figures 2 and 4 to 7 (figure 3 is a drawing). Our copy of the paper has no pictures: numbers of
-figures are from its text."""
+"""Table 1 and figures 2 and 4 to 7 of Combee (figure 3 is a drawing). This project's copy of the paper has no figures:
+their numbers are from the paper's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEEPSEEK = "DeepSeek-V3.1"
 
 
 def naive(size: int) -> Variant:
-    """ACE with one update for so many reflections."""
+    """Return ACE with one update for `size` reflections."""
     return Variant(f"naive batch {size}", "naive", {"batch": size})
 
 
@@ -20,7 +20,7 @@ TABLES = (
         name="combee-t1",
         source="Combee, table 1",
         about="learning from many attempts at once in AppWorld",
-        theirs=f"{DEEPSEEK}, ReAct; AppWorld, 90 tasks to learn from, test-normal",
+        setup=f"{DEEPSEEK}, ReAct; AppWorld, 90 tasks to learn from, test-normal",
         data=("appworld",),
         baseline="naive batch 1",
         columns=("playbook tokens", "minutes", "cost", "task goals", "scenario goals", "average"),
@@ -33,13 +33,13 @@ TABLES = (
             (naive(40), "526 5 $1.40 66.7 44.6 55.7"),
             (Variant("combee batch 40", "combee", {"batch": 40}), "6,887 7 $1.67 70.8 60.7 65.8"),
         ),
-        measures=("context_tokens", "alone_s", "usd"),
+        measures=("context_tokens", "single_run_s", "usd"),
     ),
     PaperTable(
         name="combee2",
         source="Combee, figure 2",
         about="context overload: naive updates by batch size",
-        theirs=f"{DEEPSEEK}; Formula (500 samples) and FiNER (1,000)",
+        setup=f"{DEEPSEEK}; Formula (500 samples) and FiNER (1,000)",
         data=("formula", "finer"),
         baseline="naive batch 1",
         columns=("Formula", "entries", "helpful", "FiNER", "entries", "helpful"),
@@ -50,14 +50,14 @@ TABLES = (
             (naive(125), "- - - 70.6 11 4"),
         ),
         measures=("entries", "helpful", "context_tokens", "learning_calls"),
-        note="A batch larger than the training set is all of it. How many facts survive one update, without attempts: "
-        "practicum bench overload.",
+        note="A batch larger than the training set contains the whole set. To measure how many facts remain after one "
+        "update, without attempts, use practicum bench overload.",
     ),
     PaperTable(
         name="combee4",
         source="Combee, figure 4",
         about="quality and delay on top of GEPA",
-        theirs=f"{DEEPSEEK}; FiNER and Formula",
+        setup=f"{DEEPSEEK}; FiNER and Formula",
         data=("finer", "formula"),
         baseline="gepa batch 10",
         rows=(
@@ -65,15 +65,15 @@ TABLES = (
             *((Variant(f"gepa batch {n}", "gepa", {"minibatch": n}), "") for n in (10, 20, 40, 100)),
             (Variant("combee on gepa batch 40", "gepa", {"minibatch": 40, "groups": 6}), ""),
         ),
-        measures=("alone_s", "learning_calls", "context_tokens"),
-        note="The text: Combee matches the best fixed batch on FiNER, and comes close on Formula in under half of its "
-        "time; batch 100 falls below the base on FiNER.",
+        measures=("single_run_s", "learning_calls", "context_tokens"),
+        note="The text: Combee matches the best fixed batch on FiNER, and nearly matches it on Formula in less than "
+        "half of its time; batch 100 is below the base on FiNER.",
     ),
     PaperTable(
         name="combee5",
         source="Combee, figure 5",
-        about="quality and delay on top of ACE, beside top-K retrieval and summaries",
-        theirs=f"{DEEPSEEK}; FiNER and Formula; top-K and summaries with batch 50",
+        about="quality and delay on top of ACE, compared with top-K retrieval and summaries",
+        setup=f"{DEEPSEEK}; FiNER and Formula; top-K and summaries with batch 50",
         data=("finer", "formula"),
         baseline="naive batch 1",
         rows=(
@@ -83,23 +83,23 @@ TABLES = (
             (Variant("top-K batch 50", "top_k", {"batch": 50}), ""),
             (Variant("summarized batch 50", "summarized", {"batch": 50}), ""),
         ),
-        measures=("alone_s", "learning_calls", "entries", "context_tokens"),
-        note="The text: Combee has the highest accuracy on both, over 2.4 times faster than its like. With alpha "
-        "0.76 and 0.88 by its timings, 40, 30 and about 50 were chosen.",
+        measures=("single_run_s", "learning_calls", "entries", "context_tokens"),
+        note="The text: Combee has the highest accuracy on both, and is over 2.4 times faster than methods of similar "
+        "accuracy. With alpha 0.76 and 0.88 from its timings, the sizes 40, 30 and about 50 were chosen.",
         delays=True,
     ),
     PaperTable(
         name="combee6",
         source="Combee, figure 6",
-        about="the controller of the batch size against fixed sizes",
-        theirs=f"{DEEPSEEK}; Formula",
+        about="the controller of the batch size compared with fixed sizes",
+        setup=f"{DEEPSEEK}; Formula",
         data=("formula",),
         baseline="combee",
         rows=(
             (COMBEE, ""),
             *((Variant(f"batch {n}", "combee", {"batch": n}), "") for n in (10, 20, 40)),
         ),
-        measures=("alone_s", "learning_calls", "entries"),
+        measures=("single_run_s", "learning_calls", "entries"),
         note="The text: a size that is needlessly small costs time and hardly changes the quality.",
         delays=True,
     ),
@@ -107,7 +107,7 @@ TABLES = (
         name="combee7",
         source="Combee, figure 7",
         about="augmented shuffling, by the number of groups",
-        theirs=f"{DEEPSEEK}; Formula, batch 50",
+        setup=f"{DEEPSEEK}; Formula, batch 50",
         data=("formula",),
         baseline="shuffled 7 groups",
         rows=(
@@ -122,7 +122,7 @@ TABLES = (
             (Variant("ours joined by model", "combee", {"batch": 50, "join": "model"}), ""),
         ),
         measures=("entries", "context_tokens", "learning_calls"),
-        note="The text: without shuffling quality fluctuates and is lower; about 7 groups (the square root) are best. "
-        "The first ten rows are the paper's own form.",
+        note="The text: without shuffling, quality fluctuates and is lower; about 7 groups (the square root) are best. "
+        "The first ten rows have the paper's form.",
     ),
 )

@@ -1,4 +1,4 @@
-"""MAEL's tables 1 to 4 and figures 2 to 4."""
+"""Tables 1 to 4 and figures 2 to 4 of MAEL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from practicum.analysis.compare.variants import Variant
 from practicum.bench.papers.table import PaperTable
 
 NOTHING = (1.0, 1.0)
-"""The part of the tasks that is learned from where pools are only read."""
+"""Part of the tasks to learn from, for variants that only read pools: none."""
 
 NO_EXPERIENCE = Variant("no experience", "mael", {"experience": "none"}, part=NOTHING)
 ONE_AGENT = Variant("one agent", "mael", {"experience": "none", "depth": 0}, part=NOTHING)
@@ -18,7 +18,7 @@ TASK = Variant("task-wise", "mael", {"experience": "task"})
 
 
 def reading(name: str, **settings: Any) -> Variant:
-    """The network with the pools of task-wise retrieval. What is learned does not depend on the retrieval."""
+    """Return the network with the pools of the task-wise variant. Pools do not depend on the setting for retrieval."""
     return Variant(name, "mael", settings, after=TASK.name, part=NOTHING)
 
 
@@ -27,15 +27,15 @@ GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
 QUALITY = ("completeness", "executability", "consistency")
 SIZE = ("complexity", "lines", "tokens", "functions", "files")
 COST = ("tokens_a_test_task", "written_a_test_task", "agent_steps")
-"""The second is that of figure 2, which also has the rounds of critique."""
+"""Metrics of costs. The second is the metric of figure 2, which also shows the rounds of critique."""
 
 
 HARD = {"rounds": 3, "depth": 2}
-"""The paper's settings on hard data sets (section 3.1)."""
+"""Settings of the paper on hard data sets (section 3.1)."""
 
 
 def pool(name: str, after: str, first: int) -> Variant:
-    """Task-wise, with the experience of another third of the tasks."""
+    """Return the task-wise variant that continues from `after` with another third of the tasks."""
     return Variant(name, "mael", TASK.settings, after=after, part=(first / 3, (first + 1) / 3))
 
 
@@ -43,14 +43,14 @@ table = partial(
     PaperTable, baseline=NO_EXPERIENCE.name, measures=COST, scored=("rounds",),
     on_data={"commongen": HARD, "srdd": HARD},
 )  # fmt: skip
-"""What most of the tables have in common."""
+"""Makes a table with the fields that most of the tables share."""
 
 TABLES: tuple[PaperTable, ...] = (
     table(
         name="mael1",
         source="MAEL, table 1 and figure 2",
         about="a network of agents, with and without experience",
-        theirs=f"{GPT}; one agent: GPT-4o-mini",
+        setup=f"{GPT}; one agent: GPT-4o-mini",
         data=("mmlu", "gsm8k", "humaneval", "commongen", "srdd"),
         columns=("MMLU", "GSM", "HumanEval", "CommonGen", "SRDD", "average"),
         rows=(
@@ -61,13 +61,13 @@ TABLES: tuple[PaperTable, ...] = (
             (TASK, "80.00 60.00 90.00 46.54 71.93 69.69"),
             (STEP, "76.67 50.00 86.67 42.81 76.43 66.52"),
         ),
-        note="The group chat stands for AutoGen, the evolving team for EvoMac.",
+        note="The group chat replaces AutoGen, the evolving team replaces EvoMac.",
     ),
     PaperTable(
         name="mael2",
         source="MAEL, tables 2 and 3",
         about="the quality and the size of software",
-        theirs=f"{GPT}; SRDD",
+        setup=f"{GPT}; SRDD",
         data=("srdd",),
         baseline=NO_EXPERIENCE.name,
         columns=(*QUALITY, "quality", *SIZE),
@@ -83,8 +83,8 @@ TABLES: tuple[PaperTable, ...] = (
     table(
         name="mael4",
         source="MAEL, table 4",
-        about="the similarity and the reward of the experience that is shown",
-        theirs=f"{GPT}; HumanEval and CommonGen",
+        about="the similarity and the reward of the shown experience",
+        setup=f"{GPT}; HumanEval and CommonGen",
         data=("humaneval", "commongen"),
         columns=("HumanEval", "CommonGen"),
         rows=(
@@ -94,13 +94,13 @@ TABLES: tuple[PaperTable, ...] = (
             (reading("low reward", experience="task", reward="low"), "86.7 36.4"),
             (TASK, "90.0 46.5"),
         ),
-        note="Task-wise, since the best cells are the scores of task-wise retrieval in table 1.",
+        note="Task-wise retrieval, because the best cells are its scores in table 1.",
     ),
     table(
         name="mael-pools",
         source="MAEL, figure 3",
-        about="the size of the pools: experience of a third of the tasks, of two thirds, of all",
-        theirs=f"{GPT}; pools of 0, 10, 20 and 30 tasks",
+        about="the size of the pools: experience from one third, two thirds and all of the tasks",
+        setup=f"{GPT}; pools of 0, 10, 20 and 30 tasks",
         data=("humaneval", "commongen"),
         columns=("HumanEval", "CommonGen"),
         rows=(
@@ -114,18 +114,18 @@ TABLES: tuple[PaperTable, ...] = (
     table(
         name="mael-rounds",
         source="MAEL, figure 4",
-        about="quality if at most so many rounds of critique are allowed, with two levels of decomposition",
-        theirs=f"{GPT}; five cases of SRDD",
+        about="quality by the maximum rounds of critique, with two levels of decomposition",
+        setup=f"{GPT}; five cases of SRDD",
         data=("srdd", "humaneval", "commongen"),
         rows=(
             (NO_EXPERIENCE, ""), (TASK, ""), (STEP, ""),
             *((Variant(f"no experience {n} rounds", "mael", {"experience": "none", "rounds": n}, part=NOTHING), "")
               for n in (0, 1, 2)),
-            *((reading(f"{how}-wise {n} rounds", experience=how, rounds=n), "")
-              for how in ("task", "step") for n in (0, 1, 2)),
+            *((reading(f"{level}-wise {n} rounds", experience=level, rounds=n), "")
+              for level in ("task", "step") for n in (0, 1, 2)),
         ),
         settings=HARD,
-        note="The scores of single tasks are in the folders of the runs; the first three rows have three rounds, as "
-        "the paper has on SRDD.",
+        note="The scores of single tasks are in the folders of the runs. The first three rows have three rounds, as in "
+        "the paper on SRDD.",
     ),
 )  # fmt: skip

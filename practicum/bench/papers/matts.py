@@ -1,4 +1,5 @@
-"""ReasoningBank with memory-aware test-time scaling (MaTTS). Our copy has no tables of it: numbers are of its text."""
+"""ReasoningBank with memory-aware test-time scaling (MaTTS). This project's copy of the paper has no tables: the
+numbers are from its text."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from practicum.bench.papers.table import NONE, PaperTable
 
 BANK = Variant("reasoning_bank", "reasoning_bank")
 ONCE = Variant("once", "reasoning_bank", {"scaling": "parallel", "k": 1})
-"""One attempt at the temperature of the others, which `scaling=none` would not have."""
+"""One attempt at the temperature of the other rows. `scaling=none` would have another temperature."""
 PARALLEL = {3: "2x 3x", 5: "2.5x 5x"}
 
 
 def scaled(scaling: str, k: int) -> Variant:
-    """Several attempts at each task, or exactly k passes after the first attempt."""
+    """Return a variant with k attempts at each task (parallel), or with k passes after the first attempt
+    (sequential)."""
     until = {"until": "k"} if scaling == "sequential" else {}
     return Variant(f"{scaling} {k}", "reasoning_bank", {"scaling": scaling, "k": k, **until})
 
@@ -21,8 +23,8 @@ TABLES = (
     PaperTable(
         name="matts",
         source="MaTTS, k = 1 to 5",
-        about="several attempts at a task at once, or one attempt refined again and again",
-        theirs="WebArena, 34.2% relative improvement by scaling; ReasoningBank alone +8.3% there",
+        about="several attempts at a task in parallel, or one attempt refined repeatedly",
+        setup="WebArena, 34.2% relative improvement by scaling; ReasoningBank without scaling +8.3% there",
         data=("yours", "formula", "humaneval"),
         baseline=ONCE.name,
         columns=("improvement", "compute"),
@@ -33,15 +35,15 @@ TABLES = (
             *((scaled("sequential", k), "") for k in (1, 2, 3, 4, 5)),
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
-        note="Ours is the score of first attempts, best of k that of the chosen ones. Parallel: a judge chooses. "
-        "Sequential: exactly k passes after the first attempt, whatever they answer (until=k), and the last answer is "
-        "chosen. All attempts have the same temperature, that of k = 1 too.",
+        note="The column yours is the score of the first attempts, best of k is the score of the chosen attempts. "
+        "Parallel: a judge chooses. Sequential: exactly k passes after the first attempt (until=k), and the last "
+        "answer is chosen. All attempts have the same temperature, also with k = 1.",
     ),
     PaperTable(
         name="bank",
         source="ReasoningBank",
-        about="one part changed",
-        theirs="the ablations of Ouyang et al. (2025), without numbers in our copy",
+        about="ablations: one part changed",
+        setup="the ablations of Ouyang et al. (2025), without numbers in this project's copy",
         data=("yours", "formula", "humaneval"),
         baseline=BANK.name,
         rows=(

@@ -1,4 +1,5 @@
-"""RCL's tables 3 and 4. Our copy is a scan: scores were checked against the differences that stand beside them."""
+"""Tables 3 and 4 of RCL. This project's copy of the paper is a scan, so the scores were checked against the differences
+printed next to them."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from typing import Any
 from practicum.analysis.compare.variants import Variant
 from practicum.bench.papers.table import NONE, PaperTable
 
-# The base is that of RCL, section 4.1: ACE with one reflection, without de-duplication and merging, on one failure per
-# step. All variants size their steps by the failure rate. With these settings and all primitives, ACE is RCL, prompt by
-# prompt, in both profiles.
+# The base of RCL, section 4.1: ACE with one reflection, without de-duplication and merging, on one failure per step.
+# All variants size their steps by the failure rate. With these settings and all primitives, the prompts of ACE are
+# equal to the prompts of RCL, in both profiles.
 BASE: Mapping[str, Any] = {
     "rounds": 0, "dedupe": "never", "learn_from": "failures", "lessons": "all", "curator": "edits", "merge": False,
     "uncovered": "drop", "rules_shown": True, "batch": 1, "attempted": "auto",
@@ -25,7 +26,7 @@ PRIMITIVES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "batching": ({"batch": 3}, {"batch": 1}),
     "heads": ({"heads": True}, {"heads": False}),
 }
-"""For each primitive of RCL the settings that switch it on in ACE, and off in RCL."""
+"""Primitive of RCL → the settings that enable it in ACE, and the settings that disable it in RCL."""
 
 ADDED: Mapping[str, str] = {
     "replay": "84.5 82.7 73.1 81.8 40.0 47.3 80.4 65.4",
@@ -52,7 +53,7 @@ COLUMNS = (
 )  # fmt: skip
 table = partial(
     PaperTable,
-    theirs="Gemini 3.1 Flash-Lite and GPT-5.4 Nano, Claude Opus 4.6 as reflector and mutator; 30 steps, one run",
+    setup="Gemini 3.1 Flash-Lite and GPT-5.4 Nano, Claude Opus 4.6 as reflector and mutator; 30 steps, one run",
     data=("rewardbench2", "appworld"),
     columns=COLUMNS,
     settings={"steps": 30},
@@ -60,7 +61,7 @@ table = partial(
     note="The paper starts from seed playbooks, which are in its appendix D (--seed-playbook). BrowseComp+ needs its "
     "corpus.",
 )
-"""What the tables have in common."""
+"""Makes a table with the fields that both tables share."""
 
 TABLES: tuple[PaperTable, ...] = (
     table(
@@ -72,18 +73,18 @@ TABLES: tuple[PaperTable, ...] = (
             (NONE, "78.0 81.5 64.3 75.8 28.9 40.7 75.9 67.2"),
             (Variant("gepa", "gepa"), "82.7 76.2 62.6 66.7 35.3 48.7 79.2 76.5"),
             (ACE_BASE, "83.3 86.9 69.1 80.7 37.3 50.0 79.2 62.7"),
-            *((Variant(f"ace + {name}", "ace", {**BASE, **PRIMITIVES[name][0]}), said) for name, said in ADDED.items()),
+            *((Variant(f"ace + {name}", "ace", {**BASE, **PRIMITIVES[name][0]}), row) for name, row in ADDED.items()),
             (RCL, WHOLE),
         ),
     ),
     table(
         name="rcl4",
         source="RCL, table 4",
-        about="one primitive left out of RCL",
+        about="one primitive removed from RCL",
         baseline=RCL.name,
         rows=(
             (RCL, WHOLE),
-            *((Variant(f"rcl - {name}", "rcl", PRIMITIVES[name][1]), said) for name, said in LEFT_OUT.items()),
+            *((Variant(f"rcl - {name}", "rcl", PRIMITIVES[name][1]), row) for name, row in LEFT_OUT.items()),
         ),
     ),
 )

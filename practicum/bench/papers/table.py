@@ -1,4 +1,4 @@
-"""A table of a paper, as data, and how it is shown beside what was measured."""
+"""A table of a paper as data, and its presentation next to measured results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from practicum.view.names import run_folder
 from practicum.view.read import Story
 
 NONE = Variant("none", "none")
-"""The agent without learning."""
+"""Variant without learning."""
 
 _ACE_DATA = "github.com/ace-agent/ace, finance/data"
 DATA: Mapping[str, str] = {
@@ -27,40 +27,40 @@ DATA: Mapping[str, str] = {
     "finer": f"FiNER-139, finer_train_batched_1000_samples.jsonl and finer_test_subset_006_seed42.jsonl ({_ACE_DATA})",
     "ddxplus": "DDXPlus in StreamBench's layout (huggingface.co/datasets/appier-ai-research/StreamBench)",
     "appworld": "AppWorld: its own server, --agent appworld:URL, and tasks by `practicum bench tasks IDS --server URL "
-    "--out FILE` (docs/agents.md)",
+    "--out FILE` (docs/learn/agents.md)",
     "rewardbench2": "RewardBench 2 as JSON lines (huggingface.co/datasets/allenai/reward-bench-2)",
     "mmlu": "MMLU's CSV files, as published (github.com/hendrycks/test)",
     "gsm8k": "GSM8K's test.jsonl (github.com/openai/grade-school-math)",
     "humaneval": "HumanEval.jsonl (github.com/openai/human-eval)",
     "commongen": "CommonGen-Hard's commongen_hard.jsonl (github.com/madaan/self-refine)",
     "srdd": "SRDD's descriptions of software, its CSV file (github.com/OpenBMB/ChatDev)",
-    "yours": 'a stream of tasks of yours, as lines {"id", "input", "target"}',
+    "yours": 'your own stream of tasks, as lines {"id", "input", "target"}',
 }
-"""The data sets of the tables: what they are and where they can be had. `practicum bench tasks` knows their layouts."""
+"""Data set of a table → its files and where to get them. `practicum bench tasks` converts the files to tasks."""
 
 SCORED: Mapping[str, str] = {"commongen": "commongen", "coverage": "commongen", "software": "srdd"}
-"""The data sets of scorers that no other set of the tables has."""
+"""Scorer → its data set, for scorers that only one of the data sets uses."""
 
 RETRIEVAL: Mapping[str, Any] = {"retrieval": "cosine"}
-"""The setting of every table: the papers compare embeddings."""
+"""Setting of every table, because the papers compare embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """A table or a figure of a paper.
+    """Table or figure of a paper.
 
-    `rows` are variants, each with the paper's numbers, which stand in the order of `columns` with blanks between; "-"
-    is a number that the paper, or our copy of its text, does not give. `measures` are metrics of a comparison
-    that are shown with the score, and `scored` are measures of the scorer. `settings` are the paper's, for every method
-    that has them, in addition to `RETRIEVAL`, and `on_data` those that it has on a data set alone, by the names of
-    `DATA`. `note` says what its text adds, and what is not as in the paper. With `delays`, the times of the steps
-    are fitted as Combee's controller does it (section 3.3).
+    `about`: subject of the table. `setup`: models and data of the paper. `data`: suitable data sets, from `DATA`.
+    `rows`: variants with the paper's numbers, separated by blanks, in the order of `columns`; "-" is a missing number.
+    `measures`: metrics of a comparison to show with the score. `scored`: measures of the scorer to show. `settings`:
+    settings of the paper in addition to `RETRIEVAL`, for every method that has them. `on_data`: further settings by
+    data set. `note`: statements of the paper's text, and differences from the paper. `delays`: whether to fit the times
+    of the steps as Combee's controller does (section 3.3).
     """
 
     name: str
     source: str
     about: str
-    theirs: str
+    setup: str
     data: tuple[str, ...]
     rows: tuple[tuple[Variant, str], ...]
     baseline: str = NONE.name
@@ -77,77 +77,81 @@ class PaperTable:
         return tuple(variant for variant, _ in self.rows)
 
     def only(self, names: Sequence[str]) -> PaperTable:
-        """The table with these rows alone, with its baseline and with those that they start from. Raises UsageError
-        for a name that no row has."""
+        """Return the table with the named rows, its baseline, and the rows that these rows start from. Raise UsageError
+        for an unknown name."""
         by_name = {variant.name: variant for variant in self.variants}
         if unknown := [name for name in names if name not in by_name]:
             raise UsageError(
-                "settings.invalid", f"table {self.name} has no row {unknown[0]!r}: it has {'; '.join(by_name)}"
+                "settings.invalid", f"table {self.name} has no row {unknown[0]!r}: choose from {'; '.join(by_name)}"
             )
-        kept, todo = {self.baseline}, [self.baseline, *names]
+        selected, todo = {self.baseline}, [self.baseline, *names]
         while todo:
-            kept.add(name := todo.pop())
+            selected.add(name := todo.pop())
             todo += filter(None, [by_name[name].after])
-        return replace(self, rows=tuple(row for row in self.rows if row[0].name in kept))
+        return replace(self, rows=tuple(row for row in self.rows if row[0].name in selected))
 
     def installed(self) -> tuple[PaperTable, list[str]]:
-        """The table without the rows whose packages are not installed, and a line about each of these."""
+        """Return the table without rows that need a missing package, and a line about each omitted row."""
         missing = {v.name: extra for v in self.variants if (extra := methods.missing_extra(v.method))}
-        lines = [f"{name} is left out: {pip_install(extra)}" for name, extra in missing.items()]
+        lines = [f"row {name} is omitted; to include it: {pip_install(extra)}" for name, extra in missing.items()]
         return replace(self, rows=tuple(row for row in self.rows if row[0].name not in missing)), lines
 
     def on(self, data: str) -> PaperTable:
-        """The table with the settings that the paper has on this data set."""
+        """Return the table with the settings of the paper for a data set."""
         return replace(self, settings={**self.settings, **self.on_data.get(data, {})})
 
-    def paper_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The paper's settings that hold, unless the user has `given` others."""
+    def paper_settings(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of the paper, except settings that the user overrides."""
         return {
             name: value
             for name, value in {**RETRIEVAL, **self.settings}.items()
-            # Epochs and steps both say when learning ends.
-            if name not in given and not (name in LENGTH and given.keys() & LENGTH) and self.takes(name, given)
+            # Epochs and steps both limit the length of learning: one of them overrides both.
+            if name not in overrides
+            and not (name in LENGTH and overrides.keys() & LENGTH)
+            and self.takes(name, overrides)
         }
 
-    def study(self, given: Mapping[str, Any]) -> Study:
-        """What is compared, with the paper's settings, unless the user has `given` others."""
+    def study(self, overrides: Mapping[str, Any]) -> Study:
+        """Return the study with the settings of the paper and the user's overrides."""
         table = ComparisonTable(f"{self.source}: {self.about}", self.baseline, self.variants)
-        return Study((table,)).with_settings({**self.paper_settings(given), **given})
+        return Study((table,)).with_settings({**self.paper_settings(overrides), **overrides})
 
-    def takes(self, name: str, given: Collection[str] = ()) -> bool:
-        """Whether some row has a setting of this name, and neither a value of its own nor one `given` to it alone."""
+    def takes(self, name: str, overrides: Collection[str] = ()) -> bool:
+        """Whether at least one row has a setting of this name that neither the row nor an override of this row sets."""
 
         def free(v: Variant) -> bool:
-            named = {key.rpartition(".")[2]: None for key in given if key.startswith(f"{v.name}.")}
-            own = {**v.settings, **named}
-            return name not in own and name in reachable(replace(v, settings=own))
+            named = {key.rpartition(".")[2]: None for key in overrides if key.startswith(f"{v.name}.")}
+            settings = {**v.settings, **named}
+            return name not in settings and name in reachable(replace(v, settings=settings))
 
         return any(map(free, self.variants))
 
-    def calls(self, train: int, test: int, given: Mapping[str, Any]) -> int:
-        """About how many calls one seed makes: one for an attempt, one for a reflection on it, one for an update.
-        Retries, several attempts at a task and judges come on top."""
-        return sum(_calls(variant, train, test) for variant in self.study(given).variants)
+    def calls(self, train: int, test: int, overrides: Mapping[str, Any]) -> int:
+        """Estimate the number of calls of one seed: one per attempt, one per reflection, one per update. Retries,
+        repeated attempts at a task and judges are not included."""
+        return sum(_calls(variant, train, test) for variant in self.study(overrides).variants)
 
     def shown(self, report: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
-        """The paper's numbers beside those of a comparison's report: titles and rows."""
-        ours = {row["name"]: row for row in report["variants"]}
+        """Return the titles and rows of a table with the paper's numbers and the results of a comparison's report."""
+        measured = {row["name"]: row for row in report["variants"]}
         compared = {row["name"]: row for row in report["tables"][0]["rows"]}
         heads = [f"paper: {column}" for column in self.columns]
-        titles = ["row", *heads, "ours (95%)", f"less {self.baseline} (95%)", "claim"]
+        titles = ["row", *heads, "yours (95%)", f"less {self.baseline} (95%)", "claim"]
         titles += [*(METRICS[f"comparison.{name}"].title for name in self.measures), *self.scored]
         lines = []
-        for variant, said in self.rows:
-            theirs = said.split() or ["-"] * len(self.columns)
-            row, change = ours[variant.name], compared[variant.name]
+        for variant, text in self.rows:
+            numbers = text.split() or ["-"] * len(self.columns)
+            row, change = measured[variant.name], compared[variant.name]
             cells = [METRICS[f"comparison.{name}"].write(row[name]) for name in self.measures]
             cells += [decimal(row["measures"].get(name)) for name in self.scored]
-            lines.append((variant.name, *theirs, scored(row), effect(change), verdict_label(change["verdict"]), *cells))
+            lines.append(
+                (variant.name, *numbers, scored(row), effect(change), verdict_label(change["verdict"]), *cells)
+            )
         return titles, lines
 
     def delay(self, folder: Path, seeds: int, tasks: int) -> DelayFit | None:
-        """How the time of an epoch falls with the batch size, by the steps of the runs with a fixed one in `folder`.
-        None where there are too few sizes to fit."""
+        """Fit the time of an epoch by batch size to the steps of the runs in `folder` that have a fixed batch size.
+        Return None for fewer than two sizes."""
         points = []
         for variant in (v for v in self.variants if str(v.settings.get("batch", "auto")) != "auto"):
             for seed in range(seeds):

@@ -1,5 +1,5 @@
-"""The unified learner of ReasoningBank and ACE. Our copy of the paper is its article and specification, without figures
-of the learner."""
+"""The unified learner of ReasoningBank and ACE. This project's copy of the paper is its article and specification,
+without results of the learner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from practicum.bench.papers.table import NONE, PaperTable
 
 
 def specified(name: str, **changed: Any) -> Variant:
-    """The specification's learner, with one part or several changed."""
+    """Return the learner of the specification, with some settings changed."""
     return Variant(name, "unified", {"preset": "specification", **changed})
 
 
@@ -20,8 +20,8 @@ TABLES = (
     PaperTable(
         name="unified",
         source="ReasoningBank + ACE, the unified specification",
-        about="the whole loop, the same without one of its parts, and this project's learner",
-        theirs="the unified specification, without numbers in our copy",
+        about="the whole loop, the loop without one of its parts, and this project's learner",
+        setup="the unified specification, without numbers in this project's copy",
         data=("yours", "formula", "humaneval"),
         baseline=SPECIFIED.name,
         rows=(
@@ -31,14 +31,14 @@ TABLES = (
             (SPECIFIED, ""),
             (specified("no memory", memory=False), ""),
             (specified("no scaling", scaling="none"), ""),
-            # Without proposals the loop is ReasoningBank's, with memories of the chosen attempt.
+            # Without proposals, the loop is that of ReasoningBank, with memories from the chosen attempt.
             (Variant("no proposals", "reasoning_bank", {"extract": "chosen"}), ""),
             (specified("stand-alone ACE", memory=False, scaling="none"), ""),
             (Variant("ours", "unified"), ""),
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
-        note="Rows from specification to stand-alone ACE have preset=specification, with the named part left out; no "
-        "proposals is then reasoning_bank with extract=chosen. Ours is unified at its defaults, but by cosine as all "
-        "rows.",
+        note="Rows from specification to stand-alone ACE have preset=specification, without the named part. The row no "
+        "proposals is reasoning_bank with extract=chosen. The row ours is unified with its default settings, except "
+        "for retrieval by cosine, as in all rows.",
     ),
 )

@@ -15,9 +15,9 @@ from practicum.core.types import Lesson
 from practicum.core.views import render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.methods.blocks.curate import Draft, draft
-from practicum.retrieval.scripts import untold, words_digest
+from practicum.retrieval.scripts import undistinguished, words_digest
 
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
@@ -79,7 +79,9 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
 
     def differ(row: int, like: int) -> bool:
         one, other = entries[like], entries[row]
-        apart = one.data.get("outcome") != other.data.get("outcome") or tell_apart(one.text, other.text, run.choices)
+        apart = one.data.get("outcome") != other.data.get("outcome") or differ_in_particulars(
+            one.text, other.text, run.choices
+        )
         if apart:
             distinct.add(row)
         return apart
@@ -109,7 +111,7 @@ def same_rows(
     """Return for each text from the row `old` on the row that it repeats, or None. The first row with the same words
     counts; otherwise the most similar row by the vectors, shape (n, d). Vectors count only if the embedder
     distinguishes texts of the language (see `retrieval.scripts`)."""
-    unknown, blind = untold(texts, vectors, threshold)
+    unknown, blind = undistinguished(texts, vectors, threshold)
     if number := int(blind[old:].sum()):
         run.count(Count.COMPARED_BY_WORDS, number)
     repeated: dict[int, int] = {}

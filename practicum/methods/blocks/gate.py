@@ -97,7 +97,7 @@ class Trial:
         return sum(self.differences.values()) / max(len(self.differences), 1)
 
     @property
-    def kept(self) -> bool:
+    def accepted(self) -> bool:
         """Whether the delta is kept: by the bet that is won, or else by the mean."""
         worse, better = self.wealth
         return better > worse if self.decided else sum(self.differences.values()) >= 0
@@ -111,7 +111,7 @@ class Trial:
     def as_json(self) -> dict[str, Any]:
         """Return the evidence in the form that is stored with the step."""
         return {
-            "gate": "kept" if self.kept else "dropped", "by": "test" if self.decided else "mean",
+            "gate": "kept" if self.accepted else "dropped", "by": "test" if self.decided else "mean",
             "alpha": self.alpha, "tasks": len(self.differences),
             "mean": self.mean,
             "e_worse": self.wealth[0], "e_better": self.wealth[1], "differences": dict(self.differences),
@@ -150,8 +150,8 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
         if new.digest == context.digest:
             return delta
         trial = await tried(Trial(alpha), act, "val", tasks, context, new, run)
-        run.count(Count.GATED_DELTAS, not trial.kept)
-        return replace(delta if trial.kept else unshown_part(context, delta), evidence=trial.as_json())
+        run.count(Count.GATED_DELTAS, not trial.accepted)
+        return replace(delta if trial.accepted else unshown_part(context, delta), evidence=trial.as_json())
 
     return accepted
 

@@ -169,7 +169,7 @@ def by_network(
         solved = await Network(team, decider.decide, rounds, depth).solve(task.input, working)
         moves = []
         for asked, output, to in ((m.question, m.answer, m.to) for m in solved.moves):
-            output_data = {"action": output.text, "experience": output.experience, "said": output.form, "to": [*to]}
+            output_data = {"action": output.text, "experience": output.experience, "output": output.form, "to": [*to]}
             moves.append({**asdict(asked), **output_data})
         trace = Trace(
             solved.text,
@@ -317,7 +317,7 @@ class Decider:
         if entry is not None:
             answer = entry.text
             if run.profile == "small" or question.kind not in ("solve", "aggregate"):
-                answer = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
+                answer = str(entry.data.get("output") or PartSolution(solution=entry.text).model_dump_json())
             turns += (_turn(f"{self.experience.heading(entry)}\n# Task\n{entry.key}\n\n{asked}", answer),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
@@ -348,7 +348,7 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
     adds: list[Add] = []
     for lesson in lessons:
         if "reward" in lesson.data:
-            names = ("kind", "reward", "whole", "trace", "said")
+            names = ("kind", "reward", "whole", "trace", "output")
             data = {name: lesson.data[name] for name in names if lesson.data.get(name, "") != ""}
             section, key = POOL + lesson.data["agent"], lesson.data["state"]
             adds.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))

@@ -62,13 +62,13 @@ def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
     return first
 
 
-def drawn(steps: int, most: int, anew: bool) -> SampleSeam:
+def drawn(steps: int, most: int, redraw: bool) -> SampleSeam:
     """Build a sampler that draws up to `most` tasks in each of `steps` steps, by the run's seed: a fresh draw in each
     step, or the same tasks in all."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for step in range(1, steps + 1 if tasks else 1):
-            yield Batch(tuple(shuffled(tasks, step if anew else 1, run)[:most]), steps=steps)
+            yield Batch(tuple(shuffled(tasks, step if redraw else 1, run)[:most]), steps=steps)
 
     return sample
 

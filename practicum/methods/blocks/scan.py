@@ -26,7 +26,7 @@ from practicum.engine.asynchronous import Fallback
 from practicum.engine.loop import UpdateSeam, by_reflection
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
-from practicum.engine.specifics import tell_apart
+from practicum.engine.specifics import differ_in_particulars
 from practicum.methods.blocks.curate import as_entries, left_out, votes
 from practicum.methods.blocks.dedupe import Threshold, as_number, same_rows
 
@@ -300,7 +300,7 @@ async def _distinct(
 
 def _differ(adds: Sequence[Add], run: Run, row: int, like: int) -> bool:
     one, other = adds[like], adds[row]
-    return one.data != other.data or tell_apart(one.text, other.text, run.choices)
+    return one.data != other.data or differ_in_particulars(one.text, other.text, run.choices)
 
 
 def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:

@@ -152,10 +152,10 @@ class PostgresqlBackend:
         return bool(self.server.rows(held.bindparams(high=number >> 32, low=number % 2**32)))
 
     @contextmanager
-    def alone(self, what: str) -> Iterator[None]:
+    def exclusive(self, name: str) -> Iterator[None]:
         """Hold an advisory lock of a connection. It ends when the node stops or loses its connection to the
         database."""
-        number = lock_number(f"{SCHEMA} {what}")
+        number = lock_number(f"{SCHEMA} {name}")
         with ExitStack() as stack:
             with self.server.errors():
                 db = stack.enter_context(retried(self.engine.connect))

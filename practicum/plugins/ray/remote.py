@@ -97,7 +97,7 @@ class RemoteScorer:
 
 
 def _job(run: Run, task: Task, **fields: Any) -> Job:
-    return Job(run.place, task, run.profile, run.room("agent"), redacted=run.kept_of(task), **fields)
+    return Job(run.place, task, run.profile, run.room("agent"), redacted=run.values_of(task), **fields)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Exchange:
         if key not in self.answered:
             try:
                 value = await self._value(request)
-                answer = RayAnswer(value, redacted=self.run.kept_of(value.text) if request.kind == "reply" else {})
+                answer = RayAnswer(value, redacted=self.run.values_of(value.text) if request.kind == "reply" else {})
             except PracticumError as error:
                 answer = RayAnswer(error=error)
             if request.kind == "recall":

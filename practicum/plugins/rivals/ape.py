@@ -1,7 +1,7 @@
 """APE: a model infers instructions from inputs with their right outputs; the instructions are scored, and the best are
 paraphrased (Zhou et al., 2023, section 3).
 
-docs/methods/ape.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chain of agents: each agent works on the output of the previous agent, and the last agent answers (ChatDev, Qian et
 al., 2024, section 3.1: the chat chain).
 
-Does not learn: a baseline for MAEL. docs/methods/chain.md lists the differences from the paper.
+Does not learn: a baseline for MAEL. docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It has two forms: cumulative, and retrieval with synthesis, which rewrites the sheet before each task from attempts at
 similar tasks. The sheet is the text of one entry. A rewrite loses everything that it does not repeat, so the context
-can collapse. docs/methods/dynamic_cheatsheet.md lists the differences from the paper.
+can collapse. docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

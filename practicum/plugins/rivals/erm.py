@@ -1,7 +1,7 @@
 """ERM, Exemplar-guided Reflection with Memory: a model solves typical failures before it criticises an instruction;
 criticisms and solved failures that help are remembered, others are deleted (Yan et al., 2025, section 3).
 
-docs/methods/erm.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def method(s: Settings) -> Method:
     return Method(
         name="erm",
         show=show,
-        sample=drawn(s.steps, s.batch, anew=False),
+        sample=drawn(s.steps, s.batch, redraw=False),
         act=act,
         attempt=once(act),
         reflect=judging_exemplars(gradients(by_exemplars(s.feedback), 1, s.errors)),

@@ -1,7 +1,7 @@
 """EvoPrompt: a genetic algorithm over instructions; a model crosses two parents and mutates the result, and the best
 instructions survive (Guo et al., 2024, section 3.2).
 
-docs/methods/evoprompt.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

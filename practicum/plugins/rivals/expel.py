@@ -2,8 +2,8 @@
 and the most similar solved tasks (Zhao et al., 2024, section 4).
 
 An insight starts with two votes. It gains a vote if the model agrees with it, loses one if the model doubts it, and is
-removed at zero votes. The method learns from success and failure, not from the right answer. docs/methods/expel.md
-lists the differences from the paper.
+removed at zero votes. The method learns from success and failure, not from the right answer.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

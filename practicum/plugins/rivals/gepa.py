@@ -3,7 +3,8 @@ section 3).
 
 The loop is run by the `gepa` package: it selects parents, draws minibatches, and accepts candidates that score higher
 on them. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden. With
-`groups`, Combee's parallel scan reflects on a minibatch. docs/methods/gepa.md lists the differences from the paper.
+`groups`, Combee's parallel scan reflects on a minibatch. docs/learn/methods/reproductions.md lists the differences from
+the paper.
 """
 
 from __future__ import annotations

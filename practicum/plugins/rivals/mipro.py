@@ -3,8 +3,8 @@ combinations (Opsahl-Ong et al., 2024, section 4).
 
 The optimizer is part of the `dspy` package: it draws sets of demonstrations from successful attempts, has a model
 propose instructions, and searches their combinations. Each comparison ends a step. Instructions and demonstrations are
-entries: the entries of the best combination are shown, the others are hidden. docs/methods/mipro.md lists the
-differences from the paper.
+entries: the entries of the best combination are shown, the others are hidden. docs/learn/methods/reproductions.md lists
+the differences from the paper.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class BayesianSearch(PackageSearch):
                 raise
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
-        """Handle a call of the package: attempt a task, or get texts from the model that proposes."""
+        """Answer a model call that DSPy makes: attempt a task, or ask the model that proposes instructions."""
         if isinstance(shown := inputs.get("task"), TaskInput):
             if self.outputs:
                 return [self.outputs[shown.task.id]]

@@ -2,7 +2,7 @@
 al., 2024, section 2).
 
 A step shows the 20 best instructions, the best last, and 3 tasks. 8 calls write 8 new instructions.
-docs/methods/opro.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

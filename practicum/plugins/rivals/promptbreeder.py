@@ -2,7 +2,7 @@
 of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
 The data of a candidate has its `advice`, the `operator` that created it, and its `line`, the texts of its ancestors.
-docs/methods/promptbreeder.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Settings(BeamSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
-            lambda s: s.given("candidates") and s.candidates > s.beam // 2,
+            lambda s: s.were_set("candidates") and s.candidates > s.beam // 2,
             "beam={s.beam} has fewer pairs than the candidates={s.candidates} tournaments need: lower candidates",
         ),
     )

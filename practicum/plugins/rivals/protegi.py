@@ -1,7 +1,7 @@
 """ProTeGi: beam search with text gradients; a model criticises each instruction of the beam and writes corrected
 instructions, and a bandit selects among them (Pryzant et al., 2023, sections 2.1 to 2.3).
 
-docs/methods/protegi.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def method(s: Settings) -> Method:
     """Criticise the instructions, correct and paraphrase them, keep the best."""
     return Method(
         name="protegi",
-        sample=drawn(s.steps, s.batch, anew=True),
+        sample=drawn(s.steps, s.batch, redraw=True),
         show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,

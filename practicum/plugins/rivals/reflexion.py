@@ -1,8 +1,8 @@
 """Reflexion: after a failure, the agent writes a reflection, and reads its reflections when it tries the task again
 (Shinn et al., 2023, section 3).
 
-Learns from success and failure, not from the right answer. docs/methods/reflexion.md lists the differences from the
-paper.
+Learns from success and failure, not from the right answer. docs/learn/methods/reproductions.md lists the differences
+from the paper.
 """
 
 from __future__ import annotations

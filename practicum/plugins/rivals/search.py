@@ -321,7 +321,7 @@ def new_candidates(delta: Delta) -> list[Add]:
 
 
 def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
-    """Return the edits of a delta that concern neither these candidates nor new candidates."""
+    """Return the edits of a delta that neither change one of these candidates nor add a candidate."""
     new, ids = new_candidates(delta), {e.id for e in candidates}
     return Delta(tuple(edit for edit in delta.edits if edit not in new and ids.isdisjoint(changed_entries(edit))))
 
@@ -395,7 +395,7 @@ def search(name: str, s: BeamSettings, update: UpdateSeam) -> Method:
     attempt uses the best candidate."""
     return Method(
         name=name,
-        sample=drawn(s.steps, s.batch, anew=False),
+        sample=drawn(s.steps, s.batch, redraw=False),
         show=best_instruction,
         act=answer(best_instruction),
         attempt=ATTEMPT,

@@ -2,7 +2,7 @@
 instructions with new and earlier criticisms, and keeps the result if its score is not lower (Yuksekgonul et al., 2025,
 sections 2 and 3.3).
 
-docs/methods/textgrad.md lists the differences from the paper.
+docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def method(s: Settings) -> Method:
     return Method(
         name="textgrad",
         show=best_instruction,
-        sample=drawn(s.steps, s.batch, anew=True),
+        sample=drawn(s.steps, s.batch, redraw=True),
         act=act,
         attempt=once(act),
         reflect=criticisms,

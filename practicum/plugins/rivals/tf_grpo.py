@@ -1,7 +1,7 @@
 """Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores this in
 place of an advantage and a gradient (Cai et al., 2025, section 2).
 
-The experience library is a playbook. docs/methods/tf_grpo.md lists the differences from the paper.
+The experience library is a playbook. docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
 from __future__ import annotations

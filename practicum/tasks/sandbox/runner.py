@@ -2,8 +2,8 @@
 
 A program is a few Python files. It runs in its own process and in an empty folder that is removed afterwards, with the
 standard library, an empty environment, and the fences of `fences.py`. This module watches its time, output, disk space
-and threads; a program that exceeds a limit is killed with its process group. docs/tasks.md lists the protections per
-platform. Without the minimum of fences nothing is run.
+and threads; a program that exceeds a limit is killed with its process group. docs/learn/tasks.md lists the protections
+per platform. Without the minimum of fences nothing is run.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Sandbox:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError(
                 "sandbox.unavailable",
-                "generated code can only be run on Linux, which has the fences of the sandbox (docs/tasks.md)",
+                "generated code can only be run on Linux, which has the fences of the sandbox (docs/learn/tasks.md)",
             )
         texts = {_relative_path(name): text for name, text in files.items()}
         if _relative_path(entry) not in texts:
@@ -214,7 +214,7 @@ class Sandbox:
             raise UsageError(
                 "sandbox.unavailable",
                 f"generated code is not run, because fences are missing ({reasons}): use Linux 5.13 or newer "
-                f"with Landlock and seccomp, or set {UNFENCED}=yes on a machine that may be damaged (docs/tasks.md)",
+                f"with Landlock and seccomp, or set {UNFENCED}=yes on a machine that may be damaged",
             )
         return replace(watcher.result(), unfenced=bool(missing))
 
@@ -365,7 +365,7 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
         return f"stopped after {limits.cpu} s of computing" + (", or killed" if -code == signal.SIGKILL else "")
     if -code == signal.SIGSYS:
         where = _location(stderr, 0)
-        return f"stopped when it reached for the network, or to start or signal another process{where}"
+        return f"stopped because it tried to use the network, or to start or signal another process{where}"
     if last.startswith("MemoryError"):
         return f"ran out of its {limits.memory_mb} MB of memory"
     if code < 0:

@@ -2,9 +2,9 @@
 
 `meta.tests` is code with asserts, or a list of such code. `meta.entry_point` is the name that the answer must define;
 its value is passed to the tests' function `check`, if defined (as in HumanEval). `meta.prompt` is code that an answer
-may continue. The score is 1 if all asserts hold and else 0, so its mean is pass@1. The note has the number of asserts
-that held, and the first failure; learning with labels sees it. If no assert is reached, the score is 0; tests that
-cannot reach an assert are rejected before the run.
+may continue. The score is 1 if all asserts hold and else 0, so its mean is pass@1. The note gives the number of
+asserts that held, and the first failure. The reflector sees this note when it learns with labels. If no assert is
+reached, the score is 0; tests that cannot reach an assert are rejected before the run.
 """
 
 from __future__ import annotations

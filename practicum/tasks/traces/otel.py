@@ -187,7 +187,8 @@ def _attributes(attributes: Any) -> dict[str, Any]:
 
 
 def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
-    """Return the first of these times that is set: a date in nanoseconds, a number unchanged. None if it is invalid."""
+    """Return the value of the first of these keys that is set: a date as nanoseconds, a number unchanged. Return None
+    if the value is invalid."""
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     if isinstance(value, str):
         try:

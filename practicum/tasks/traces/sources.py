@@ -280,9 +280,7 @@ def _failure(address: str, error: BaseException, at: int = 0) -> TaskFileError:
     if isinstance(error, FileNotFoundError):
         return TaskFileError("traces.not_found", f"{address}: no such object; pass the address of stored traces")
     if isinstance(error, PermissionError) or _status(error) in _DENIED:
-        return TaskFileError(
-            "traces.unreadable", f"{address}: access is denied; set the credentials of this store (docs/traces.md)"
-        )
+        return TaskFileError("traces.unreadable", f"{address}: access is denied; set the credentials of this store")
     reason = _URLS.sub(lambda url: shown(url[0]), f"{type(error).__name__}: {error}".rstrip(": "))
     after = f" after {at:,} bytes" if at else ""
     return TaskFileError(

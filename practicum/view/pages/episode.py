@@ -12,7 +12,7 @@ from practicum.core.edits import Entry
 from practicum.core.errors import UsageError
 from practicum.core.thoughts import SILENCES
 from practicum.core.types import Usage
-from practicum.session.correcting import made_of, with_numbers
+from practicum.session.correcting import corrections_of, with_numbers
 from practicum.view.kit import INTERACTION
 from practicum.view.names import slug, unslug
 from practicum.view.pages.attempt import attempt_values
@@ -68,7 +68,9 @@ async def _interaction(visit: Visit, id: str, failed: str, status: int) -> Respo
 
     def read() -> tuple[Any, Any, Context | None, float | None]:
         shown = with_numbers(space.store, space.corrections, data["corrections"])
-        corrections = [correction_row(each, state) for state, each in made_of(space.store, space.corrections, id)]
+        corrections = [
+            correction_row(each, state) for state, each in corrections_of(space.store, space.corrections, id)
+        ]
         read_in, cached, written = data["tokens"]
         price = price_of(visit)(data["model"])
         cost = price(Usage(1, read_in, cached, written)) if read_in or written else None

@@ -102,7 +102,7 @@ class StoredAttempts:
         return next(line for line in self.names.lines(*self.names.find(id)) if id in (line.id, line.place))
 
     def with_entry(self, entry: str) -> Iterator[AttemptLine]:
-        """Yield the attempts that looked an entry up, or that cite it."""
+        """Yield the attempts that looked up or cited an entry."""
         table = schema.attempts
         named = table.c.data.contains(json.dumps(entry), autoescape=True)
         for row in self.run.rows(table, table.c.place, table.c.step, where=[named]):

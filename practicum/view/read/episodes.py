@@ -273,7 +273,7 @@ def lines_of(story: Story, row: Any) -> list[AttemptLine]:
 
 
 def lines_with(story: Story, entry: str, most: int) -> list[AttemptLine]:
-    """Return the newest attempts that looked an entry up or cite it, among the last SEARCHED attempts."""
+    """Return the newest attempts that looked up or cited an entry, among the last SEARCHED attempts."""
     t, store = schema.attempts, story.store
     newest = store.rows(store.select(ROW.label("number"), t.c.place).order_by(ROW.desc()).limit(1))
     if not newest:

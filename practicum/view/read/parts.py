@@ -234,12 +234,12 @@ FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejecte
 class Fate(StoryPart):
     """Fate of a lesson: the edit that followed from it, or the reason for no edit.
 
-    `what` is applied: the edit `op` created `version`, in which `entry` was added, changed or voted on. covered:
+    `kind` is applied: the edit `op` created `version`, in which `entry` was added, changed or voted on. covered:
     `entry` already contained the lesson. dropped: the lesson was left out. refused: an edit from the lesson could not
     be applied. waits, rejected: the edit waits for review, or was rejected in review; `review` is its id.
     """
 
-    what: FateWord
+    kind: FateWord
     step: int
     entry: str = ""
     op: str = ""

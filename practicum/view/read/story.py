@@ -62,7 +62,7 @@ class Story(StoredRun):
         return self.all_attempts.line(id)
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
-        """Yield the attempts that looked an entry up, or that cite it."""
+        """Yield the attempts that looked up or cited an entry."""
         return self.all_attempts.with_entry(entry)
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:

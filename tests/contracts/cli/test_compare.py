@@ -75,7 +75,7 @@ def test_scores_are_means_over_tasks_and_seeds_with_intervals(compared: tuple[Sh
         assert variant["n"] == 12
     assert variants["ace"]["learning_calls"] > 0 == variants["none"]["learning_calls"]
     assert {*variants["ace"]["by_role"]} == {"agent", "reflector", "curator"}
-    assert variants["ace"]["critical_s"] <= variants["ace"]["alone_s"] <= variants["ace"]["work_s"] + 1e-9
+    assert variants["ace"]["critical_s"] <= variants["ace"]["single_run_s"] <= variants["ace"]["work_s"] + 1e-9
 
 
 def test_a_difference_is_claimed_of_methods_with_three_seeds_and_ten_tasks(

@@ -274,4 +274,4 @@ def test_every_result_is_one_json_object_on_standard_output_and_all_else_on_stan
 def test_paths_with_signs_of_markup_are_printed_as_they_are(shell: Shell) -> None:
     odd = Path("x[bold]y[/bold] :smile:")
     told = shell(f"learn test.jsonl --method none {MODEL} --out", odd)
-    assert f"kept in {odd}" in told.out
+    assert f"stored in {odd}" in told.out

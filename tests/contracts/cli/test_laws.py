@@ -311,7 +311,7 @@ def test_entries_that_others_contributed_to_are_removed_too_unless_kept(shell: S
     """A cheatsheet is one entry that rests on all tasks; a rule merged of two rules comes apart."""
     shell(f"learn train.jsonl --method dynamic_cheatsheet --batch-size 4 --model {model.name} --out sheet")
     shell("learn train.jsonl --method combee --batch-size 8 --choices auto --model scripted:script.jsonl --out merged")
-    for run, rest in (("sheet", "kept_mixed"), ("merged", "restored")):
+    for run, rest in (("sheet", "mixed_origin"), ("merged", "restored")):
         entries = {e["id"]: e for e in shell.json(f"show {run}")["entries"]}
         mixed = next(e for e in entries.values() if len([s for s in e["sources"] if s[:5] == "task:"]) > 1)
         (task, *_) = (source for source in mixed["sources"] if source.startswith("task:"))

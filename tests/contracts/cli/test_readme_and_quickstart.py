@@ -98,7 +98,7 @@ def test_methods_prints_the_costs_and_settings_of_each(workshop: Shell) -> None:
     assert value["paper"]
     assert value["settings"]["rounds"][1]
     told = workshop("bench methods ace --set rounds=0")
-    assert "costs beside the attempts" in told.out
+    assert "costs in addition to the attempts" in told.out
     assert "--set rounds=" in told.out
     workshop.fails("bench methods nothing")
 

@@ -105,7 +105,7 @@ def test_a_lesson_says_what_became_of_it(workshop: Shell) -> None:
     (lesson,) = workshop.json("show runs/first --lessons --step 3")["lessons"]
     assert (lesson["text"], lesson["attempts"]) == ("If it is about screen, answer K7.", ["3.r7"])
     (fate,) = lesson["fates"]
-    assert (fate["what"], fate["entry"], fate["version"]) == ("applied", "e1", 3)
+    assert (fate["kind"], fate["entry"], fate["version"]) == ("applied", "e1", 3)
     assert lesson["findings"]["diagnosis"] == "The bench was wrong."
 
 

@@ -27,7 +27,7 @@ READING: dict[str, dict[str, Any]] = {
     "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
     "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "expel": {},
 }  # fmt: skip
-"""Methods that learn from stored traces (docs/traces.md), with the settings that they need for it."""
+"""Methods that learn from stored traces (docs/learn/traces.md), with the settings that they need for it."""
 
 
 def teaching(call: Any) -> Any:

@@ -247,7 +247,7 @@ def test_an_entry_is_changed_removed_and_its_earlier_text_taken_up(space: Client
 
     assert send(text="Refunds take 30 days.", section="rules") == 303
     assert space.entries() == ["Refunds take 30 days."]
-    assert "e0 was changed." in browser.get(f"{path}?did=edited&what=e0").words
+    assert "e0 was changed." in browser.get(f"{path}?did=edited&subject=e0").words
     earlier = re.findall(r"hidden>(.*?)</textarea>", browser.get(path).text)
     assert "Refunds take 14 days." in earlier
     assert send(text="Refunds take 14 days.", section="rules") == 303

@@ -43,7 +43,7 @@ def statuses(answers: bytes) -> list[int]:
     return [int(one) for one in re.findall(rb"HTTP/1\.1 (\d{3}) ", answers)]
 
 
-def given(client: Client) -> list[str]:
+def were_set(client: Client) -> list[str]:
     """The headers of a client as lines."""
     return [f"{name}: {value}" for name, value in client.headers.items()]
 
@@ -89,7 +89,7 @@ TRAILERS = ("x-practicum-user: eve", "x-practicum-space: other", "host: evil.exa
 
 def chunked(client: Client, *trailers: str) -> bytes:
     """A request in two chunks, with trailers."""
-    head = [f"POST {CHAT} HTTP/1.1", HOST, "transfer-encoding: chunked", *given(client), "", ""]
+    head = [f"POST {CHAT} HTTP/1.1", HOST, "transfer-encoding: chunked", *were_set(client), "", ""]
     halves = (ASK[: len(ASK) // 2], ASK[len(ASK) // 2 :])
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in halves)
     return "\r\n".join(head).encode() + chunks + "\r\n".join(["0", *trailers, "", ""]).encode()
@@ -97,7 +97,7 @@ def chunked(client: Client, *trailers: str) -> bytes:
 
 def test_trailers_have_no_effect_on_this_request_or_the_next(space: Client) -> None:
     anna = space.as_user("anna")
-    answers = space.raw(chunked(anna, *TRAILERS) + request(f"POST {CHAT}", HOST, *given(space), body=ASK))
+    answers = space.raw(chunked(anna, *TRAILERS) + request(f"POST {CHAT}", HOST, *were_set(space), body=ASK))
     assert statuses(answers) == [200, 200]
     listed = until(lambda: len(found := space.get("/v1/interactions")["interactions"]) == 2 and found)
     assert [one["user"] for one in listed] == [None, "anna"]

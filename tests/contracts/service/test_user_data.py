@@ -60,10 +60,10 @@ def test_a_user_is_written_out_with_all_that_came_of_it(crowd: Client) -> None:
     learn_live(crowd)
     anna.post("/v1/notes", text=f"The {word} is fed at noon.")
     items = crowd.get("/v1/user", user="anna")["items"]
-    kinds = {item["what"] for item in items}
+    kinds = {item["type"] for item in items}
     assert {"interaction", "outcome", "correction", "task", "attempt", "edit", "entry"} <= kinds
-    assert [item["id"] for item in items if item["what"] == "interaction"] == ids
-    assert word in json.dumps([item for item in items if item["what"] == "entry"])
+    assert [item["id"] for item in items if item["type"] == "interaction"] == ids
+    assert word in json.dumps([item for item in items if item["type"] == "entry"])
     assert "albatross" not in json.dumps(items)
 
 
@@ -242,8 +242,8 @@ def test_a_user_is_removed_beside_the_service_too(face: str, keyed: Service) -> 
     else:
         items = told("export", folder, "--user", "anna")["items"]
         (done,) = told("space", "forget", folder, "--user", "anna", "--yes")["spaces"]
-    assert [item["id"] for item in items if item["what"] == "interaction"] == ids
-    assert {item["id"] for item in items if item["what"] == "correction"} == {note}
+    assert [item["id"] for item in items if item["type"] == "interaction"] == ids
+    assert {item["id"] for item in items if item["type"] == "correction"} == {note}
     assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
     until(lambda: word not in space.shown("When is it fed?"))
     refused(space.try_report(ids[0], score=1.0), "interaction.unknown")

@@ -137,7 +137,7 @@ def test_an_index_finds_what_comparing_everything_finds(
         run.open(retrieval)
         for text in (*said[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
             found = await run.found(text, VISIBLE)
-            exact = (await everything.nearest(run.context, text, 4)).found
+            exact = (await everything.nearest(run.context, text, 4)).matches
             assert found[0][1] == 1.0
             assert [similarity for _, similarity in found] == [round(match.similarity, 4) for match in exact]
             assert max(similarity for _, similarity in found) <= 1
@@ -153,8 +153,8 @@ def test_a_vote_leaves_the_index_as_it_is(tmp_path: Path, where: str | None) -> 
         await run.save()
         run.edit([Vote("e7", helpful=3)])
         search = await run.retriever.nearest(run.context, "text 7", 1)
-        assert (search.found[0].entry.id, search.found[0].entry.helpful) == ("e7", 3)
-        assert run.retriever.vectors.made == 100
+        assert (search.matches[0].entry.id, search.matches[0].entry.helpful) == ("e7", 3)
+        assert run.retriever.vectors.embedded == 100
 
     asyncio.run(work())
     run.store.close()
@@ -205,7 +205,7 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
         run.open()
         assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
         assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The next one to save merges, and clears what was left.
         run.edit([Add("memories", "newest")])
         await run.save()

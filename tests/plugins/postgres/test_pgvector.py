@@ -133,14 +133,14 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
 
     async def work() -> None:
         await check()
-        assert run.retriever.vectors.made <= 2
+        assert run.retriever.vectors.embedded <= 2
         # The version of the snapshot, of which the index may know a later state.
         old = read_context(run.store, 0)
         search = await run.retriever.nearest(old, "text 7", 1)
-        assert search.found[0].entry.id == "e7"
+        assert search.matches[0].entry.id == "e7"
         assert read_few(run.retriever)
         found = await run.retriever.nearest(old, "quite new", 300)
-        assert {match.entry.id for match in found.found} <= {f"e{n}" for n in range(200)}
+        assert {match.entry.id for match in found.matches} <= {f"e{n}" for n in range(200)}
         await run.save()
         await check()
 
@@ -169,7 +169,7 @@ def test_another_node_finds_what_its_version_has_while_the_index_changes(tmp_pat
         async def best(text: str) -> str:
             search = await retriever.nearest(context, text, 1)
             assert read_few(retriever)
-            return search.found[0].entry.id
+            return search.matches[0].entry.id
 
         assert await best("text 7") == "e7"
         run.edit([Delete("e7"), Update("e8", "changed"), Add("memories", "quite new")])
@@ -200,7 +200,7 @@ async def at_once(folders: list[Path]) -> list[str]:
         retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
         found = asyncio.run(retriever.nearest(context, "text 7", 1))
         assert read_few(retriever)
-        return found.found[0].entry.id
+        return found.matches[0].entry.id
 
     try:
         return await asyncio.gather(*(asyncio.to_thread(search, store) for store in stores))
@@ -232,7 +232,7 @@ def test_a_role_that_may_only_read_searches_the_index_and_makes_none(tmp_path: P
         with Store.read(tmp_path / "node") as store:
             retriever = Retriever(Vectors(Words(), store), 1)
             search = await retriever.nearest(read_context(store), "text 7", 1)
-            assert search.found[0].entry.id == "e7"
+            assert search.matches[0].entry.id == "e7"
             return read_few(retriever)
 
     with asked(pgvector) as db:
@@ -344,9 +344,9 @@ def test_filters_keep_the_recall_among_many(pgvector: str, tmp_path: Path) -> No
         for keep in (1, 10, 100, 10_000):
             where, hits, wanted = Filter(tags=(str(keep),)), 0, 0
             for text in questions:
-                true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).found}
+                true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).matches}
                 search = await run.retriever.nearest(run.context, text, 5, where)
-                hits += len(true & {match.entry.id for match in search.found})
+                hits += len(true & {match.entry.id for match in search.matches})
                 wanted += len(true)
             assert hits >= 0.95 * wanted
         assert len(run.retriever.vectors.texts) < n // 2

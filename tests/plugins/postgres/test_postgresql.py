@@ -45,7 +45,7 @@ from practicum.store.dialects import ROW
 from practicum.store.folder import DATABASE_FILE, STORE_FILE
 from practicum.store.names import name_version
 from practicum.store.spaces import take_token
-from practicum.store.writer import known_spaces
+from practicum.store.writer import space_states
 
 pytestmark = pytest.mark.postgres
 
@@ -86,7 +86,7 @@ def test_the_folder_has_no_password_and_a_stranger_cannot_have_it_sent_anywhere(
         {"mark": 5},
     ):
         (theirs / STORE_FILE).write_text(json.dumps(values | changed))
-        for way in (Store.open, Store.read, Store.beside):
+        for way in (Store.open, Store.read, Store.open_shared):
             with refused("run.untrusted"):
                 way(theirs)
     for broken in ("", "[]", "{}", '{"store": 1}'):
@@ -160,11 +160,11 @@ def test_a_run_is_removed_with_all_its_rows_unless_somebody_writes_to_it(tmp_pat
         return run_command(["store", "remove", postgresql, "gone", *arguments], tmp_path)
 
     unconfirmed = remove()
-    assert (unconfirmed.code, "Nobody can answer here: add --yes" in unconfirmed.err) == (2, True)
+    assert (unconfirmed.code, "pass --yes" in unconfirmed.err) == (2, True)
     with Store.open(tmp_path / "gone"):
         busy = remove("--yes")
     assert (busy.code, "another process is writing to" in busy.err) == (1, True)
-    reviewing = Store.beside(tmp_path / "gone")
+    reviewing = Store.open_shared(tmp_path / "gone")
     done = remove("--yes", "--json")
     assert json.loads(done.out) == {"name": "gone", "rows": {"versions": 1}}
     assert PASSWORD not in done.out + done.err + unconfirmed.err
@@ -186,7 +186,7 @@ def test_a_second_writer_is_refused_and_a_reader_sees_that_somebody_writes(tmp_p
         assert reader.is_written
         with refused("store.busy"):
             Store.open(tmp_path / "run")
-        Store.beside(tmp_path / "run").close()
+        Store.open_shared(tmp_path / "run").close()
     with Store.read(tmp_path / "run") as reader:
         assert not reader.is_written
     Store.open(tmp_path / "run").close()
@@ -263,7 +263,7 @@ def test_a_space_is_taken_over_after_what_its_holder_is_writing(tmp_path: Path, 
                 return take_token(db, space)
 
         with backend.transaction() as db:
-            ((_, token),) = known_spaces(db, [space]).values()
+            ((_, token),) = space_states(db, [space]).values()
             taking = threads.submit(take)
             with pytest.raises(TimeoutError):
                 taking.result(0.3)
@@ -287,7 +287,7 @@ def test_a_full_disk_of_the_server_stops_the_run_clearly(tmp_path: Path, postgre
 def test_a_reader_learns_of_what_others_write_and_asks_nothing_otherwise(tmp_path: Path, postgresql: str) -> None:
     create_seed(tmp_path / "run", seed_context([("rules", "one")]), store=postgresql)
     Store.create(tmp_path / "other", postgresql).close()
-    with Store.read(tmp_path / "run") as reader, Store.beside(tmp_path / "run") as writer:
+    with Store.read(tmp_path / "run") as reader, Store.open_shared(tmp_path / "run") as writer:
         before = settled(reader)
         with Store.open(tmp_path / "other") as other:
             execute(other, other.update(schema.spaces).values(config="", learning="", seconds=0.0, mark=""))

@@ -1,4 +1,4 @@
-"""The door between a delta and the context: edits from untrusted sources wait for review.
+"""Admission of edits to the context: edits from untrusted sources wait for review.
 
 An edit waits if one of its sources is less trusted than the operator, or if a filter flags its text. Edits that build
 on a waiting edit wait with it. No prompt shows a waiting edit, not even in the acceptance gate. `session.review`
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Result of passing a delta through the door: the admitted part, the edits held for review, the refused edits."""
+    """Result of checking a delta: the admitted part, the edits held for review, the refused edits."""
 
     delta: Delta
     held: tuple[Held, ...] = ()
@@ -52,7 +52,7 @@ class Admitted:
 
 
 @dataclass
-class Door:
+class Admission:
     """Policy that decides which edits wait. `review_states` maps the texts of waiting and rejected edits to their
     review state."""
 
