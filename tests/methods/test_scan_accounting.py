@@ -102,7 +102,7 @@ def test_no_curator_loses_a_lesson_silently(
         assert max(read) <= 6
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(4, 40), again=st.lists(st.integers(1, 10), max_size=4))
 def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
     read: list[int] = []

@@ -87,7 +87,7 @@ def test_a_reflection_has_any_number_of_insights_each_in_a_section_of_the_playbo
     assert ("what words mean" in seen.calls("curator")[0].text) is bool(how)
 
 
-@pytest.mark.parametrize(("learn_from", "reflections"), [("all", 2), ("failures", 1)])
+@pytest.mark.parametrize(("learn_from", "reflections"), [slow("all", 2), ("failures", 1)])
 def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from: str, reflections: int) -> None:
     """With `failures` a success only votes for the entries it used, without a call."""
 
@@ -180,7 +180,7 @@ def curated(folder: Path, *decisions: Mapping[str, Any], **settings: Any) -> See
         slow([change("MERGE", "e0", "e1")], {"e0": RED, "e2": BLUE}, 1),
         # The id of a deleted entry is not used again.
         ([change("DELETE", "e2"), add(2)], {"e0": RED, "e1": CRIMSON, "e3": OTHER_NEW}, 0),
-        ([change("COVERED", "e0")], {"e0": RED, "e1": CRIMSON, "e2": BLUE}, 1),
+        slow([change("COVERED", "e0")], {"e0": RED, "e1": CRIMSON, "e2": BLUE}, 1),
     ],
     ids=["add two", "add in other words", "update", "merge", "merge into the oldest", "delete", "covered"],
 )
@@ -230,7 +230,7 @@ def test_each_edit_names_its_reason_its_insights_and_their_tasks(tmp_path: Path)
     assert seen.result.context.get("e3").born == 1
 
 
-@pytest.mark.parametrize(("deleted", "refused"), [(("e0", "e1"), 2), (("e0",), 0)])
+@pytest.mark.parametrize(("deleted", "refused"), [(("e0", "e1"), 2), slow(("e0",), 0)])
 def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tuple[str, ...], refused: int) -> None:
     seen = curated(tmp_path, *(change("DELETE", id) for id in deleted))
     assert len(seen.result.context) == (3 if refused else 2)
@@ -298,7 +298,7 @@ SAME = "If it is any message, answer by its last word."
         ({"dedupe": "proactive"}, 1),
         slow({"dedupe": "lazy"}, 3),
         ({"dedupe": "lazy", "budget": 25}, 1),
-        ({"dedupe": "never"}, 3),
+        slow({"dedupe": "never"}, 3),
     ],
     ids=["proactive", "lazy", "lazy over its budget", "never"],
 )
@@ -329,7 +329,7 @@ def test_entries_that_differ_in_a_detail_are_never_merged(tmp_path: Path) -> Non
     assert seen.texts == [*DETAILS, *DETAILS.values()]
 
 
-@pytest.mark.parametrize(("margin", "stays"), [(3, False), slow(4, True), (0, True)])
+@pytest.mark.parametrize(("margin", "stays"), [(3, False), slow(4, True), slow(0, True)])
 def test_an_entry_that_harms_by_a_margin_is_deleted_at_once(tmp_path: Path, margin: int, stays: bool) -> None:
     played = model(agent=citing("e0"), reflector=lambda call: reflecting(lesson(number(call)), tags={"e0": "harmful"}))
     settings = {**ONCE, "batch": 3, "harmful": margin}

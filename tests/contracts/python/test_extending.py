@@ -107,7 +107,7 @@ async def failing(context: Context, task: Task, run: Run) -> View:
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("bad", [failing, nothing])
+@pytest.mark.parametrize("bad", [failing, slow(nothing)])
 def test_a_view_that_fails_or_is_none_is_named_in_learning_and_for_a_query(tmp_path: Path, bad: Any) -> None:
     """No attempt is made with it, and the run continues once the method is corrected."""
     played = model()

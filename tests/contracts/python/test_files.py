@@ -296,6 +296,6 @@ def test_a_context_is_loaded_from_a_run_a_version_or_a_file_and_starts_another_r
 
 
 def test_deleting_leaves_a_hole(tmp_path: Path) -> None:
-    context = grown([Add("rules", "a"), Add("rules", "b")]).apply(Delta((Delete("e1"),))).context
+    context = grown([Add("rules", "a"), Add("rules", "b")]).apply(Delta((Delete("e0"),))).context
     loaded = practicum.load(written(tmp_path, practicum.export(context, "json"), "p.json"))
-    assert [entry.id for entry in loaded] == ["e0"]
+    assert [entry.id for entry in loaded] == ["e1"]

@@ -104,7 +104,7 @@ def test_a_part_is_criticised_up_to_the_limit_of_rounds(
     assert [kind for kind, _ in pairs].count("solve") == solutions
 
 
-@pytest.mark.parametrize("settings", [{"depth": 0}, slow({"agents": 1})], ids=str)
+@pytest.mark.parametrize("settings", [slow({"depth": 0}), slow({"agents": 1})], ids=str)
 def test_without_depth_or_colleagues_one_agent_answers_at_once(tmp_path: Path, settings: dict[str, Any]) -> None:
     seen = mael(tmp_path, settings=settings)
     assert seen.roles == {"agent": 1}
@@ -150,7 +150,7 @@ def test_evaluation_shows_each_step_experience_of_its_agent_and_kind_and_never_a
 
 
 @pytest.mark.parametrize(
-    ("settings", "shown"), [({}, False), slow({"while_learning": True}, True), ({"online": True}, True)], ids=str
+    ("settings", "shown"), [({}, False), slow({"while_learning": True}, True), slow({"online": True}, True)], ids=str
 )
 def test_no_experience_is_shown_while_learning_but_in_a_stream(
     tmp_path: Path, settings: dict[str, Any], shown: bool

@@ -126,7 +126,7 @@ def test_three_heads_diagnose_a_failure(tmp_path: Path, calls: str, each: int) -
 
 @pytest.mark.parametrize(
     ("attribution", "counter"),
-    [("execution_variance", "execution_variance"), slow("intractable", "intractable_failures")],
+    [slow("execution_variance", "execution_variance"), ("intractable", "intractable_failures")],
 )
 def test_chance_and_intractable_failures_vote_against_no_entry(tmp_path: Path, attribution: str, counter: str) -> None:
     def reflector(call: Any) -> Any:

@@ -56,7 +56,7 @@ def refusing(call: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("plays", "begins", "outcome"),
-    [(knowing, "Successful approach: ", "success"), (ignorant, "Failed approach (avoid): ", "failure")],
+    [(knowing, "Successful approach: ", "success"), slow(ignorant, "Failed approach (avoid): ", "failure")],
 )
 def test_a_memory_is_a_title_a_description_and_a_content_from_success_and_from_failure(
     tmp_path: Path, plays: Any, begins: str, outcome: str
@@ -79,7 +79,7 @@ def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[
 
 
 @pytest.mark.parametrize(("extract", "outcomes"), [
-    ("all", ["failure", "success"]), slow("successes", ["success"]), ("chosen", ["success"]),
+    ("all", ["failure", "success"]), slow("successes", ["success"]), slow("chosen", ["success"]),
 ])  # fmt: skip
 def test_extraction_is_from_every_outcome_unless_it_is_set_otherwise(
     tmp_path: Path, extract: str, outcomes: list[str]
@@ -178,7 +178,7 @@ def test_each_pass_of_a_sequence_reads_the_attempts_and_notes_before_it(tmp_path
         ("judge", ignorant, 4),
         slow("score", knowing, 1),
         slow("agreement", ignorant, 2),
-        ("k", knowing, 4),
+        slow("k", knowing, 4),
     ],
 )
 def test_a_sequence_ends_as_it_is_set_to(tmp_path: Path, until: str, plays: Any, attempts: int) -> None:
@@ -249,7 +249,7 @@ def test_bullets_are_proposed_before_the_attempt_and_guide_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("proposed", "added", "counts", "requests"),
-    [slow(7, 7, {}, 1), (40, 10, {"excess_bullets": 30}, 1), (2, 2, {"short_deltas": 1}, 2)],
+    [slow(7, 7, {}, 1), (40, 10, {"excess_bullets": 30}, 1), slow(2, 2, {"short_deltas": 1}, 2)],
 )
 def test_a_delta_has_five_to_ten_bullets(
     tmp_path: Path, proposed: int, added: int, counts: dict[str, int], requests: int
@@ -265,6 +265,7 @@ def test_a_delta_has_five_to_ten_bullets(
     assert len(seen.calls("reflector")) == requests
 
 
+@pytest.mark.slow
 def test_outcomes_of_the_last_three_attempts_are_read_only_by_the_next_proposal(tmp_path: Path) -> None:
     seen = unified(
         tmp_path, messages(*range(5)), {"online": True, "scaling": "none", "passes": 0, "memory": False},
@@ -287,6 +288,7 @@ def test_a_bullet_that_a_rule_says_already_joins_it(tmp_path: Path) -> None:
     assert {"task:t0", "task:t1"} <= set(rule.sources)
 
 
+@pytest.mark.slow
 def test_evaluation_proposes_nothing_and_changes_nothing(tmp_path: Path) -> None:
     seen = unified(tmp_path, messages(0, 1), test=messages(80, 81))
     tested = [call for call in seen.model.calls if number(call) >= 80]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from profiles import cases
-from python_kit import Seen, chats, learned, opened, refused, reported
+from python_kit import Seen, chats, learned, opened, refused, reported, slow
 from python_roles import add, agent, asks, change, curator, ignorant, model, reflecting
 from python_tasks import lesson, message, messages, number, word
 
@@ -27,7 +27,7 @@ READING: dict[str, dict[str, Any]] = {
     "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
     "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "expel": {},
 }  # fmt: skip
-"""Methods that learn from stored traces (docs/traces.md), with the settings that they need for it."""
+"""Methods that learn from stored traces (docs/learn/traces.md), with the settings that they need for it."""
 
 
 def teaching(call: Any) -> Any:
@@ -89,7 +89,7 @@ def test_lessons_of_foreign_traces_wait_for_review_and_are_in_no_prompt(tmp_path
 
 
 @pytest.mark.parametrize(("trust", "review", "waits"), [
-    ("labelled", "foreign", True), ("own", "foreign", False), ("foreign", "none", False), ("own", "all", True),
+    slow("labelled", "foreign", True), ("own", "foreign", False), ("foreign", "none", False), ("own", "all", True),
 ])  # fmt: skip
 def test_trust_and_the_setting_review_decide_the_lessons_that_wait(
     tmp_path: Path, trust: Any, review: Any, waits: bool
@@ -279,7 +279,7 @@ def test_a_forgotten_task_leaves_no_trace_and_its_derived_entries_are_removed(tm
     assert [text in data for text in (b"Lovelace", b"word4", b"Message 1: which word?")] == [False, False, True]
 
 
-@pytest.mark.parametrize(("alike", "left"), [(False, 2), (True, 1)])
+@pytest.mark.parametrize(("alike", "left"), [slow(False, 2), (True, 1)])
 def test_a_text_that_quotes_a_forgotten_task_is_removed_too_on_request(tmp_path: Path, alike: bool, left: int) -> None:
     """A model wrote rare words of a task into the lesson of another task, so its sources do not name the first."""
     secret = Task("secret", "Message 4: which word has Ada Lovelace of Marylebone?", "word4")
