@@ -1,4 +1,4 @@
-"""The cost of a regular expression by its form, because a measured time depends on the machine."""
+"""What a regular expression may cost, by its form: a measured time depends on the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def bounded(pattern: re.Pattern[str]) -> bool:
-    """Whether every repetition in a pattern has a bound, so that the time of a search grows only with the text."""
+    """Whether every repetition in a pattern has a bound, so that the time of a search grows with the text alone."""
 
     def holds(node: Any) -> bool:
         if isinstance(node, tuple) and node and node[0] in (op.MAX_REPEAT, op.MIN_REPEAT):
