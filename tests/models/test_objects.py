@@ -20,17 +20,20 @@ from practicum.models.scripted import Call, ScriptedClient, in_parts
 REST = '"reasoning": "", "diagnosis": "", "cause": "", "correction": "", "tags": []'
 
 
-def stored(folder: Path, answer: str) -> tuple[list[str], dict[str, int]]:
-    """The texts that a run stores for an answer of its reflector, and its counts."""
+class Form(BaseModel):
+    text: str
+    more: Any = None
 
-    def respond(call: Call) -> str:
-        return in_parts(call.prompt, {"used": [], "answer": "wrong"}) if call.role == "agent" else answer
 
-    parts = practicum.Parts(clients={"agent": ScriptedClient(respond)})
-    settings = {"rounds": 0, "curator": "append"}
-    work = practicum.learn(make_tasks(1), out=folder / "run", parts=parts, settings=settings, profile="full")
-    result = practicum.run_sync(work)
-    return [entry.text for entry in result.context], dict(result.errors)
+class Insight(BaseModel):
+    section: str
+    text: str
+
+
+class Reflection(BaseModel):
+    insights: list[Insight]
+    reasoning: str
+    tags: list[str]
 
 
 @pytest.mark.parametrize(
@@ -49,13 +52,9 @@ def stored(folder: Path, answer: str) -> tuple[list[str], dict[str, int]]:
         (r"caf\u00e9, \"quoted\" a\/b c\\d", 'café, "quoted" a/b c\\d', False),
     ],
 )  # fmt: skip
-def test_a_backslash_before_a_latex_command_is_stored_as_one(
-    tmp_path: Path, written: str, text: str, mended: bool
-) -> None:
-    texts, counts = stored(tmp_path, f'{{"insights": [{{"section": "rules", "text": "{written}"}}], {REST}}}')
-    assert texts == [text]
-    assert counts.get("mended_json", 0) == mended
-    assert "repaired_outputs" not in counts
+def test_a_backslash_before_a_latex_command_is_read_as_one(written: str, text: str, mended: bool) -> None:
+    read, was_mended = read_object(Form, f'{{"text": "{written}"}}')
+    assert (read.text.replace("\r\n", "\n"), was_mended) == (text, mended)
 
 
 LESSON = "don't \\times\nstop"
@@ -78,16 +77,32 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
-def test_an_object_that_is_nearly_json_is_read_without_a_second_call(tmp_path: Path, answer: str) -> None:
-    texts, counts = stored(tmp_path, answer)
-    assert texts == [LESSON]
-    assert counts["mended_json"] == 1
-    assert counts.keys().isdisjoint({"repaired_outputs", "unparsed_outputs"})
+def test_an_object_that_is_nearly_json_is_read(answer: str) -> None:
+    read, mended = read_object(Reflection, answer)
+    assert ([insight.text for insight in read.insights], mended) == ([LESSON], True)
 
 
-class Form(BaseModel):
-    text: str
-    more: Any = None
+def test_a_run_stores_the_intended_text_and_counts_mended_answers(tmp_path: Path) -> None:
+    answers = [
+        BROKEN["single quotes"],
+        BROKEN["comments"].replace("stop", "go"),
+        json.dumps(WHOLE).replace("stop", "x"),
+    ]
+
+    def respond(call: Call) -> str:
+        return in_parts(call.prompt, {"used": [], "answer": "wrong"}) if call.role == "agent" else answers.pop()
+
+    parts = practicum.Parts(clients={"agent": ScriptedClient(respond)})
+    settings = {"rounds": 0, "curator": "append", "batch": 1, "dedupe": "never"}
+    work = practicum.learn(make_tasks(3), out=tmp_path / "run", parts=parts, settings=settings, profile="full")
+    result = practicum.run_sync(work)
+    assert {entry.text for entry in result.context} == {
+        LESSON,
+        LESSON.replace("stop", "go"),
+        LESSON.replace("stop", "x"),
+    }
+    assert result.errors["mended_json"] == 2
+    assert result.errors.keys().isdisjoint({"repaired_outputs", "unparsed_outputs"})
 
 
 CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))

@@ -1,4 +1,4 @@
-"""A real browser, if it is installed: Debian's Chromium."""
+"""A real browser, where there is one: Debian's Chromium."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHROMIUM = shutil.which("chromium")
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A started browser."""
+    """A browser that was started."""
     with needs("playwright.sync_api", "all-tests").sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
@@ -25,14 +25,23 @@ def chromium() -> Iterator[Any]:
 
 
 def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
-    """A page, the messages of its console, and the addresses that it requests."""
-    console: list[str] = []
+    """A page, with what its console says and the addresses that it asks for."""
+    said: list[str] = []
     asked: list[str] = []
     page = browser.new_context(**how).new_page()
-    page.on("console", lambda message: console.append(message.text))
-    page.on("pageerror", lambda error: console.append(str(error)))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    return page, console, asked
+    return page, said, asked
+
+
+def first_paint(page: Any) -> float:
+    """Milliseconds from the navigation to the first paint with content."""
+    return float(page.evaluate(
+        "new Promise(done => new PerformanceObserver((list, seen) => { for (const one of list.getEntries())"
+        " if (one.name === 'first-contentful-paint') { seen.disconnect(); done(one.startTime); } })"
+        ".observe({ type: 'paint', buffered: true }))"
+    ))  # fmt: skip
 
 
 AXE = Path("/tmp/practicum-axe/node_modules/axe-core/axe.min.js")
@@ -53,9 +62,9 @@ def axe() -> str:
 
 def violations(page: Any) -> list[str]:
     """The violations of a page that axe-core calls serious or critical."""
-    # The policy of a page refuses every script, except from the browser's own inspector.
+    # The policy of a page lets no script be added to it, but for the browser's own inspector.
     page.evaluate(axe())
-    results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     return [
-        f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in results if one["impact"] in ("serious", "critical")
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in ("serious", "critical")
     ]
