@@ -160,12 +160,11 @@ def test_the_log_names_an_unreachable_upstream_and_holds_no_contents(model: Mode
         client.send("GET", f"/v1/playbook?search={secret}")
         client.send("POST", "/v1/notes", {"text": f"\x1b[31m{secret}\n"})
         service.stop()
-        lines = [json.loads(line) for line in service.errors.read_text().splitlines()]
+        log = service.errors.read_text()
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     requests = [(line["route"], line["status"], line["space"]) for line in lines if "route" in line]
     assert requests[0] == ("chat", 502, "default")
-    assert "127.0.0.1:9" in json.dumps(lines)
-    assert secret not in json.dumps(lines)
-    assert "k" * 20 not in json.dumps(lines)
+    assert ("127.0.0.1:9" in log, secret in log, "k" * 20 in log) == (True, False, False)
 
 
 MARK = re.compile(r"<(notes-[0-9a-f]+)>")
