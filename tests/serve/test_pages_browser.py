@@ -26,7 +26,6 @@ from practicum.session.amend import writing
 from practicum.session.records import HELD
 from practicum.session.rollout import Rollout, next_number
 from practicum.store import schema
-from practicum.store import schema as tables
 
 HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
 RIGHT_TO_LEFT = "متى يصل طردي؟"
@@ -96,7 +95,7 @@ async def try_a_version(at: Served) -> None:
     async with writing(space.store, 5.0) as store:
         add_learned(store, Add("rules", "Parcels arrive in three days."))
     await asyncio.to_thread(space.read_versions)
-    number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, tables.rollouts)))
+    number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, schema.rollouts)))
     rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
     assert await at.service.rollouts.begin(space, rollout)
 
@@ -110,9 +109,11 @@ async def scored(at: Served, headers: dict[str, str], number: int) -> None:
     await at.report(headers, interaction=reply.interaction, score=1.0)
 
 
-def press(page: Any, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
+def follow(page: Any, wanted: str, url: str) -> None:
+    """Tab to an element, press Enter, and wait for the page that it leads to."""
+    tab_to(page, wanted)
+    page.keyboard.press("Enter")
+    page.wait_for_url(url)
 
 
 def tab_to(page: Any, wanted: str) -> None:
@@ -138,41 +139,29 @@ def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(br
         page.goto(at.url)
         page.wait_for_selector("input:focus")
         page.keyboard.type(key)
-        press(page, "Enter")
+        page.keyboard.press("Enter")
         page.wait_for_url(f"{at.url}/")
         # The keyboard alone: from the space to the wrong answer.
-        tab_to(page, "a[href='/s/default']")
-        press(page, "Enter")
-        page.wait_for_url("**/s/default")
-        tab_to(page, ".tabs a[href$='/episodes']")
-        press(page, "Enter")
-        page.wait_for_url("**/episodes")
-        tab_to(page, "a[href*='only=wrong']")
-        press(page, "Enter")
-        page.wait_for_url("**only=wrong**")
-        tab_to(page, "a[href*='/episodes/i']")
-        press(page, "Enter")
-        page.wait_for_url("**/episodes/i**")
+        follow(page, "a[href='/s/default']", "**/s/default")
+        follow(page, ".tabs a[href$='/episodes']", "**/episodes")
+        follow(page, "a[href*='only=wrong']", "**only=wrong**")
+        follow(page, "a[href*='/episodes/i']", "**/episodes/i**")
         assert "It takes 14 days." in page.inner_text("main")
         tab_to(page, "#target")
         page.keyboard.type("It takes 30 days.")
-        tab_to(page, "form.card button")
-        press(page, "Enter")
-        page.wait_for_url("**did=reported**")
+        follow(page, "form.card button", "**did=reported**")
         assert "The report was saved." in page.inner_text("main")
         assert len(at.service.spaces["default"].corrections) == 1
         # The review, by its keys.
-        tab_to(page, ".tabs a[href$='/review']")
-        press(page, "Enter")
-        page.wait_for_url("**/review")
-        press(page, "j")
+        follow(page, ".tabs a[href$='/review']", "**/review")
+        page.keyboard.press("j")
         assert page.evaluate("document.activeElement.id") == "d-1-1"
-        press(page, "a")
+        page.keyboard.press("a")
         page.wait_for_selector("text=approved as version 1")
-        press(page, "j")
-        press(page, "r")
+        page.keyboard.press("j")
+        page.keyboard.press("r")
         page.keyboard.type("this is an attack")
-        press(page, "Enter")
+        page.keyboard.press("Enter")
         page.wait_for_selector(".decided >> text=this is an attack")
         space = at.service.spaces["default"]
         assert [entry.text for entry in space.context(space.live)] == ["Refunds take 30 days."]
@@ -189,7 +178,7 @@ def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(br
         page.wait_for_selector(f".evidence >> text={counted} of 200", timeout=20_000)
         # The update keeps the focus.
         assert page.evaluate("document.activeElement.id") == "canary-back"
-        press(page, "Enter")
+        page.keyboard.press("Enter")
         page.wait_for_url("**did=back**")
         assert "Version 2 was taken back." in page.inner_text("main")
         assert (space.live, space.rollout) == (1, None)
@@ -232,7 +221,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
         assert {urlsplit(url).netloc or url for url in asked} <= {urlsplit(at.url).netloc, "data:,"}
 
 
-def test_an_open_page_shows_that_its_space_was_deleted_and_sends_no_more_requests(browser: Any, tmp_path: Path) -> None:
+def test_an_open_page_shows_that_the_service_is_away_or_its_space_deleted(browser: Any, tmp_path: Path) -> None:
     with running(tmp_path, spaces=("default",)) as service:
         at, do = service.at, service.do
         do(at.send("POST", "/v1/spaces", {"name": "short"}))
@@ -247,6 +236,15 @@ def test_an_open_page_shows_that_its_space_was_deleted_and_sends_no_more_request
         # One request every five seconds, and the page is as large as before.
         assert len(parts) <= 5
         assert abs(page.locator("*").count() - first) <= 2
+        # While the service is away, the page shows this.
+        page.route("**/live**", lambda route: route.abort())
+        page.clock.run_for(5_000)
+        page.wait_for_selector("#status:visible >> text=The service does not respond")
+        page.unroute("**/live**")
+        with page.expect_response("**/live**"):
+            page.clock.run_for(5_000)
+        page.wait_for_selector("#status", state="hidden")
+        # After the deletion of its space, the page sends no more requests.
         do(at.send("DELETE", "/v1/spaces", {"name": "short"}))
         with page.expect_response("**/live**") as gone:
             page.clock.run_for(5_000)
@@ -255,17 +253,3 @@ def test_an_open_page_shows_that_its_space_was_deleted_and_sends_no_more_request
         asked.clear()
         page.clock.run_for(60_000)
         assert asked == []
-
-
-def test_an_open_page_shows_that_the_service_is_away_until_it_responds_again(browser: Any, tmp_path: Path) -> None:
-    with running(tmp_path) as service:
-        page, _, _ = watched(browser)
-        page.clock.install()
-        page.goto(f"{service.at.url}/s/default")
-        page.route("**/live**", lambda route: route.abort())
-        page.clock.run_for(5_000)
-        page.wait_for_selector("#status:visible >> text=The service does not respond")
-        page.unroute("**/live**")
-        with page.expect_response("**/live**"):
-            page.clock.run_for(5_000)
-        page.wait_for_selector("#status", state="hidden")
