@@ -45,7 +45,7 @@ async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
 
 
 @asynchronous
-async def test_a_clock_that_was_years_ahead_for_a_moment_leaves_no_trace(clock: Clock, tmp_path: Path) -> None:
+async def test_a_clock_that_was_years_ahead_for_a_moment_changes_no_order(clock: Clock, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for clock.ahead, score in ((YEARS, 0.0), (0.0, 1.0)):
             reply = await at.ask("Now?", SESSION)

@@ -154,6 +154,7 @@ def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(br
         assert len(at.service.spaces["default"].corrections) == 1
         # The review, by its keys.
         follow(page, ".tabs a[href$='/review']", "**/review")
+        page.wait_for_load_state("networkidle")
         page.keyboard.press("j")
         assert page.evaluate("document.activeElement.id") == "d-1-1"
         page.keyboard.press("a")
