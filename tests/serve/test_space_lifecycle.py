@@ -180,8 +180,8 @@ async def test_a_node_that_missed_a_deletion_does_not_open_the_next_space_to_an_
 async def test_a_run_in_the_folder_of_a_space_is_served_and_keeps_its_keys(tmp_path: Path) -> None:
     async with served(tmp_path, keys=(KEY,)):
         pass
-    made = run_command([*ADD_KEY, tmp_path], tmp_path)
+    created = run_command([*ADD_KEY, tmp_path], tmp_path)
     create_seed(tmp_path / "spaces" / "made", Context().apply(Delta((Add("rules", "Cards are blue."),))).context)
     async with served(tmp_path, keys=(KEY,), spaces=("default", "made")) as at:
-        listed = await at.send("GET", "/v1/playbook", None, bearer(made.json["key"]))
+        listed = await at.send("GET", "/v1/playbook", None, bearer(created.json["key"]))
         assert (listed.status, listed.json["total"]) == (200, 1)
