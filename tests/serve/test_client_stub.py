@@ -37,15 +37,15 @@ class OperationMethods:
 
 def type_of(annotation: Any) -> str:
     """A type without its constraints."""
-    kind, given = get_origin(annotation), get_args(annotation)
+    kind, parts = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        return type_of(given[0])
+        return type_of(parts[0])
     if kind is Literal:
-        return f"Literal[{', '.join(map(repr, given))}]"
+        return f"Literal[{', '.join(map(repr, parts))}]"
     if kind in (Union, UnionType):
-        return " | ".join(map(type_of, given))
+        return " | ".join(map(type_of, parts))
     if kind is not None:
-        return f"{kind.__name__}[{', '.join(map(type_of, given))}]"
+        return f"{kind.__name__}[{', '.join(map(type_of, parts))}]"
     return {type(None): "None", datetime: "datetime | str"}.get(annotation, str(annotation.__name__))
 
 
@@ -54,12 +54,12 @@ def written() -> str:
     lines = [HEAD]
     for operation in OPERATIONS.values():
         fields = operation.form.model_fields
-        given = [
+        parts = [
             f"{name}: {type_of(field.annotation)}{'' if field.is_required() else ' = ...'}"
             for name, field in fields.items()
         ]
         named = [f"{name}: str | None = ..." for name in ("session", "user") if name not in fields]
-        parameters = ", ".join(["self", *given[:1], *(["*"] if given[1:] or named else []), *given[1:], *named])
+        parameters = ", ".join(["self", *parts[:1], *(["*"] if parts[1:] or named else []), *parts[1:], *named])
         answer = f"answers.{operation.answer.__name__}"
         for start, end in (("async def ", ""), ("def ", "_sync")):
             lines.append(f"    {start}{operation.name}{end}({parameters}) -> {answer}:")

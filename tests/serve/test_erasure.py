@@ -320,7 +320,7 @@ def test_a_run_that_is_killed_while_it_forgets_is_finished(tmp_path: Path, fille
 
 
 @asynchronous
-async def test_the_id_of_a_removed_note_is_not_given_to_another(tmp_path: Path) -> None:
+async def test_the_id_of_a_removed_note_is_not_reused(tmp_path: Path) -> None:
     """A decision on the removed note must not apply to a note of another user."""
     async with served(tmp_path, **EPISODES) as at:
         ids = []

@@ -60,30 +60,30 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-async def by_http(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
-    return dict((await at.send("POST", "/v1/repeat", given, bearer(key))).json)
+async def by_http(at: Served, key: str, values: dict[str, Any]) -> dict[str, Any]:
+    return dict((await at.send("POST", "/v1/repeat", values, bearer(key))).json)
 
 
-async def by_tool(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
+async def by_tool(at: Served, key: str, values: dict[str, Any]) -> dict[str, Any]:
     async with (
         httpx2.AsyncClient(headers=bearer(key)) as http,
         Client(streamable_http_client(f"{at.url}/mcp", http_client=http)) as agent,
     ):
-        result = await agent.call_tool("repeat", given)
+        result = await agent.call_tool("repeat", values)
         return dict(result.structured_content or {})
 
 
-async def by_program(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
+async def by_program(at: Served, key: str, values: dict[str, Any]) -> dict[str, Any]:
     async with client.open(at.url, key=key) as space:
         try:
-            return dict((await space.repeat(**given)).as_json())  # type: ignore[attr-defined]
+            return dict((await space.repeat(**values)).as_json())  # type: ignore[attr-defined]
         except PracticumError as error:
             return {"error": error.body()}
 
 
-async def by_command(at: Served, key: str, given: dict[str, Any]) -> dict[str, Any]:
-    options = [part for name, value in given.items() if name != "words" for part in (f"--{name}", value)]
-    arguments = ["space", "repeat", at.url, given["words"], *options, "--key", key, "--json"]
+async def by_command(at: Served, key: str, values: dict[str, Any]) -> dict[str, Any]:
+    options = [part for name, value in values.items() if name != "words" for part in (f"--{name}", value)]
+    arguments = ["space", "repeat", at.url, values["words"], *options, "--key", key, "--json"]
     return dict((await asyncio.to_thread(run_command, arguments, Path.cwd())).json)
 
 
@@ -105,9 +105,9 @@ async def test_an_added_operation_answers_and_fails_alike_at_each_face(face: str
             return str((await at.send("POST", "/v1/keys", {"name": "k", **grant}, bearer(KEY))).json["key"])
 
         assert await call(at, KEY, {"words": "ab", "times": 2}) == {"space": "default", "text": "abab"}
-        for given, code in WRONG:
-            error = (await call(at, KEY, given))["error"]
-            assert (given, error["code"], "\n" in error["message"]) == (given, code, False)
+        for values, code in WRONG:
+            error = (await call(at, KEY, values))["error"]
+            assert (values, error["code"], "\n" in error["message"]) == (values, code, False)
         error = (await call(at, await key_for(roles=["ask"]), {"words": "ab"}))["error"]
         assert (error["code"], error["fields"]["role"]) == ("key.forbidden", "review")
         # A key of one space selects that space, and is deleted with it.

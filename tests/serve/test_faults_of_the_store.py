@@ -162,18 +162,18 @@ class Deadlock(Exception):
 
 
 def test_a_change_is_repeated_after_a_deadlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, made = Database.at(tmp_path, tmp_path, create=True), list[int]()
+    opened, attempts = Database.at(tmp_path, tmp_path, create=True), list[int]()
     # SQLite has no deadlocks.
     monkeypatch.setattr(opened.backend, "is_deadlock", lambda error: isinstance(error.orig, Deadlock))
 
     def change(_: Transaction) -> int:
-        made.append(len(made))
-        if len(made) == 1:
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
             raise OperationalError("DELETE", {}, Deadlock())
         return 5
 
     try:
         assert opened.do(change).result(30) == 5
-        assert (made, opened.writer.failing) == ([0, 1], None)
+        assert (attempts, opened.writer.failing) == ([0, 1], None)
     finally:
         opened.close()

@@ -197,8 +197,8 @@ async def test_characters_that_a_database_cannot_store_lose_nothing(stream: bool
         call = {"index": 0, "id": "c", "type": "function", "function": {"name": odd, "arguments": odd}}
         message = {"role": "assistant", "content": odd, "reasoning_content": odd, "tool_calls": [call]}
         choice = {"index": 0, "delta" if stream else "message": message, "finish_reason": odd}
-        said = json.dumps({"id": odd, "model": odd, "choices": [choice]}).encode()
-        return b"data: " + said + b"\n\ndata: [DONE]\n\n" if stream else said
+        raw = json.dumps({"id": odd, "model": odd, "choices": [choice]}).encode()
+        return b"data: " + raw + b"\n\ndata: [DONE]\n\n" if stream else raw
 
     answers = iter([answer(odd) for odd in ODD])
 
@@ -219,8 +219,8 @@ async def test_characters_that_a_database_cannot_store_lose_nothing(stream: bool
             }  # fmt: skip
             reply = await at.send("POST", CHAT, json.dumps(asked).encode())
             assert reply.status == 200
-            told = await at.report(interaction=reply.interaction, target="a\0b", comment="c\0")
-            assert told.json["status"] == "kept"
+            report = await at.report(interaction=reply.interaction, target="a\0b", comment="c\0")
+            assert report.json["status"] == "kept"
         rows = await stored(at)
         assert [row["answer"] for row in rows] == ["a\0b", "a\ufffdb", "\ufffd", "a\x1ab", "\U0001f600"]
         assert [row["query"] for row in rows][1] == "Is it a\ufffdb?"

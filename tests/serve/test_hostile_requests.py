@@ -239,7 +239,7 @@ async def test_a_response_without_an_interaction_can_be_continued(tmp_path: Path
     answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": []}).encode()
     keys, key = (f"default={KEY}",), {"authorization": f"Bearer {KEY}"}
     async with raw_upstream(reply % (len(answer), answer)) as raw, served(tmp_path, address=raw.url, keys=keys) as at:
-        # Without an `input`, as with a stored prompt, there is no interaction.
+        # Without an `input`, as with a stored prompt, no interaction is stored.
         assert (await at.send("POST", RESPONSES, {"prompt": {"id": "p"}}, key)).status == 200
         assert not (await at.send("GET", "/v1/interactions", None, key)).json["interactions"]
         assert (await at.send("POST", RESPONSES, {"input": "x", "previous_response_id": "resp_1"}, key)).status == 200
@@ -267,15 +267,15 @@ async def test_a_request_does_not_continue_a_response_of_others(tmp_path: Path) 
     async with raw_upstream() as raw:
         key = b"authorization: Bearer " + KEY.encode()
         async with served(tmp_path / "a", address=raw.url, keys=(f"default={KEY}",)) as at:
-            for name, (body, wanted) in CONTINUING.items():
-                assert (name, status(await sent(at, request(f"POST {RESPONSES}", key, body=body)))) == (name, wanted)
+            for name, (body, expected) in CONTINUING.items():
+                assert (name, status(await sent(at, request(f"POST {RESPONSES}", key, body=body)))) == (name, expected)
             compressed = request(f"POST {RESPONSES}", key, b"content-encoding: gzip", body=b"\x1f\x8b")
             assert status(await sent(at, compressed)) == 415
             assert not raw.requests
             # The words themselves pass: in a text, and with null.
             for body in (b'{"input": "previous_response_id, conversation"}', b'{"input": "x", "conversation": null}'):
                 assert status(await sent(at, request(f"POST {RESPONSES}", key, body=body))) == 200
-        # A service without keys, or one that passes these paths, continues anything.
+        # A service without keys, or with these paths passed, continues anything.
         for number, passing in enumerate([(), ("/v1/responses", "/v1/conversations")]):
             async with served(tmp_path / str(number), address=raw.url, passing=passing) as at:
                 for name in ("escaped", "UTF-16", "a conversation"):

@@ -53,9 +53,9 @@ async def agent(at: Served, key: str = "") -> AsyncIterator[Client]:
         yield client
 
 
-async def result(client: Client, tool: str, **given: Any) -> dict[str, Any]:
+async def result(client: Client, tool: str, **values: Any) -> dict[str, Any]:
     """The data that a successful call returns."""
-    answer = await client.call_tool(tool, given)
+    answer = await client.call_tool(tool, values)
     assert not answer.is_error, answer
     return dict(answer.structured_content)
 
@@ -67,8 +67,8 @@ async def result(client: Client, tool: str, **given: Any) -> dict[str, Any]:
 async def test_an_answer_that_equals_the_target_is_a_correction_too(tmp_path: Path) -> None:
     async with served(tmp_path) as at, agent(at) as client:
         shown = await result(client, "recall", input=QUESTION)
-        given = {"interaction": shown["interaction"], "target": RIGHT, "answer": f"{RIGHT.upper()}."}
-        assert (await result(client, "report", **given))["correction"] == "in effect"
+        values = {"interaction": shown["interaction"], "target": RIGHT, "answer": f"{RIGHT.upper()}."}
+        assert (await result(client, "report", **values))["correction"] == "in effect"
         assert RIGHT in (await result(client, "recall", input=QUESTION))["text"]
         # Errors of tools and of the protocol have codes.
         failed = await client.call_tool("remove", {"id": "e5"})
@@ -122,7 +122,7 @@ async def test_too_many_calls_of_a_key_are_refused_and_other_keys_are_answered(
 
 
 @asynchronous
-async def test_a_store_whose_owner_does_not_answer_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_is_busy_if_its_owner_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "PATIENCE", 0.1)
     async with served(tmp_path), StoreTransport(tmp_path) as one:
         with refused("store.busy"):
@@ -219,7 +219,7 @@ def asked(id: int | str, method: str, params: object = None) -> dict[str, Any]:
 
 
 class Played:
-    """Standard input and output for the SDK: it is given messages, and each request is answered before the next."""
+    """Standard input and output for the SDK: it is values messages, and each request is answered before the next."""
 
     def __init__(self, messages: Sequence[dict[str, Any]]) -> None:
         self._messages, self._answered = [*messages], asyncio.Event()
@@ -252,7 +252,7 @@ class Empty:
     def __init__(self, roles: Sequence[str]) -> None:
         self.roles = roles
 
-    async def perform(self, operation: object, given: object) -> PlaybookPage:
+    async def perform(self, operation: object, values: object) -> PlaybookPage:
         return PlaybookPage(space="default", version=0, total=0, entries=[], sections=[])
 
 

@@ -1,4 +1,4 @@
-"""Nodes as processes on one PostgreSQL server, whose kills and whose server's kills lose nothing acknowledged."""
+"""Kills of nodes, which are processes on one PostgreSQL server, and of that server lose nothing acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,17 +29,17 @@ from serving import asynchronous, say_text, until
 from practicum.plugins.postgres.database import lease_number
 from practicum.testing import ServerOptions, serve
 
-KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "4"))
+KILLS = int(os.environ.get("PRACTICUM_TEST_KILLS", "2"))
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600 + 60 * KILLS)]
 
 ENOUGH = 30
-"""Replies that a node gives between two kills, at least."""
+"""Replies of a node between two kills, at least."""
 
 
 @dataclass
 class Node(Load):
-    """A node as a process, and its clients. The database may be away, which they are told."""
+    """A node as a process, and its clients, which count the reports refused while the database is away."""
 
     process: subprocess.Popen[bytes] | None = None
     refused: int = 0
@@ -55,7 +55,7 @@ class Node(Load):
             assert int(reply.headers["retry-after"]) > 0
             self.refused += 1
             return False
-        # An interaction that was not written when its node was killed is not known.
+        # An interaction that its killed node had not written is unknown.
         assert reply.status == 200 or (reply.status == 404 and "session" in about), reply.body
         if reply.status == 200:
             self.unsure.remove(value)
@@ -68,7 +68,7 @@ class Node(Load):
         self.up.set()
 
     async def kill(self) -> None:
-        """Kill it with requests and reports under way: those that it does not answer may be known, or not."""
+        """Kill it during requests and reports. A report without an answer may have been stored."""
         self.up.clear()
         self.end()
         await until(lambda: self.parked == CLIENTS)
@@ -86,7 +86,7 @@ def stored(url: str, query: str) -> list[Any]:
 
 @asynccontextmanager
 async def resting(nodes: list[Node]) -> AsyncIterator[None]:
-    """No client asks or reports in this block."""
+    """No client sends requests in this block."""
     for node in nodes:
         node.up.clear()
     await until(lambda: all(node.parked == CLIENTS for node in nodes))
@@ -96,8 +96,8 @@ async def resting(nodes: list[Node]) -> AsyncIterator[None]:
 
 
 def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
-    """Look whether all is there that was acknowledged, on whichever node, and nothing twice. `decided` keeps how each
-    rollout ended, by its number, from one look to the next."""
+    """Require that all acknowledged reports of all nodes are stored, none twice. `decided` collects the final states of
+    rollouts by their numbers."""
     outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum.outcomes")}
     known = {id for (id,) in stored(url, "SELECT id FROM practicum.interactions")}
     assert outcomes.keys() <= known
@@ -125,37 +125,29 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
 
 
 @asynccontextmanager
-async def nodes_at(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
-    """Two nodes that are not started yet, with clients, and the command that starts one."""
+async def at_work(url: str, folder: Path, start: bool = True) -> AsyncIterator[tuple[list[Node], list[list[str]]]]:
+    """Two nodes with clients at work, and the commands that start them."""
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(serve(ServerOptions(responder=say_text, chunks=8)))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        nodes = [Node(Server(free_port(), behind, http), Random(seed + n)) for n in range(2)]
-
-        def command(node: Node) -> list[str]:
-            return [
+        nodes = [Node(Server(free_port(), behind, http), Random(n)) for n in range(2)]
+        commands = [
+            [
                 sys.executable, "-m", "practicum.cli.app", "serve", "--upstream", f"{behind.url}#sim", url,
                 "--folder", str(folder / str(node.server.port)), "--port", str(node.server.port), "--method",
                 "episodes", "--learn-every", "4", "--canary", "0.5", "--canary-length", "20",
-            ]  # fmt: skip
-
+            ] for node in nodes
+        ]  # fmt: skip
         for number, node in enumerate(nodes):
             stack.callback(node.end)
             for client in range(CLIENTS):
-                # Of each question one client alone knows what holds.
+                # Each question belongs to one client.
                 task = asyncio.create_task(node.work(number * CLIENTS + client))
                 stack.callback(task.cancel)
                 task.add_done_callback(lambda task: None if task.cancelled() else task.result())
-        yield nodes, command
-
-
-@asynccontextmanager
-async def at_work(url: str, folder: Path, seed: int) -> AsyncIterator[tuple[list[Node], Callable[[Node], list[str]]]]:
-    """Two nodes with clients at work, and the command that starts one."""
-    async with nodes_at(url, folder, seed) as (nodes, command):
-        for node in nodes:
-            await node.start(command(node))
-        yield nodes, command
+            if start:
+                await node.start(commands[number])
+        yield nodes, commands
 
 
 async def more(*nodes: Node, some: int = 0) -> None:
@@ -167,20 +159,19 @@ async def more(*nodes: Node, some: int = 0) -> None:
 @asynchronous
 async def test_a_killed_node_loses_nothing_acknowledged_and_the_others_go_on(postgresql: str, tmp_path: Path) -> None:
     rng, decided = Random(1), dict[int, str]()
-    async with at_work(postgresql, tmp_path, 1) as (nodes, command):
+    async with at_work(postgresql, tmp_path) as (nodes, commands):
         for _ in range(KILLS):
             await more(*nodes, some=rng.randrange(ENOUGH))
-            node, other = rng.sample(nodes, 2)
-            await node.kill()
-            await more(other)
-            await node.start(command(node))
+            number = rng.randrange(2)
+            await nodes[number].kill()
+            await more(nodes[1 - number])
+            await nodes[number].start(commands[number])
             async with resting(nodes):
                 check(postgresql, nodes, decided)
         await more(*nodes)
         async with resting(nodes):
             check(postgresql, nodes, decided)
         assert sum(node.refused for node in nodes) == 0
-        # Otherwise nothing was tested.
         assert decided
         assert sum(len(node.reports) for node in nodes) > 10 * KILLS
 
@@ -190,12 +181,12 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
     decided = dict[int, str]()
     with server_alone() as server:
         url = server.url.render_as_string(hide_password=False)
-        async with at_work(url, tmp_path, 2) as (nodes, _):
+        async with at_work(url, tmp_path) as (nodes, _):
             for _ in range(KILLS):
                 await more(*nodes)
                 refused = [node.refused for node in nodes]
                 server.kill()
-                # Every one of these is answered while nothing can be written.
+                # Requests are answered although nothing can be written.
                 await more(*nodes)
                 assert all(node.refused > before for node, before in zip(nodes, refused, strict=True))
                 await asyncio.to_thread(server.start)
@@ -229,21 +220,21 @@ def learns(url: str) -> list[Any]:
 
 @asynchronous
 async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(postgresql: str, tmp_path: Path) -> None:
-    async with nodes_at(postgresql, tmp_path, 3) as ((cut, other), command):
-        await cut.start(command(cut))
+    async with at_work(postgresql, tmp_path, start=False) as ((cut, other), commands):
+        await cut.start(commands[0])
         assert cut.process is not None
         async with asyncio.timeout(120):
             while not learns(postgresql):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             cut.process.send_signal(signal.SIGSTOP)
-        # It is in a round, and does not notice that all its connections end.
+        # It learns, and does not notice that all its connections end.
         mine = "pid <> pg_backend_pid() AND datname = current_database()"
         ended = stored(postgresql, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")
         assert ended
         await until(lambda: not learns(postgresql))
         tokens = "SELECT token FROM practicum.spaces WHERE name = 'default'"
         ((before,),) = stored(postgresql, tokens)
-        await other.start(command(other))
+        await other.start(commands[1])
         rollouts = "SELECT number, version, state FROM practicum.rollouts ORDER BY number"
         await until(lambda: stored(postgresql, rollouts))
         assert stored(postgresql, tokens)[0][0] > before

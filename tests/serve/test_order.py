@@ -19,12 +19,12 @@ HOUR, YEARS = 3_600.0, 20 * 365 * 86_400.0
 
 
 class Clock:
-    """The wall clock, which runs or stands still, `ahead` of the true time (s)."""
+    """The wall clock, which runs or is stopped, `ahead` of the true time (s)."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         true, self.began = time.time, time.time()
-        self.ahead, self.stands = 0.0, False
-        patch.setattr(time, "time", lambda: (self.began if self.stands else true()) + self.ahead)
+        self.ahead, self.stopped = 0.0, False
+        patch.setattr(time, "time", lambda: (self.began if self.stopped else true()) + self.ahead)
         patch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
 
 
@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @asynchronous
 async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
-    clock.stands = True
+    clock.stopped = True
     async with served(**place) as at:
         asked = [(await at.ask(f"Question {number}?", SESSION)).interaction for number in range(6)]
         assert (await at.report(session="s", score=1.0)).json["interaction"] == asked[-1]
@@ -45,7 +45,7 @@ async def test_equal_times_are_no_tie(clock: Clock, place: Place) -> None:
 
 
 @asynchronous
-async def test_a_clock_that_was_years_ahead_for_a_moment_leaves_no_trace(clock: Clock, tmp_path: Path) -> None:
+async def test_a_clock_that_was_years_ahead_for_a_moment_changes_no_order(clock: Clock, tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         for clock.ahead, score in ((YEARS, 0.0), (0.0, 1.0)):
             reply = await at.ask("Now?", SESSION)

@@ -67,9 +67,9 @@ async def test_interactions_are_paged_and_a_search_for_few_ends(
         asked = [(await at.ask(f"question {n}")).interaction for n in range(20)]
         await at.report(interaction=asked[1], score=0)
 
-        def listed(which: str) -> tuple[list[str], int]:
+        def listed(kind: str) -> tuple[list[str], int]:
             ids, before, pages = list[str](), "", 0
-            store, only = at.service.spaces["default"].store, episodes.EpisodeFilter(only=which)
+            store, only = at.service.spaces["default"].store, episodes.EpisodeFilter(only=kind)
             while True:
                 page = episodes.episodes(store, None, only, before)
                 ids += [row["id"] for row in page.rows]

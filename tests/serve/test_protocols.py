@@ -64,9 +64,7 @@ def test_nothing_changes_where_nothing_is_put_in(data: st.DataObject, kind: Kind
 
 
 @given(data=st.data(), kind=KINDS, fixed=TEXTS, note=st.text(min_size=1, max_size=30))
-def test_what_is_put_in_leaves_every_other_value_as_it_was(
-    data: st.DataObject, kind: Kind, fixed: str, note: str
-) -> None:
+def test_insertions_change_no_other_value(data: st.DataObject, kind: Kind, fixed: str, note: str) -> None:
     body = data.draw(bodies(kind))
     request = read_request(kind, json.dumps(body).encode())
     changed = json.loads(request.write(fixed, {place: Insertion(note) for place, _ in request.points}))
@@ -121,15 +119,15 @@ def test_any_response_is_read_or_not_of_the_protocol(body: bytes) -> None:
 CALL = {"name": "look_up", "arguments": {"card": "lost"}}
 
 
-@pytest.mark.parametrize("said", ["A text\nof lines, \u00e9\U0001f600.", CALL], ids=["text", "call"])
+@pytest.mark.parametrize("answer", ["A text\nof lines, \u00e9\U0001f600.", CALL], ids=["text", "call"])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 @asynchronous
-async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -> None:
+async def test_a_stream_is_read_as_the_whole_response(path: str, answer: Answer) -> None:
     import aiohttp
 
     text = {"messages": [{"role": "user", "content": "?"}], "input": "?", "max_tokens": 9, "model": "m"}
     body = {name: value for name, value in text.items() if (name == "input") == (path == RESPONSES) or name == "model"}
-    options = ServerOptions(responder=lambda _: said, chunks=7)
+    options = ServerOptions(responder=lambda _: answer, chunks=7)
     async with serve(options) as at, aiohttp.ClientSession() as http:
         url = at.url.removesuffix("/v1") + path
         async with http.post(url, json=body) as response:
@@ -142,8 +140,8 @@ async def test_a_stream_is_read_as_the_whole_response(path: str, said: Answer) -
     assert (stream.input_tokens, stream.output_tokens) == (whole.input_tokens, whole.output_tokens)
     assert whole.output_tokens > 0
     for one in (whole, stream):
-        if isinstance(said, str):
-            assert one.text == said
+        if isinstance(answer, str):
+            assert one.text == answer
         else:
             assert [(name, json.loads(text)) for name, text in one.calls] == [("look_up", {"card": "lost"})]
     assert whole.id

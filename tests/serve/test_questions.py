@@ -16,7 +16,7 @@ QUESTIONS = (
     "Who approves travel above the limit?", "Where do I return a broken laptop?", "Which form registers a new vendor?",
     "How long are door badges valid?", "What is the wifi name in the annex?", "Who waters the plants on floor nine?",
 )  # fmt: skip
-"""Each is corrected by a word of its own."""
+"""Each question has its correction, a unique word."""
 
 UNRELATED = (
     "Translate this poem into Finnish.", "Why did the nightly build fail?", "Sort these integers in descending order.",
@@ -69,8 +69,8 @@ async def send(at: Served, content: Any, path: str = CHAT) -> str:
 
 
 async def wrong_lookups(at: Served, shape: Callable[[str, int], Any], first: int) -> list[str]:
-    """Correct each question, then ask each again and as many others. Returns the lookups that were wrong: any in
-    which a question is not shown its own correction alone, and another question none."""
+    """Correct each question, then ask each again and the unrelated ones. Returns the lookups that were wrong: any in
+    which a question is not shown only its own correction, and another question none."""
     words = {asked: f"word{first + n}x" for n, asked in enumerate(QUESTIONS)}
     for n, (asked, word) in enumerate(words.items()):
         id = await send(at, shape(asked, first + n))
@@ -164,9 +164,7 @@ USER, AGENT = {"x-practicum-user": "mallory"}, {"x-practicum-agent": "bot"}
 
 @pytest.mark.parametrize(("author", "trusted"), [(USER, True), (AGENT, False)], ids=["trusted user", "agent"])
 @asynchronous
-async def test_a_correction_whose_question_is_flagged_waits(
-    author: dict[str, str], trusted: bool, tmp_path: Path
-) -> None:
+async def test_a_correction_of_a_flagged_question_waits(author: dict[str, str], trusted: bool, tmp_path: Path) -> None:
     async with served(tmp_path, trust_users=trusted) as at:
         shown = await at.send("POST", "/v1/context", {"input": f"{REFUND} {ORDER}"}, author)
         report = await at.report(interaction=shown.json["interaction"], target="The red team.")

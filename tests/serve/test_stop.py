@@ -32,7 +32,7 @@ def rows(folder: Path, query: str) -> list[Any]:
 
 @pytest.mark.slow
 @asynchronous
-async def test_what_takes_longer_than_the_stop_is_cut_and_kept(tmp_path: Path) -> None:
+async def test_a_stream_that_outlasts_the_stop_is_cut_and_stored(tmp_path: Path) -> None:
     async with in_front(0.5, 60) as server:
         command = ["serve", "--upstream", f"{server.behind.url}#sim", str(tmp_path / "store")]
         command += ["--port", str(server.port), "--no-learning"]
@@ -56,7 +56,7 @@ async def test_what_takes_longer_than_the_stop_is_cut_and_kept(tmp_path: Path) -
 
 
 @asynchronous
-async def test_a_service_whose_database_does_not_answer_is_not_ready(
+async def test_a_service_is_not_ready_while_its_database_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(tmp_path, keys=("k" * 16,)) as at:
@@ -72,8 +72,8 @@ async def test_a_service_whose_database_does_not_answer_is_not_ready(
         # A short failure takes no node away.
         assert (await at.send("GET", "/ready")).status == 200
         writer.worked -= LATELY
-        told = await at.send("GET", "/ready")
-        assert told.status == 503
-        assert "the database has not responded for" in told.json["status"]
+        reply = await at.send("GET", "/ready")
+        assert reply.status == 503
+        assert "the database has not responded for" in reply.json["status"]
         monkeypatch.undo()
         assert (await at.send("GET", "/ready")).status == 200

@@ -144,13 +144,13 @@ async def test_each_request_has_one_line(log: io.StringIO, tmp_path: Path) -> No
         await at.send("POST", "/v1/feedback", SECRET.encode(), own)
         await at.send("POST", "/v1/feedback", {SECRET: SECRET}, own)
         counted = at.upstream.stats()
-    found = [json.loads(line) for line in log.getvalue().splitlines()]
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
     assert SECRET not in log.getvalue()
-    assert [(line["method"], line["route"], line["status"]) for line in found] == [
+    assert [(line["method"], line["route"], line["status"]) for line in entries] == [
         ("POST", "chat", 200), ("POST", "report", 200), ("GET", "upstream", 403), ("GET", "other", 404),
         ("POST", "chat", 401), ("POST", "report", 400), ("POST", "report", 400),
     ]  # fmt: skip
-    first = found[0]
+    first = entries[0]
     assert first.pop("time").endswith("+00:00")
     assert first.pop("seconds") > 0
     assert first == {
@@ -158,8 +158,8 @@ async def test_each_request_has_one_line(log: io.StringIO, tmp_path: Path) -> No
         "space": "default", "key": "--key", "interaction": reply.interaction, "version": 0,
         "input_tokens": counted["prompt_tokens"], "cached_tokens": 0, "output_tokens": 8,
     }  # fmt: skip
-    assert found[1]["interaction"] == reply.interaction
-    assert found[4]["key"] is None
+    assert entries[1]["interaction"] == reply.interaction
+    assert entries[4]["key"] is None
 
 
 @pytest.mark.parametrize("formatter", [lines.JsonLines(), lines.LineFormatter("%(message)s")], ids=["json", "text"])

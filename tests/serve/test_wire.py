@@ -82,7 +82,7 @@ def test_unreadable_encodings_have_no_text() -> None:
 
 
 @asynchronous
-async def test_events_whose_lines_end_with_cr_and_lf_get_the_metadata(tmp_path: Path) -> None:
+async def test_events_with_cr_and_lf_get_the_metadata(tmp_path: Path) -> None:
     async with served(tmp_path) as at:
         reply = await at.send("POST", RESPONSES, {**ASKED[RESPONSES], "stream": True}, {"x-sim-fault": "crlf"})
         assert reply.body.count(b"practicum_interaction") == 3
