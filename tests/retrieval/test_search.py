@@ -8,6 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from searched import SECTIONS, adds, ids, texts
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
+from practicum.retrieval.rough import Rough
 from practicum.retrieval.search import (
     VISIBLE,
     WEIGHTS,
@@ -32,6 +35,7 @@ from practicum.retrieval.search import (
 )
 from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.retrieval.words import K1, B, word_keys
+from practicum.testing import pseudo_words
 
 SOURCES = ("tag:a", "tag:b", "task:t", "conversation:a", "conversation:b")
 FILTERS = (
@@ -221,4 +225,32 @@ def test_only_the_measure_of_words_embeds_no_query() -> None:
 def test_a_rare_word_decides_between_texts_with_similar_vectors() -> None:
     texts = [f"the order {n} of customer K{n} came late" for n in range(1_000, 1_200)]
     search = Retriever(Vectors(WordLlama())).nearest(memories(*texts), "Which order is of K1117?", 1)
-    assert asyncio.run(search).matches[0].entry.text == texts[117]
+    assert asyncio.run(search).found[0].entry.text == texts[117]
+
+
+def test_a_search_finds_the_same_with_and_without_cosines_from_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(1)
+    texts = [pseudo_words(rng) for _ in range(2_100)]
+    context = Context().apply(Delta(tuple(Add("memories", text) for text in texts))).context
+    queries = [pseudo_words(rng) for _ in range(10)] + texts[:5]
+    built: Counter[str] = Counter()
+    original = Rough.of
+
+    def counted(*arguments: Any) -> Rough:
+        built["rough"] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(Rough, "of", counted)
+
+    async def matches() -> list[list[tuple[str, float]]]:
+        retriever = Retriever(Vectors(WordLlama()))
+        one_by_one = [await retriever.nearest(context, query, 5) for query in queries]
+        results = await asyncio.gather(*(retriever.nearest(context, query, 5) for query in queries))
+        assert results == one_by_one
+        return [[(match.entry.id, match.similarity) for match in result.found] for result in results]
+
+    rough = asyncio.run(matches())
+    assert built["rough"] == 1
+    monkeypatch.setattr("practicum.retrieval.search.rough_installed", lambda: False)
+    assert asyncio.run(matches()) == rough
+    assert built["rough"] == 1

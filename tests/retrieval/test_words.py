@@ -1,19 +1,12 @@
-"""The words of texts: equal in any order of additions, and compared by their stems."""
+"""The words of texts: rare ones count more, and they are compared by their stems."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from profiles import examples
 
 from practicum.retrieval.words import Words, no_words, word_keys
-
-TERMS = ("card", "cards", "lost", "the", "E-4711", "Zürich", "口座", "")
-texts = st.lists(st.lists(st.sampled_from(TERMS), max_size=5).map(" ".join), max_size=20)
-parts = st.lists(texts, max_size=5)
 
 
 def added(parts: Sequence[Sequence[str]]) -> Words:
@@ -25,14 +18,6 @@ def added(parts: Sequence[Sequence[str]]) -> Words:
 
 def scores(words: Words, query: str) -> np.ndarray:
     return words.shares(query, np.ones(len(words), dtype=np.int32), len(words), 2.0)
-
-
-@given(parts, texts.map(" ".join))
-@settings(max_examples=examples(200))
-def test_words_added_in_parts_equal_words_added_at_once(parts: list[list[str]], query: str) -> None:
-    whole = added([[text for part in parts for text in part]])
-    assert (scores(added(parts), query) == scores(whole, query)).all()
-    assert (added(parts).lengths == whole.lengths).all()
 
 
 def test_a_score_is_the_share_of_the_query_and_rare_words_count_more() -> None:

@@ -55,9 +55,8 @@ def test_thoughts_are_not_part_of_an_answer(own: bool) -> None:
 
 
 BEHAVIOURS = {
-    "thoughts": None, "thoughts-unopened": None, "reasoning-content": None, "list-content-thinking": None,
-    "thoughts-unclosed": Count.SILENT_CUTS, "only-thinking-content": Count.SILENT_CUTS, "empty": Count.EMPTY_ANSWERS,
-    "null-content": Count.EMPTY_ANSWERS, "refusal": Count.REFUSED_ANSWERS, "filtered": Count.FILTERED_ANSWERS,
+    "thoughts": None, "reasoning-content": None, "thoughts-unclosed": Count.SILENT_CUTS,
+    "empty": Count.EMPTY_ANSWERS, "refusal": Count.REFUSED_ANSWERS, "filtered": Count.FILTERED_ANSWERS,
 }  # fmt: skip
 
 

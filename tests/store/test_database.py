@@ -6,8 +6,6 @@ import asyncio
 import errno
 import fcntl
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -77,47 +75,6 @@ def test_a_file_system_without_locks_is_readable_only(tmp_path: Path, monkeypatc
             way()
     with Store.read(tmp_path / "there") as store:
         assert keys(store) == {b"1"}
-
-
-FILL = """
-import asyncio, resource, sys
-from pathlib import Path
-from practicum.core.errors import StoreError
-from practicum.store import schema
-from practicum.store.database import Store
-
-async def fill(store):
-    for n in range(1000):
-        await store.write(schema.vectors, [{"space": "run", "embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
-        print(n, flush=True)
-
-def attempt(name, do):
-    try:
-        do()
-    except StoreError as error:
-        print(name, error.code, error)
-
-def work():
-    with Store.create(Path(sys.argv[1])) as store:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, 800_000))
-        attempt("first", lambda: asyncio.run(fill(store)))
-        attempt("again", lambda: asyncio.run(fill(store)))
-
-attempt("close", work)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.durable
-def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
-    *written, first, again, close = done.stdout.splitlines()
-    assert len(written) > 20
-    assert first.startswith("first store.unwritable ")
-    assert "is the disk full" in first
-    assert (again, close) == (first.replace("first", "again", 1), first.replace("first", "close", 1))
-    with Store.open(tmp_path) as store:
-        assert keys(store) >= {n.encode() for n in written}
 
 
 def test_an_error_of_a_write_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
