@@ -37,7 +37,7 @@ TIMES = ("/ended", "/seconds")
 def learned(folder: Path, parts: practicum.Parts, n: int = 6, **config: Any) -> practicum.Result:
     how: dict[str, Any] = {"method": "ace", "settings": {"rounds": 1, "batch": 4}, "concurrency": 6, **config}
     return practicum.run_sync(
-        practicum.learn(make_tasks(n), test=make_tasks(4, start=50), out=folder, parts=parts, **how)
+        practicum.learn(make_tasks(n), test=make_tasks(6, start=50), out=folder, parts=parts, **how)
     )
 
 
