@@ -24,7 +24,7 @@ SIZES: dict[str, str] = {
     "canary": "--rollouts 2",
     "compare": "--pairs 1 --tasks 11",
     "content": "--disguises none,Greek,tags",
-    "context": "--entries 200",
+    "context": "--entries 2000",
     "help": "--times 1",
     "kills": "--times 1",
     "languages": "",
