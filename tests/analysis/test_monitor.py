@@ -3,64 +3,34 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import client, make_tasks, run_command, world
 from runs import Words
-from scripts import FORM, Learned, learned, number, scripted
+from scripts import Learned, learned, memory, number, scripted
 
 import practicum
 from practicum.analysis.monitor import MonitorReport, monitor
 from practicum.core.errors import ProviderError
-from practicum.models.scripted import Call, ScriptedClient, in_parts
-
-ANSWERS = {0: "110", 1: "000", 2: "111", 3: "100"}
-"""By task, whether each of its three attempts is right."""
-
-
-def answer(call: Call, attempts: Counter[int]) -> dict[str, Any]:
-    """The answer of each role. The judge is right about all tasks except the last, where it is wrong every time."""
-    if call.role == "agent":
-        n = number(call)
-        right = ANSWERS[n][attempts[n] % 3] == "1"
-        attempts[n] += 1
-        shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
-        return {"answer": f"word{n}" if right else "wrong", "used": shown[:1]}
-    if call.role == "judge":
-        right = "# Answer\nword" in call.prompt.user
-        return {"right": right != (number(call) == 3), "reason": "so"}
-    title = "" if call.schema is None else call.schema["title"]
-    if title == "Contrast":
-        return {"holds": [], "separates": [], "spurious": [], "why": "so", "best": 1}
-    words = f"attempt {number(call)} {'well' if 'went well' in call.prompt.user else 'badly'}"
-    return {"items": [{"title": words, "description": words, "content": words}]}
-
-
-def model() -> ScriptedClient:
-    attempts: Counter[int] = Counter()
-
-    def respond(call: Call) -> str:
-        values = answer(call, attempts)
-        return in_parts(call.prompt, values) if call.schema is None else json.dumps({**FORM, **values})
-
-    return client(respond)
+from practicum.models.scripted import Call
 
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory: pytest.TempPathFactory) -> Learned:
-    """Four tasks of two domains, three attempts each, judged without labels."""
-    tasks = [replace(t, meta={"domain": "odd" if i % 2 else "even"}) for i, t in enumerate(make_tasks(4))]
+    """Four tasks, one attempt each, judged without labels: right at even messages."""
+    model = scripted(
+        reflector=lambda call: memory(f"message {number(call)}"),
+        judge=lambda call: {"right": number(call) % 2 == 0, "reason": "so"},
+    )
+    settings = {"online": True, "k": 1}
+    parts = {"embedder": Words()}
     return learned(
-        tmp_path_factory.mktemp("bank"), model(), tasks, {"online": True, "k": 3}, "reasoning_bank",
-        {"embedder": Words()}, labels=False, judged=True,
-    )  # fmt: skip
+        tmp_path_factory.mktemp("bank"), model, 4, settings, "reasoning_bank", parts, labels=False, judged=True
+    )
 
 
 def watched(folder: Path, **how: Any) -> MonitorReport:
@@ -152,7 +122,7 @@ def test_a_rollback_changes_only_the_totals(bank: Learned, tmp_path: Path) -> No
     folder = copied(bank.folder, tmp_path)
     assert run_command(["space", "rollback", folder, "1", "--yes"], tmp_path).code == 0
     report = watched(folder)
-    assert numbers(report, "memory") == {"entries": 2, "successes": 1, "failures": 1}
+    assert numbers(report, "memory") == {"entries": 1, "successes": 1, "failures": 0}
     assert columns(report, "memory") == columns(watched(bank.folder), "memory")
     assert columns(report, "context") == columns(watched(bank.folder), "context")
 

@@ -43,16 +43,6 @@ def test_a_picture_of_any_fit(tmp_path: Path, fit: DelayFit) -> None:
     assert [f.name for f in file.parent.iterdir()] == ["delay.png"]
 
 
-def test_a_picture_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refused("file.unwritable"):
-        delay_plot(FITS["one size"], tmp_path / "file" / "delay.png")
-    (tmp_path / "folder.png").mkdir()
-    with refused("file.unwritable"):
-        delay_plot(FITS["one size"], tmp_path / "folder.png")
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["file", "folder.png"]
-
-
 def stored(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
     """A run whose steps have these fits."""
     create_seed(folder, Context())

@@ -20,7 +20,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 SIZES: dict[str, str] = {
     "ace": "--tasks 1 --rounds 0",
-    "calls": "--calls 20 --at-once 4 --repeat 1",
+    "calls": "--calls 8 --at-once 4 --repeat 1",
     "canary": "--rollouts 2",
     "compare": "--pairs 1 --tasks 11",
     "content": "--disguises none,Greek,tags",
@@ -28,33 +28,33 @@ SIZES: dict[str, str] = {
     "help": "--times 1",
     "kills": "--times 1",
     "languages": "",
-    "outcomes": "--entries 50 --corrections 5 --reports 5",
-    "pages": "--interactions 50 --entries 20 --spaces 2",
+    "outcomes": "--entries 10 --corrections 2 --reports 2",
+    "pages": "--interactions 10 --entries 5 --spaces 2",
     "path": "",
     "poison": "--attacks 3 --seeds 1 --defences all",
     "serve": "--runs 1 --seconds 1 --entries 50",
     "shingles": "{tasks}:input --texts 4",
     "space": "--sizes 20",
-    "spaces": "3 --requests 12",
-    "speed": "--tasks 2 --only sequential,naive,in-flight --at-once 8 --output-tokens 5",
+    "spaces": "2 --requests 6",
+    "speed": "--tasks 2 --only sequential,in-flight --at-once 4 --output-tokens 2",
     "start": "--times 1",
     "store": "--memories 1500",
     "threshold": "",
-    "traces": "{folder} --traces 400 --kinds jsonl",
+    "traces": "{folder} --traces 100 --kinds jsonl",
 }
 TIMELESS = ("content", "poison")
 """Benches whose targets hold at any size, on any machine."""
 OTHERS: dict[str, str] = {
     "critiques": "{tasks} --model {model} --train 1 --test 1 --rounds 1 --out {folder}/runs",
     "flood": "nothing",
-    "keys": "--calls 20",
+    "keys": "--calls 8",
     "mcp": "--model {model} --seeds 1 --each 1",
     "routing": "--batches 1 --steps 2",
     "similarity": "{tasks} --others {others}",
     "stream": "{tasks} --upstream {model} --system Route. --count 4 --out {folder}/stream.png",
 }
 """Benches that only print tables."""
-DATABASES = {"pgvector": "{database} --entries 300 --questions 3", "postgres": "{database} --rounds 1"}
+DATABASES = {"pgvector": "{database} --entries 100 --questions 2", "postgres": "{database} --rounds 1"}
 """Benches that measure a database."""
 
 

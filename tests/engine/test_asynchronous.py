@@ -417,12 +417,11 @@ def test_a_lesson_dropped_in_one_copy_may_still_be_accepted_in_another(seed: int
 
 
 def test_a_cancelled_run_cancels_its_attempts_in_flight() -> None:
-    stage = Stage(Random(0))
     cancelled: list[str] = []
 
     async def attempt(batch: Batch, context: Context, run: Run) -> list[Attempt]:
         try:
-            await stage.wait(run)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.append(run.place)
             raise
@@ -430,7 +429,7 @@ def test_a_cancelled_run_cancels_its_attempts_in_flight() -> None:
 
     method = Method(
         name="staged", show=full_view, sample=shuffled_epochs(1, 1), act=unused, attempt=attempt, reflect=reflecting(),
-        update=stage.update(adding), accept=always,
+        update=Stage(Random(0)).update(adding), accept=always,
     )  # fmt: skip
 
     async def work() -> None:
