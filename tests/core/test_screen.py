@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from practicum.core.edits import Add
 from practicum.core.screen import MAX_LENGTH, flags
-from practicum.engine.door import Door
+from practicum.engine.admission import Admission
 
 
 def kinds(text: str) -> set[str]:
@@ -206,7 +206,7 @@ def test_nothing_hides_behind_the_length_of_a_text(monkeypatch: pytest.MonkeyPat
     assert {"length", "instruction"} == kinds(far + PHRASES[0])
     assert {"length", "unread"} == kinds("x" * 12_000 + PHRASES[0])
     # The operator's long texts are in effect, unless another flag is raised.
-    assert [Door("foreign").waits(Add("s", far + end)) for end in ("", PHRASES[0], far)] == [False, True, True]
+    assert [Admission("foreign").waits(Add("s", far + end)) for end in ("", PHRASES[0], far)] == [False, True, True]
 
 
 HOSTILE = [

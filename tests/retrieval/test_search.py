@@ -225,7 +225,7 @@ def test_only_the_measure_of_words_embeds_no_query() -> None:
 def test_a_rare_word_decides_between_texts_with_similar_vectors() -> None:
     texts = [f"the order {n} of customer K{n} came late" for n in range(1_000, 1_200)]
     search = Retriever(Vectors(WordLlama())).nearest(memories(*texts), "Which order is of K1117?", 1)
-    assert asyncio.run(search).found[0].entry.text == texts[117]
+    assert asyncio.run(search).matches[0].entry.text == texts[117]
 
 
 def test_a_search_finds_the_same_with_and_without_cosines_from_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_a_search_finds_the_same_with_and_without_cosines_from_8_bits(monkeypatc
         one_by_one = [await retriever.nearest(context, query, 5) for query in queries]
         results = await asyncio.gather(*(retriever.nearest(context, query, 5) for query in queries))
         assert results == one_by_one
-        return [[(match.entry.id, match.similarity) for match in result.found] for result in results]
+        return [[(match.entry.id, match.similarity) for match in result.matches] for result in results]
 
     rough = asyncio.run(matches())
     assert built["rough"] == 1

@@ -96,7 +96,7 @@ async def try_a_version(at: Served) -> None:
         add_learned(store, Add("rules", "Parcels arrive in three days."))
     await asyncio.to_thread(space.read_versions)
     number = await asyncio.wrap_future(space.store.do(lambda at_: next_number(at_, schema.rollouts)))
-    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not asked"})
+    rollout = Rollout.begin(number, space.last, space.live, 0.5, 200, np.zeros((0, 8)), {"gate": "not run"})
     assert await at.service.rollouts.begin(space, rollout)
 
 

@@ -35,15 +35,6 @@ def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
     return page, said, asked
 
 
-def first_paint(page: Any) -> float:
-    """Milliseconds from the navigation to the first paint with content."""
-    return float(page.evaluate(
-        "new Promise(done => new PerformanceObserver((list, seen) => { for (const one of list.getEntries())"
-        " if (one.name === 'first-contentful-paint') { seen.disconnect(); done(one.startTime); } })"
-        ".observe({ type: 'paint', buffered: true }))"
-    ))  # fmt: skip
-
-
 AXE = Path("/tmp/practicum-axe/node_modules/axe-core/axe.min.js")
 """axe-core, which npm installs there once."""
 

@@ -15,7 +15,7 @@ import practicum
 from practicum import methods
 from practicum.core.types import Attempt, Prompt, Task
 from practicum.engine.loop import StepReport
-from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
+from practicum.models.scripted import Call, ScriptedClient, in_parts
 from practicum.session.result import Progress, Result, Watch
 
 Said = str | Exception | Mapping[str, Any]
@@ -81,11 +81,6 @@ def nothing(call: Call) -> dict[str, Any]:
 def warm(call: Call) -> bool:
     """Whether it is a further run of a group."""
     return call.options.temperature not in (None, 0.0)
-
-
-def annotated(call: Call) -> bool:
-    """Whether it is the twin."""
-    return "Doubts" in parts_asked(call.prompt)
 
 
 def shape(call: Call) -> str:

@@ -15,7 +15,6 @@ from scripts import Learned, shape
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 
-SHOWING = {"while_learning": True}
 """Settings with which experience is also shown while learning."""
 
 Said = str | Exception | dict[str, Any]
@@ -83,14 +82,3 @@ def learned(
 def divided(n: int) -> list[Task]:
     """Tasks that are worth dividing."""
     return [task for task in make_tasks(2 * n) if int(task.id[1:]) % 2]
-
-
-def written(path: Path, **changes: Any) -> Path:
-    agents = [
-        {"name": "lead", "role": "You plan, and check."},
-        {"name": "coder", "role": "You write code.", "model": "scripted:nowhere"},
-        {"name": "tester", "role": "You break things."},
-    ]
-    links = [["lead", "coder"], ["lead", "tester"]]
-    path.write_text(json.dumps({"agents": agents, "links": links, **changes}), encoding="utf-8")
-    return path

@@ -289,7 +289,9 @@ def test_entries_from_foreign_sources_are_forgotten_by_their_trust(shell: Shell)
 @pytest.mark.parametrize(
     ("how", "rest"),
     [
-        pytest.param("--method dynamic_cheatsheet --batch-size 4 --model MODEL", "mixed_origin", marks=pytest.mark.slow),
+        pytest.param(
+            "--method dynamic_cheatsheet --batch-size 4 --model MODEL", "mixed_origin", marks=pytest.mark.slow
+        ),
         ("--method combee --batch-size 8 --choices auto --model scripted:script.jsonl", "restored"),
     ],
 )
