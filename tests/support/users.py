@@ -18,7 +18,7 @@ EPISODES: dict[str, Any] = {
 }  # fmt: skip
 """A method that asks no model to learn; it learns when a test says so, also from what users asked."""
 
-ANNA, BEN = {"x-practicum-user": "anna"}, {"x-practicum-user": "ben"}
+BEN = {"x-practicum-user": "ben"}
 
 SECRETS = ("quetzal", "marzipan")
 """Words that Anna alone says, and that are said to her."""
@@ -63,10 +63,6 @@ def files_with(folder: Path, *words: str) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
             yield path.name
-
-
-def said(items: list[dict[str, Any]], what: str) -> str:
-    return json.dumps([item for item in items if item["what"] == what])
 
 
 def texts(at: Served) -> str:
