@@ -11,7 +11,6 @@ from serving import Served, until
 from sqlalchemy import select
 
 from practicum.store.names import LIVE, name_version
-from practicum.testing import Answer
 
 EPISODES: dict[str, Any] = {
     "method": "episodes", "learn": True, "learn_every": 10_000, "canary": 0.5, "trust_users": True
@@ -22,14 +21,6 @@ BEN = {"x-practicum-user": "ben"}
 
 SECRETS = ("quetzal", "marzipan")
 """Words that Anna alone says, and that are said to her."""
-
-
-def judging(body: Any) -> Answer:
-    """A judge, whose calls are in the journal of the run; and answers."""
-    if "response_format" in body:
-        return json.dumps({"reason": "It is right.", "success": True, "correct": True, "verdict": True})
-    asked = body["messages"][-1]["content"].splitlines()[-1]
-    return "You could ask the marzipan team." if "quetzal" in asked else "You could ask the blue team."
 
 
 async def teach(at: Served, who: dict[str, str], words: str, count: int, start: int = 0) -> list[str]:
