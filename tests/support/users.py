@@ -17,10 +17,10 @@ EPISODES: dict[str, Any] = {
 }  # fmt: skip
 """A method that learns without a model, when a test starts it, also from questions of users."""
 
-ANNA, BEN = {"x-practicum-user": "anna"}, {"x-practicum-user": "ben"}
+BEN = {"x-practicum-user": "ben"}
 
 SECRETS = ("quetzal", "marzipan")
-"""Words that occur only in requests of Anna and in answers to her."""
+"""Words that Anna alone says, and that are said to her."""
 
 
 async def teach(at: Served, who: dict[str, str], words: str, count: int, start: int = 0) -> list[str]:
@@ -54,10 +54,6 @@ def files_with(folder: Path, *words: str) -> Iterator[str]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and any(word.encode() in path.read_bytes() for word in words):
             yield path.name
-
-
-def said(items: list[dict[str, Any]], what: str) -> str:
-    return json.dumps([item for item in items if item["type"] == what])
 
 
 def texts(at: Served) -> str:
