@@ -29,7 +29,7 @@ SIZES: dict[str, str] = {
     "kills": "--times 1",
     "languages": "",
     "outcomes": "--entries 10 --corrections 2 --reports 2",
-    "pages": "--interactions 10 --entries 5 --spaces 2",
+    "pages": "--interactions 50 --entries 20 --spaces 2",
     "path": "",
     "poison": "--attacks 3 --seeds 1 --defences all",
     "serve": "--runs 1 --seconds 1 --entries 50",
@@ -40,7 +40,7 @@ SIZES: dict[str, str] = {
     "start": "--times 1",
     "store": "--memories 1500",
     "threshold": "",
-    "traces": "{folder} --traces 100 --kinds jsonl",
+    "traces": "{folder} --traces 400 --kinds jsonl",
 }
 TIMELESS = ("content", "poison")
 """Benches whose targets hold at any size, on any machine."""
