@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spaced(character: str) -> str:
-    """Return the character itself if it is part of a word, between spaces if it is a word of its own, and a space if it
+    """Return the character itself if it is part of a word, between spaces if it is a separate word, and a space if it
     separates words."""
     if unicodedata.category(character)[0] not in "LMN":
         return " "

@@ -93,7 +93,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
         Store.create(run).close()
         change(run / DATABASE_FILE)
         served = partial(Database.at, run, run, create=True)
-        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
             with refused("store.unknown_format"):
                 way()
 
@@ -104,7 +104,7 @@ def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path) -> None:
         run.mkdir()
         (run / name).write_bytes(b"SQLite format 3")
         served = partial(Database.at, run, run, create=True)
-        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.beside, Store.create)), served):
+        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
             with refused("store.unknown_format"):
                 way()
         assert [path.name for path in run.iterdir()] == [name]
