@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,14 @@ def test_the_package_imports_without_unix_modules() -> None:
     code = f"import sys\nsys.modules.update(dict.fromkeys({unix}))\nimport signal\ndel signal.SIGKILL, signal.SIGXCPU\n"
     code += "".join(f"import practicum.{name}\n" for name in names)
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_at_once_limits_concurrent_programs() -> None:
+    async def both() -> list[ProgramResult]:
+        sandbox = Sandbox(Limits(wall=20.0), at_once=1)
+        code = "import time\nprint(time.monotonic_ns())\ntime.sleep(0.1)\nprint(time.monotonic_ns())"
+        return list(await asyncio.gather(*(sandbox.run({"main.py": code}) for _ in range(3))))
+
+    spans = sorted(tuple(map(int, ran.stdout.split())) for ran in asyncio.run(both()))
+    assert all(one[1] < next_[0] for one, next_ in pairwise(spans))

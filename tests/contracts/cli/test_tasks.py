@@ -307,3 +307,20 @@ def test_code_is_scored_by_its_tests_in_a_sandbox(shell: Shell, kind: str) -> No
     assert bool(attempt["counts"].get(Count.STOPPED_PROGRAMS.value)) == bool(stopped)
     assert not (shell / "written").exists()
     assert value == 1 or attempt["note"]
+
+
+def test_a_small_project_is_run_and_measured(shell: Shell) -> None:
+    task = {"id": "till", "input": "A till that adds up prices, one a line.", "entry": "main.py", "stdin": "3\n4\n"}
+    good = "main.py\n```python\nimport sys\nprint(sum(int(line) for line in sys.stdin))\n```"
+
+    def scored(answer: str) -> dict[str, Any]:
+        write_lines(shell / "tasks.jsonl", [task])
+        write_lines(shell / "model.jsonl", [{"role": "agent", "answer": answer.replace("\\", "\\\\")}])
+        return shell.json("eval tasks.jsonl --model scripted:model.jsonl --scorer software")
+
+    value = scored(good)
+    measures = value["measures"]
+    assert (measures["completeness"], measures["executability"]) == (1.0, 1.0)
+    assert (measures["files"], measures["lines"]) == (1, 2)
+    assert value["score"] == pytest.approx(measures["consistency"])
+    assert scored("main.py\n```python\ndef total():\n    pass\n```")["score"] == 0
