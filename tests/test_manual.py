@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -34,6 +35,8 @@ FIRST = ("start/your-agent.md", "learn/traces.md")
 """The pages whose files and runs the other pages use."""
 
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+DEMO = "start/first-result.md"
+"""The page with the local model."""
 SERVED = ("serve/proxy.md", "serve/outcomes.md")
 """Pages that ask a service on port 8700."""
 
@@ -125,7 +128,9 @@ def follow(page: str, folder: Path, model: ServerProcess, launcher: Launcher, po
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if "bash" in dict(blocks_of(page)) and page not in FIRST])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "bash" in dict(blocks_of(page)) and page not in (*FIRST, DEMO)]
+)
 def test_the_commands_of_a_page_run_in_their_order(
     page: str, first: Path, model: ServerProcess, launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -133,6 +138,31 @@ def test_the_commands_of_a_page_run_in_their_order(
     with ExitStack() as stack:
         port = stack.enter_context(service(folder, model)) if page in SERVED else "8700"
         follow(page, folder, model, launcher, port)
+
+
+@pytest.mark.local
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_first_result_is_the_one_that_its_page_shows(tmp_path: Path) -> None:
+    """All commands of the page, with the real model: the demo, a wrong answer, its correction, the right answer."""
+    needs("xllamacpp", "local")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    commands = "\n".join(body for kind, body in blocks_of(DEMO) if kind == "bash")
+    commands = commands.replace(":8700", f":{port}").replace("--upstream local", f"--upstream local --port {port}")
+    program = tmp_path / "practicum"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m practicum.cli.app "$@"\n')
+    program.chmod(0o755)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    with (tmp_path / "printed").open("w+") as printed:
+        done = subprocess.run(["bash", "-ec", commands], cwd=tmp_path, env=env, timeout=600, stdout=printed)
+        printed.seek(0)
+        text = printed.read()
+    assert done.returncode == 0, text
+    assert "before 12%, after 97% on the 64 held-out messages" in text
+    assert re.findall(r'"content":"(\w+)"', text) == ["Cedar", "Hazel"]
+    assert text.rstrip().endswith("Do you sell gift cards in shops? → Hazel")
 
 
 @contextmanager
