@@ -67,17 +67,19 @@ def run(settings: ServiceSettings, ready: Ready) -> None:
         raise UsageError("settings.missing", "no model server: pass --upstream NAME", setting="upstream")
     if "#" in upstream or not upstream.startswith(ADDRESSES):
         require_model_name(upstream)
-    sock = _bound(settings.host, settings.port)
-    lines.set_up("json" in settings.log)
-    spans = Spans() if "otel" in settings.log else None
-    try:
-        make_folder(settings.folder)
-    except OSError as error:
-        raise StoreError("store.unwritable", f"cannot make the folder {settings.folder}: {error.strerror}") from error
-    server = open_upstream(upstream, settings.folder, settings.upstream_timeout, settings.max_output_tokens)
-    sys.setswitchinterval(SWITCH)
-    allow_many_files()
-    uvloop.run(_serve(settings, server, keys, prefixes, sock, spans, ready))
+    with _bound(settings.host, settings.port) as sock:
+        lines.set_up("json" in settings.log)
+        spans = Spans() if "otel" in settings.log else None
+        try:
+            make_folder(settings.folder)
+        except OSError as error:
+            raise StoreError(
+                "store.unwritable", f"cannot make the folder {settings.folder}: {error.strerror}"
+            ) from error
+        server = open_upstream(upstream, settings.folder, settings.upstream_timeout, settings.max_output_tokens)
+        sys.setswitchinterval(SWITCH)
+        allow_many_files()
+        uvloop.run(_serve(settings, server, keys, prefixes, sock, spans, ready))
 
 
 async def _serve(
