@@ -41,7 +41,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays until the end, so garbage collections need not look at it."""
+    """Exclude the imported objects from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()
 
@@ -96,7 +96,7 @@ def store_url(request: pytest.FixtureRequest) -> str | None:
     params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.slow])]
 )  # fmt: skip
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """Where a service keeps what it knows: a folder, and in the slow tests also a database."""
+    """The store and the folder of a service: a folder, and in the slow tests also a database."""
     url = tmp_path if request.param == "sqlite" else make_url(request.getfixturevalue("postgresql"))
     return {"store": url, "folder": tmp_path}
 
@@ -104,8 +104,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     """Starts commands of the command line as processes."""
-    with launched() as found:
-        yield found
+    with launched() as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="session")

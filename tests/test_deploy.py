@@ -1,4 +1,4 @@
-"""The files of deploy/: they can be read, and what they start is what the package has."""
+"""The files of deploy/: they can be read, and use only commands and options of the package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from practicum.serve.spans import PATIENCE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 CLOSING = 2
-"""Seconds for what follows the stop: a look that is under way, and writing what is left."""
+"""Seconds for the work after the stop: the check in progress, and the rows that are still to be written."""
 
 
 def compose() -> dict[str, Any]:
@@ -49,8 +49,8 @@ def in_image(instruction: str) -> list[str]:
 
 
 def test_all_flags_that_are_used_exist(tmp_path: Path) -> None:
-    known = {*re.findall(r"--[a-z][a-z-]+", run_command(["serve", "--help-all"], tmp_path).out)}
-    assert "--upstream" in known
+    options = {*re.findall(r"--[a-z][a-z-]+", run_command(["serve", "--help-all"], tmp_path).out)}
+    assert "--upstream" in options
     commands = [
         compose()["services"]["practicum"]["command"],
         shlex.split(unit()["Service"]["ExecStart"])[1:],
@@ -60,7 +60,7 @@ def test_all_flags_that_are_used_exist(tmp_path: Path) -> None:
         assert command[0] == "serve"
         flags = {part for part in command if part.startswith("--")}
         assert "--upstream" in flags
-        assert flags <= known
+        assert flags <= options
 
 
 def test_each_extra_of_the_image_exists() -> None:
@@ -110,10 +110,10 @@ def test_only_the_proxy_can_be_reached_from_outside() -> None:
     assert all((DEPLOY / name).exists() for name in volumes if name.startswith("."))
 
 
-def test_proxies_let_pass_what_the_service_takes() -> None:
+def test_proxies_pass_bodies_of_the_size_that_the_service_accepts() -> None:
     megabytes = MOST_BODY // 2**20
     assert f"client_max_body_size {megabytes}m;" in (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
-    # Caddy's MB are millions of bytes, and MiB are what they say.
+    # Caddy's MB is 10^6 bytes, and its MiB is 2^20 bytes.
     assert f"max_size {megabytes}MiB" in (DEPLOY / "Caddyfile").read_text(encoding="utf-8")
 
 

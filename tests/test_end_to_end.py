@@ -16,7 +16,7 @@ TEAMS = ("Birch", "Hazel", "Maple")
 
 
 def messages(name: str, count: int) -> list[Task]:
-    """The first so many of three teams, of whom a model cannot know what they do."""
+    """Return the first messages of three teams. A model cannot know the work of a team."""
     return [t for t in load_tasks(DATA / f"support_{name}.jsonl") if t.target in TEAMS][:count]
 
 

@@ -1,4 +1,4 @@
-"""Each example runs as it stands, against the simulated server, and one with the small model on this machine."""
+"""Each example runs unchanged, against the simulated server, and one with the small model on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROGRAMS = sorted({*EXAMPLES.glob("*.py"), *EXAMPLES.glob("frameworks/*.py")} - 
 
 
 def run(program: Path, folder: Path, model: str, *, stdin: str = "") -> str:
-    """Run an example in an empty folder, and return what it prints."""
+    """Run an example in an empty folder, and return its output."""
     env = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_PROXY", "_proxy"))}
     done = subprocess.run(
         [sys.executable, str(program)], cwd=folder, input=stdin, capture_output=True, text=True, timeout=200,
@@ -40,7 +40,7 @@ def run(program: Path, folder: Path, model: str, *, stdin: str = "") -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_an_example_runs_as_it_stands(program: Path, fast_server: ServerProcess, tmp_path: Path) -> None:
+def test_an_example_runs_unchanged(program: Path, fast_server: ServerProcess, tmp_path: Path) -> None:
     for package in NEEDS.get(program.stem, ()):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")

@@ -216,14 +216,14 @@ def test_a_snippet_runs(
             source = source.replace(":8700", f":{stack.enter_context(service(Path.cwd(), model))}")
         names = prelude(tmp_path)
         exec(compile(source, f"{page} block {number}", "exec"), names)
-        made = asyncio.run(run_snippet(names, source)) if kind else names["snippet"]()
-    for name, value in made.items():
+        names = asyncio.run(run_snippet(names, source)) if kind else names["snippet"]()
+    for name, value in names.items():
         if name.startswith("test_"):
             asyncio.run(value(tmp_path))
 
 
 async def run_snippet(names: dict[str, Any], source: str) -> dict[str, Any]:
-    """Run a snippet, on an open space if it uses one that it does not open."""
+    """Run a snippet. If it uses a space and opens none, it gets an open space."""
     if "space.task" in source:
         from practicum import client
 

@@ -22,5 +22,5 @@ def test_no_class_name_is_defined_twice() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and path.parent.as_posix() not in SHARED.get(node.name, ()):
                 places[node.name].append(f"{path.as_posix()}:{node.lineno}")
-    doubles = {name: found for name, found in places.items() if len(found) > 1 or name in SHARED}
+    doubles = {name: all_places for name, all_places in places.items() if len(all_places) > 1 or name in SHARED}
     assert not doubles

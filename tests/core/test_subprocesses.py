@@ -67,10 +67,10 @@ def test_the_programs_of_an_agent_die_with_practicum(tmp_path: Path) -> None:
     (tmp_path / "agent.sh").write_text("sh child.sh &\n. ./child.sh\n")
     command = [sys.executable, "-c", RUN, "sh agent.sh"]
     with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}) as run:
-        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, what="the agent and its child")
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, event="the agent and its child")
         run.send_signal(signal.SIGKILL)
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
-    wait_until(lambda: not any(map(alive, pids)), what="the end of both")
+    wait_until(lambda: not any(map(alive, pids)), event="the end of both")
 
 
 def alive(pid: int) -> bool:

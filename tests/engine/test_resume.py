@@ -104,7 +104,7 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
             server.refuse = lambda number: 429 if number > most else None
             (tmp_path / ".stderr").write_text("")  # without the waits of the previous command
             running = launcher.start(command, tmp_path)
-            wait_until(lambda: "waiting" in running.errors or running.ended(), what="the wait")
+            wait_until(lambda: "waiting" in running.errors or running.ended(), event="the wait")
             running.kill(signal.SIGINT)
             stopped = running.end(60)
             assert stopped.code == 130, stopped.err

@@ -95,7 +95,7 @@ async def refused_and_recovered(store: Path | URL, folder: Path, fault: Fault, l
             ):
                 refused = await at.send("POST", path, body)
                 assert refused.status in (503, 507), refused.body
-                assert "\n" not in refused.said
+                assert "\n" not in refused.message
             await until(lambda: alarmed == ["store"])
             # A failed write of the learner is not a second alarm.
             assert (await at.send("POST", "/v1/learn", {})).status == 202
@@ -152,7 +152,7 @@ async def test_a_bug_is_answered_in_the_form_of_the_protocol_and_counted(
         monkeypatch.setattr(reporting, "note", fail)
         reply = await at.send("POST", "/v1/notes", {"text": "Ask twice."})
         assert reply.status == 500
-        assert "ZeroDivisionError" in reply.said
+        assert "ZeroDivisionError" in reply.message
         assert b"secret" not in reply.body
         assert (await at.send("GET", "/health")).json["counts"]["faults"] == 1
 

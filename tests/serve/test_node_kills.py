@@ -49,7 +49,7 @@ class Node(Load):
         try:
             reply = await self.server.report(**about, **{name: value})
         except aiohttp.ClientError:
-            await self.gone()
+            await self.disconnected()
             return False
         if reply.status == 503:
             assert int(reply.headers["retry-after"]) > 0
@@ -99,17 +99,17 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
     """Require that all acknowledged reports of all nodes are stored, none twice. `decided` collects the final states of
     rollouts by their numbers."""
     outcomes = {id: json.loads(data) for id, data in stored(url, "SELECT id, data FROM practicum.outcomes")}
-    known = {id for (id,) in stored(url, "SELECT id FROM practicum.interactions")}
-    assert outcomes.keys() <= known
+    stored_ids = {id for (id,) in stored(url, "SELECT id FROM practicum.interactions")}
+    assert outcomes.keys() <= stored_ids
     corrections = stored(url, "SELECT applied FROM practicum.corrections ORDER BY version")
     live = [(one.query, one.target) for one in live_corrections(applied for (applied,) in corrections)]
     assert len(live) == len(dict(live))
     for node in nodes:
-        for id, said in node.reports.items():
+        for id, acknowledged in node.reports.items():
             reports = outcomes[id]["reports"]
             reported = [(name, each[name]) for each in reports for name in ("score", "target") if name in each]
-            assert [each for each in reported if each in said] == said
-            assert all(each in said or each[1] in node.unsure for each in reported)
+            assert [each for each in reported if each in acknowledged] == acknowledged
+            assert all(each in acknowledged or each[1] in node.unsure for each in reported)
             assert outcomes[id]["own"] == dict(reported)
         for question, hold in node.hold.items():
             assert dict(live).get(question, "") in hold
@@ -118,8 +118,8 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
     assert [*states.values()].count("canary") <= 1
     assert decided.items() <= states.items()
     decided.update((number, state) for number, state in states.items() if state != "canary")
-    told = [text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum.alarms WHERE kind = 'rollout'")]
-    assert len(told) == len(set(told)) <= len(decided)
+    announced = [text.split()[1] for (text,) in stored(url, "SELECT text FROM practicum.alarms WHERE kind = 'rollout'")]
+    assert len(announced) == len(set(announced)) <= len(decided)
     versions = stored(url, "SELECT version FROM practicum.versions")
     assert set.union(*(node.versions for node in nodes)) <= {version for (version,) in versions}
 
@@ -190,8 +190,8 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
                 await more(*nodes)
                 assert all(node.refused > before for node, before in zip(nodes, refused, strict=True))
                 await asyncio.to_thread(server.start)
-                said = [len(node.reports) for node in nodes]
-                await until(lambda said=said: all(len(n.reports) > s for n, s in zip(nodes, said, strict=True)))
+                counts = [len(node.reports) for node in nodes]
+                await until(lambda counts=counts: all(len(n.reports) > c for n, c in zip(nodes, counts, strict=True)))
                 async with resting(nodes):
                     check(url, nodes, decided)
             async with resting(nodes):
@@ -206,10 +206,10 @@ async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) 
 def learns(url: str) -> list[Any]:
     """The connection of the node that learns; empty while none does, or before there is a space."""
     spaces = stored(url, "SELECT to_regclass('practicum.spaces')")
-    found = stored(url, "SELECT space FROM practicum.spaces WHERE name = 'default'") if spaces[0][0] else []
+    spaces = stored(url, "SELECT space FROM practicum.spaces WHERE name = 'default'") if spaces[0][0] else []
     return [
         row
-        for (id,) in found
+        for (id,) in spaces
         for row in stored(
             url,
             "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
@@ -242,5 +242,5 @@ async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(p
         await more(cut, other)
         async with resting([cut, other]):
             check(postgresql, [cut, other], {})
-        found = stored(postgresql, rollouts)
-        assert len({version for _, version, _ in found}) == len(found)
+        decisions = stored(postgresql, rollouts)
+        assert len({version for _, version, _ in decisions}) == len(decisions)

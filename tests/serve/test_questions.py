@@ -32,8 +32,8 @@ OBJECTS = (
 def rules(of: str) -> str:
     """Thirty rules that an agent repeats in each message."""
     verbs = (("Read", "edit"), ("Check", "push"), ("Keep", "deploy"))
-    pairs = [(verb, what, then) for verb, then in verbs for what in OBJECTS]
-    return "\n".join(f"{n}. {verb} the {of} {what} before you {then}." for n, (verb, what, then) in enumerate(pairs))
+    pairs = [(verb, noun, then) for verb, then in verbs for noun in OBJECTS]
+    return "\n".join(f"{n}. {verb} the {of} {noun} before you {then}." for n, (verb, noun, then) in enumerate(pairs))
 
 
 def _files(n: int) -> str:

@@ -135,7 +135,7 @@ def test_a_score_out_of_range_is_refused_and_changes_nothing() -> None:
     assert drift == Drift()
 
 
-def test_thirty_points_are_found_within_sixty_scores_of_the_canary() -> None:
+def test_thirty_points_are_detected_within_sixty_scores_of_the_canary() -> None:
     for share, high in ((0.1, 60), (0.5, 110)):
         row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 30)[WORSE]
         assert (quantile(row.found, 0.5) or inf) <= 60
@@ -235,10 +235,10 @@ def direction(angle: float) -> np.ndarray:
 
 def alarms_of(values: list[tuple[float, float | None]]) -> list[str]:
     """The kinds of the alarms of requests, each by the angle of its vector and the similarity of the best entry."""
-    watcher, found = Watcher("s"), list[str]()
+    watcher, kinds = Watcher("s"), list[str]()
     for angle, best in values:
-        found += [alarm.kind for alarm in watcher.request(direction(angle), best)]
-    return found
+        kinds += [alarm.kind for alarm in watcher.request(direction(angle), best)]
+    return kinds
 
 
 def test_requests_of_a_new_kind_raise_an_alarm() -> None:

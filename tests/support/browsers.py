@@ -1,4 +1,4 @@
-"""A real browser, where there is one: Debian's Chromium."""
+"""A real browser, if one is installed: Debian's Chromium."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def chromium() -> Iterator[Any]:
 
 
 def watched(browser: Any, **how: Any) -> tuple[Any, list[str], list[str]]:
-    """A page, with what its console says and the addresses that it asks for."""
-    said: list[str] = []
-    asked: list[str] = []
+    """Return a page, the messages of its console, and the addresses that it requests."""
+    messages: list[str] = []
+    requested: list[str] = []
     page = browser.new_context(**how).new_page()
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    return page, said, asked
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: requested.append(request.url))
+    return page, messages, requested
 
 
 AXE = Path("/tmp/practicum-axe/node_modules/axe-core/axe.min.js")
@@ -53,9 +53,9 @@ def axe() -> str:
 
 def violations(page: Any) -> list[str]:
     """The violations of a page that axe-core calls serious or critical."""
-    # The policy of a page lets no script be added to it, but for the browser's own inspector.
+    # The policy of a page lets only the browser's own inspector add a script to it.
     page.evaluate(axe())
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     return [
-        f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in ("serious", "critical")
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in results if one["impact"] in ("serious", "critical")
     ]

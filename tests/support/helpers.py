@@ -105,12 +105,12 @@ def context_bytes(result: Result) -> str:
     return playbook.export(result.context, "json")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0, what: str = "it") -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0, event: str = "it") -> None:
     """Wait for a condition, no longer than its deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not happen within {seconds:g} s")
+            raise AssertionError(f"{event} did not happen within {seconds:g} s")
         time.sleep(0.002)
 
 

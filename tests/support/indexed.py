@@ -28,10 +28,10 @@ class Run:
     """A run whose contexts are searched by the index, and by comparing all entries."""
 
     def __init__(
-        self, folder: Path, said: Sequence[Add], url: str | None = None, embedder: Embedder | None = None
+        self, folder: Path, adds: Sequence[Add], url: str | None = None, embedder: Embedder | None = None
     ) -> None:
         store = Store.create(folder, url, secrets.token_hex(8) if url else None)
-        seed = replace(Context().apply(Delta(tuple(said))).context, version=0)
+        seed = replace(Context().apply(Delta(tuple(adds))).context, version=0)
         begin(store, Config(method="none"), Splits(()), seed, "done")
         self._begin(store, embedder or Words())
 
@@ -64,7 +64,7 @@ class Run:
         write_snapshot(self.store, self.context, indexed)
         self.context = read_context(self.store)
 
-    async def found(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
+    async def matches(self, text: str, where: EntryPredicate, k: int = 4) -> list[tuple[str, float]]:
         search = await self.retriever.nearest(self.context, text, k, where)
         return [(match.entry.id, round(match.similarity, 4)) for match in search.matches]
 

@@ -112,7 +112,7 @@ class Load:
             try:
                 reply = await self.server.ask(question, x_practicum_session=session)
             except aiohttp.ClientError:
-                await self.gone()
+                await self.disconnected()
                 continue
             assert reply.status == 200
             self.replies += 1
@@ -141,14 +141,14 @@ class Load:
             reply = await self.server.report(**about, **{name: value})
         except aiohttp.ClientError:
             self.unsure.add(value)
-            await self.gone()
+            await self.disconnected()
             return False
         assert reply.status == 200, reply.body
         self.replies += 1
         self.reports.setdefault(reply.json["interaction"], []).append((name, value))
         return True
 
-    async def gone(self) -> None:
+    async def disconnected(self) -> None:
         """A connection broke. Only a kill may break one."""
         assert not self.up.is_set(), "the server broke a connection, but was not killed"
 

@@ -18,8 +18,8 @@ from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient, in_parts
 from practicum.session.result import Progress, Result, Watch
 
-Said = str | Exception | Mapping[str, Any]
-Role = Callable[[Call], Said]
+Output = str | Exception | Mapping[str, Any]
+Role = Callable[[Call], Output]
 
 FORM: dict[str, Any] = {
     "answer": "", "used": [], "doubts": [], "missing": "", "note": "",
@@ -159,8 +159,8 @@ def _unmerged(method: str) -> dict[str, Any]:
 
 
 def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None = None, **limits: Any) -> Learned:
-    """The same run, gone on with."""
+    """The same run, continued."""
     watched = Learned(model, run.folder)
-    made = practicum.Parts(clients={"agent": model}, **(parts or {}))
-    watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=made, watch=watched))
+    parts_ = practicum.Parts(clients={"agent": model}, **(parts or {}))
+    watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=parts_, watch=watched))
     return watched

@@ -77,7 +77,7 @@ class Reply:
         return self.headers["x-practicum-interaction"]
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """The message of an error."""
         return str(self.json["error"]["message"])
 

@@ -15,10 +15,8 @@ from scripts import Learned, shape
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 
-"""Settings with which experience is also shown while learning."""
-
-Said = str | Exception | dict[str, Any]
-Step = Callable[[Call], Said]
+Output = str | Exception | dict[str, Any]
+Step = Callable[[Call], Output]
 
 
 def number(call: Call) -> int:
@@ -26,33 +24,33 @@ def number(call: Call) -> int:
     return int(re.findall(r"Message (\d+)", call.prompt.user)[0])
 
 
-def ability(call: Call) -> Said:
+def ability(call: Call) -> Output:
     """Only the whole task is divided, and only if its message is odd."""
     return {"reason": "so", "alone": number(call) % 2 == 0}
 
 
-def plan(call: Call) -> Said:
+def plan(call: Call) -> Output:
     n = number(call)
     parts = [f"first half of Message {n}", f"second half of Message {n}"]
     return {"parts": [{"text": parts[0], "needs": []}, {"text": parts[1], "needs": [1]}]}
 
 
-def solution(call: Call) -> Said:
+def solution(call: Call) -> Output:
     again = "# What is said of it" in call.prompt.user
     return {"solution": f"{'better' if again else 'poor'} of Message {number(call)}"}
 
 
-def critique(call: Call) -> Said:
+def critique(call: Call) -> Output:
     """The first half has to be done again; the second is good."""
     part = call.prompt.user.partition("# A part of it")[2]
     return {"feedback": "say more", "adequate": "second half" in part or "better" in part}
 
 
-def quality(call: Call) -> Said:
+def quality(call: Call) -> Output:
     return {"reason": "", "points": 9 if "better" in call.prompt.user.partition("# Its solution")[2] else 5}
 
 
-def whole(call: Call) -> Said:
+def whole(call: Call) -> Output:
     return f"word{number(call)}"
 
 

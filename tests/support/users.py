@@ -20,14 +20,14 @@ EPISODES: dict[str, Any] = {
 BEN = {"x-practicum-user": "ben"}
 
 SECRETS = ("quetzal", "marzipan")
-"""Words that Anna alone says, and that are said to her."""
+"""Words that occur only in the messages of Anna and in the answers to her."""
 
 
-async def teach(at: Served, who: dict[str, str], words: str, count: int, start: int = 0) -> list[str]:
+async def teach(at: Served, user: dict[str, str], words: str, count: int, start: int = 0) -> list[str]:
     """Ask as a user, and report right answers as the operator. Returns the ids of the interactions."""
     ids = list[str]()
     for n in range(start, start + count):
-        reply = await at.ask(f"Which team looks after the {words} number {n}?", who)
+        reply = await at.ask(f"Which team looks after the {words} number {n}?", user)
         assert (await at.report(interaction=reply.interaction, target=f"The {words} team {n}.")).status == 200
         ids.append(reply.interaction)
     return ids

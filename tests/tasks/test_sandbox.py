@@ -300,7 +300,7 @@ def test_unfenced_code_is_counted_and_its_children_are_killed(tmp_path: Path, mo
     source = Path(fences.__file__).read_text()
     (tmp_path / "fences.py").write_text(source.replace("            step()\n", '            raise OSError("none")\n'))
     child = int(run("import os, time\nchild = os.fork()\nif child: print(child)\nelse: time.sleep(1000)").stdout)
-    wait_until(lambda: not alive(child), what="the end of the child")
+    wait_until(lambda: not alive(child), event="the end of the child")
 
 
 def alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""`practicum view --output`: pages as files, made of those of the site, that open where they lie."""
+"""`practicum view --output`: the pages of the site as files, which open from their folder."""
 
 from __future__ import annotations
 

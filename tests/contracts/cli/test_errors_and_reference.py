@@ -1,4 +1,4 @@
-"""Exit codes, error codes, the JSON object, models and their servers, playbook files (docs/reference)."""
+"""Exit codes, error codes, the JSON object, models and their servers, playbook files (the reference of the manual)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcomes of a space as tasks and traces: learned from, measured with, exported (docs/traces.md)."""
+"""The outcomes of a space as tasks and traces: learned from, measured with, exported (docs/learn/traces.md)."""
 
 from __future__ import annotations
 

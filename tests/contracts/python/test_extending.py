@@ -1,4 +1,4 @@
-"""The user's methods, agents, scorers and watches, as README and docs/extending.md describe them."""
+"""The user's methods, agents, scorers and watches, as docs/extend/method.md describes them."""
 
 from __future__ import annotations
 

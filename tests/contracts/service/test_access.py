@@ -1,4 +1,4 @@
-"""docs/service.md, "Keys and roles" and "All operations": keys, roles, spaces, and the OpenAPI document."""
+"""Access to a service (docs/serve/operations.md): keys, roles, spaces, and the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/service.md, "In a Python program": `practicum.client`, against a service and on a folder."""
+"""Programs (docs/serve/programs.md): `practicum.client`, against a service and on a folder."""
 
 from __future__ import annotations
 

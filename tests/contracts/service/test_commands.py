@@ -1,4 +1,4 @@
-"""docs/service.md, "Spaces": commands change a space with a running service and without one."""
+"""Commands at a served space (docs/serve/programs.md): they change a space with a running service and without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/service.md, "Corrections, and whose word holds": corrections and notes are entries of the space for commands and
+"""Corrections as entries (docs/serve/outcomes.md): corrections and notes are entries of the space for commands and
 programs, with a running service and without one."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""docs/service.md, "Learning in the background": rounds, the held-out test, the canary, promotion and rollback."""
+"""Learning in the background (docs/serve/outcomes.md): rounds, the held-out test, the canary, promotion and
+rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/mcp.md: a memory for agents, over HTTP at /mcp and over standard input and output."""
+"""MCP (docs/serve/mcp.md): a memory for agents, over HTTP at /mcp and over standard input and output."""
 
 from __future__ import annotations
 

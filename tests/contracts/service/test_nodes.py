@@ -1,4 +1,4 @@
-"""docs/service.md, "Several nodes on one database", and docs/scale.md: two nodes on one PostgreSQL."""
+"""Several nodes on one database (docs/serve/operations.md): two nodes on one PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/operations.md: health, readiness, metrics, limits, and the stop."""
+"""Operations (docs/serve/operations.md): health, readiness, metrics, limits, and the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/service.md, "Reports that come late or again": the same rules at every face, on the same stored interaction."""
+"""Reports that come late or again (docs/serve/outcomes.md): the same rules at every face, on the same stored
+interaction."""
 
 from __future__ import annotations
 

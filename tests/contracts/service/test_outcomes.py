@@ -1,4 +1,4 @@
-"""docs/service.md, "Outcomes", "Sessions" and "Corrections, and whose word holds"."""
+"""Outcomes, sessions, corrections and their authors (docs/serve/outcomes.md)."""
 
 from __future__ import annotations
 

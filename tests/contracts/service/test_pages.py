@@ -1,4 +1,4 @@
-"""docs/view.md: the pages of the service, read and used without JavaScript."""
+"""Pages (docs/serve/pages.md): the pages of the service, read and used without JavaScript."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/service.md, "Point your agent at it": the learning proxy of three protocols."""
+"""The proxy (docs/serve/proxy.md): the learning proxy of three protocols."""
 
 from __future__ import annotations
 

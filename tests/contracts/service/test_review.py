@@ -1,4 +1,4 @@
-"""docs/review.md and docs/service.md: texts that wait for review, decisions, and edits by hand."""
+"""Review (docs/serve/review.md): texts that wait for review, decisions, and edits by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/security.md, "The service" and "Learned text": reading of requests, allowed clients, and the form of learned
+"""A service among strangers (docs/security.md): reading of requests, allowed clients, and the form of learned
 text."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/service.md, "One user's data": exported as a whole, and deleted with all that was learned from it."""
+"""The data of one user (docs/serve/outcomes.md): exported as a whole, and deleted with all that was learned from it."""
 
 from __future__ import annotations
 

@@ -160,10 +160,10 @@ def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tm
     with start_process(latency=30 if times > 1 else 0.3, log=str(log)) as model:
         command = ("learn", "tasks.jsonl", "--agent", f"appworld:{server.address}", "--model", f"{model.url}#sim")
         running = launcher.start((*command, "--out", "run", "--json"), tmp_path)
-        wait_until(lambda: (log.exists() and log.stat().st_size > 0) or running.ended(), what="a call")
+        wait_until(lambda: (log.exists() and log.stat().st_size > 0) or running.ended(), event="a call")
         running.kill(signal.SIGINT)
         if times > 1:
-            wait_until(lambda: "Ctrl-C again" in running.errors, what="the first message")
+            wait_until(lambda: "Ctrl-C again" in running.errors, event="the first message")
             running.kill(signal.SIGINT)
         assert running.end().code == 130
     assert server.called("initialize") == server.called("close") == 1

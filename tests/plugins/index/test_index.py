@@ -78,7 +78,7 @@ def test_an_index_that_grew_finds_the_same_as_a_new_one(where: str | None, first
                     filter, text = step
                     if len(run.context):
                         count += 1
-                        matches = await run.found(text, filter)
+                        matches = await run.matches(text, filter)
                         if (stored := stored_pages(run.context)) is not None and stored.indexed:
                             assert matches == await run.fresh(folder / f"fresh{count}", text, filter)
                 case list():
@@ -93,12 +93,12 @@ def test_deletions_changes_and_additions_count_at_once_and_after_merges(tmp_path
     run = Run(tmp_path, [Add("memories", f"text {n}", sources=(f"tag:t{n % 3}",)) for n in range(300)], where)
 
     async def check() -> None:
-        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
-        assert (await run.found("text 8", VISIBLE))[0][0] == "e8"
-        assert (await run.found("quite new", VISIBLE))[0][0] == "e300"
-        assert [id for id, _ in await run.found("text 9", Filter(section="notes"))] == ["e9"]
-        assert (await run.found("text 9", Filter(section="memories")))[0][0] != "e9"
-        assert len(await run.found("text", Filter(tags=("only",)))) == 1
+        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
+        assert (await run.matches("text 8", VISIBLE))[0][0] == "e8"
+        assert (await run.matches("quite new", VISIBLE))[0][0] == "e300"
+        assert [id for id, _ in await run.matches("text 9", Filter(section="notes"))] == ["e9"]
+        assert (await run.matches("text 9", Filter(section="memories")))[0][0] != "e9"
+        assert len(await run.matches("text", Filter(tags=("only",)))) == 1
 
     async def work() -> None:
         await run.save()
@@ -131,7 +131,7 @@ def test_an_index_finds_the_same_as_comparing_everything(
         run.edit([Add("memories", "a note that the index does not know yet")])
         run.open(retrieval)
         for text in (*texts[-4:], "the card 17 of bank 3", "a note that the index does not know yet"):
-            similarities = [similarity for _, similarity in await run.found(text, VISIBLE)]
+            similarities = [similarity for _, similarity in await run.matches(text, VISIBLE)]
             exact = (await everything.nearest(run.context, text, 4)).matches
             assert similarities[0] == 1.0 == max(similarities)
             assert similarities == [round(match.similarity, 4) for match in exact]
@@ -197,14 +197,14 @@ def test_a_merge_that_is_killed_loses_nothing(tmp_path: Path, before: str) -> No
         assert files(tmp_path) == {"index.0.0", "index.1.1"}
         assert killed_before(before, tmp_path, run.store.space) == -signal.SIGKILL
         run.open()
-        assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
+        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
+        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
         assert run.retriever.vectors.embedded <= 2
         # The next save merges, and clears the remains.
         run.edit([Add("memories", "newest")])
         await run.save()
         assert files(tmp_path) == {"index.0.2"}
-        assert (await run.found("newest", VISIBLE))[0][0] == "e201"
+        assert (await run.matches("newest", VISIBLE))[0][0] == "e201"
 
     asyncio.run(work())
     run.store.close()
@@ -227,7 +227,7 @@ def test_a_predicate_of_the_caller_filters_the_matches(tmp_path: Path, where: st
     def even(entry: Entry) -> bool:
         return bool(entry.data["n"] % 2 == 0)
 
-    matches = asyncio.run(run.found("text 101", even))
+    matches = asyncio.run(run.matches("text 101", even))
     assert len(matches) == 4
     assert all(int(id[1:]) % 2 == 0 for id, _ in matches)
     run.store.close()

@@ -74,8 +74,8 @@ def test_an_index_that_is_lost_or_of_another_snapshot_is_built_again(tmp_path: P
             (table,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
             db.execute(spoil.format(table=table))
         run.open()
-        assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
+        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
+        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
         assert read_few(run.retriever)
         with connected(pgvector) as db:
             assert db.execute("SELECT first, last, entries FROM indexes").fetchall() == [(1, 1, 200)]
@@ -122,9 +122,9 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
     run = Run.again(tmp_path)
 
     async def check() -> None:
-        assert (await run.found("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.found("text 7", VISIBLE))[0][0] != "e7"
-        assert (await run.found("text 7", Filter(tags=("t1",))))[0][0] != "e7"
+        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
+        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
+        assert (await run.matches("text 7", Filter(tags=("t1",))))[0][0] != "e7"
 
     async def work() -> None:
         await check()
@@ -149,7 +149,7 @@ def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, pgvector: str) ->
     assert tables(pgvector) == []
     run = Run.again(tmp_path)
     asyncio.run(run.save())
-    assert asyncio.run(run.found("text 7", VISIBLE))[0][0] == "e7"
+    assert asyncio.run(run.matches("text 7", VISIBLE))[0][0] == "e7"
     run.store.close()
 
 
@@ -252,7 +252,7 @@ def test_each_way_of_searching_finds_the_same_as_comparing_all(
         run.store.database.backend.engine.dispose()
         for where in (VISIBLE, Filter(tags=("t1",)), Filter(section="notes"), Filter(section="memories", tags=("t0",))):
             for text in ("word3 text 7", "text 9"):
-                assert await run.found(text, where) == await run.fresh(tmp_path / uuid4().hex, text, where)
+                assert await run.matches(text, where) == await run.fresh(tmp_path / uuid4().hex, text, where)
 
     asyncio.run(work())
     run.store.close()
@@ -304,7 +304,7 @@ def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monke
         db.execute("UPDATE indexes SET dims = 32")
     run.open()
     with refused("embedder.mismatch"):
-        asyncio.run(run.found("text 7", VISIBLE))
+        asyncio.run(run.matches("text 7", VISIBLE))
     run.store.close()
 
 
