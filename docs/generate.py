@@ -319,7 +319,7 @@ def python() -> Iterator[str]:
         "Everything on this page is imported from `practicum`. `learn`, `resume`, `evaluate`, `compare` and `ask` are "
         "coroutines: `practicum.run_sync` runs one from synchronous code. All signatures are typed.\n"
     )
-    kinds: dict[str, list[tuple[str, str]]] = {"Functions": [], "Classes": [], "Types": []}
+    kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Types": []}
     package = griffe.load("practicum", resolve_aliases=True)
     for name in practicum.__all__:
         value = getattr(practicum, name)
@@ -328,11 +328,11 @@ def python() -> Iterator[str]:
         documented = package[name]
         required(documented.docstring and documented.docstring.value, f"practicum.{name}")
         kind = "Classes" if inspect.isclass(value) else "Functions" if inspect.isroutine(value) else "Types"
-        kinds[kind].append((name, documented.canonical_path))
+        kinds[kind].append(documented.canonical_path)
     for heading, members in kinds.items():
         yield f"## {heading}\n"
-        for name, path in members:
-            yield f"### {name}\n\n::: {path}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"
+        for path in members:
+            yield f"::: {path}\n    options: {{show_root_full_path: false, heading_level: 3}}\n"
     yield "## Trackers\n\n::: practicum.plugins.trackers"
     yield "    options: {show_root_heading: false, members: [Wandb, Mlflow, Otel]}\n"
 

@@ -494,7 +494,8 @@ async def ask(
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Answered:
-    """Answer one query with the context of a run, of a playbook file, or this one; with `learn`, also learn from it.
+    """Answer one query with a context: that of a run, that of a playbook file, or a `Context`. With `learn`, also learn
+    from the query.
 
     Keywords are the same as for `learn`; their defaults are the run's values. A program with many queries should open
     the run once (`practicum.open`, where `trust_run` is described). See `Space.ask` for the feedback and the errors.
