@@ -32,7 +32,7 @@ def paper(
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),
-    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens of each run instead (input plus output)."),
+    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens (input + output) of each run."),
     runs_at_once: int | None = opt.budget(None, min=1, first=False),
     folder: opt.Out = None,
     json_: opt.Json = False,

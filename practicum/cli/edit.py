@@ -54,7 +54,7 @@ def edit(
         else:
             _apply(run, now, yes, out)
     except (PracticumError, typer.Abort) as error:
-        advice = f"your text is saved, to try again run: practicum space edit {run} --file {path}"
+        advice = f"your text is saved; to try again, run: practicum space edit {run} --file {path}"
         if isinstance(error, typer.Abort):
             raise UsageError("edit.empty", f"nothing was changed; {advice}") from error
         error.args = (f"{error}; {advice}",)

@@ -29,7 +29,7 @@ class AgentRole(StrEnum):
 
 def mcp(
     store: str | None = opt.option(None, metavar="PLACE"),
-    service: str | None = Option(None, metavar="URL", help="A running practicum serve to use instead of a store."),
+    service: str | None = Option(None, metavar="URL", help="Address of a running practicum serve (not a store)."),
     key_env: str | None = Option(None, metavar="NAME", help="The environment variable with the key of the service."),
     space: str | None = opt.option(None, metavar="NAME"),
     learner: str | None = opt.option(None, metavar="MODEL"),

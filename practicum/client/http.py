@@ -63,7 +63,7 @@ def wrap(sdk_client: C, link: Link) -> C:
 
 
 def client_over(inner: Any, link: Link) -> Any:
-    """Return an HTTP client with the settings of `inner`, which sends its requests over a link."""
+    """Return an HTTP client that has the settings of `inner` and sends its requests over a link."""
     http = library(inner)
     make = http.AsyncClient if hasattr(inner, "aclose") else http.Client
     return make(

@@ -175,7 +175,7 @@ CODES: Mapping[str, str] = {
     "step.unknown": "No step has this number: choose a smaller number.",
     "call.unknown": "No model call has this id: list the calls.",
     "attempt.unknown": "No attempt has this task or id: list the attempts.",
-    "pool.unknown": "No agent with this name has a pool of experience: choose a name in the message.",
+    "pool.unknown": "No agent with this name has a pool of experience: choose one of the names in the message.",
     "source.unknown": "No entry was learned from this source: check its name.",
     "edit.empty": "The edit changes nothing: change the text, the section or the data.",
     "edit.refused": "The edit cannot be applied: see the message for the reason.",

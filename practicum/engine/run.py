@@ -147,7 +147,7 @@ class Run(Attempts):
         return Admitted(replace(delta, edits=tuple(ready)), tuple(held), (*delta.refused, *refused))
 
     async def _rejected(self, texts: Sequence[str]) -> list[bool]:
-        """Return for each text whether a review rejected a similar text with the same meaning."""
+        """For each text, return whether a review rejected a similar text with the same meaning."""
         rejected = [text for text, state in self._state.admission.review_states.items() if state == REJECTED]
         if not texts or not rejected:
             return [False] * len(texts)

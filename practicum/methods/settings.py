@@ -198,7 +198,8 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: the whole playbook (table
     18)."""
     threshold: SameFrom = "auto"
-    """The cosine similarity from which two entries of a section count as the same; auto: measured for the embedder."""
+    """The smallest cosine similarity at which two entries of a section count as the same; auto: measured for the
+    embedder."""
     dedupe: DedupeWhen = "proactive"
     """proactive: after each delta; lazy: only when the playbook exceeds its budget; never."""
     budget: int = Field(default=80_000, ge=1)

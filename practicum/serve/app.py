@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 
 from practicum.core.errors import PracticumError, error_body
 from practicum.serve.access import Forbidden, Keys, TooMany, Wrong
-from practicum.serve.admission import RequestRefused, require_clear
 from practicum.serve.answers import Health, Ready
 from practicum.serve.api import OperationCall
 from practicum.serve.call import Asgi, HeldBytes, Left, ServedCall
@@ -32,6 +31,7 @@ from practicum.serve.protocols import UpstreamAnswer
 from practicum.serve.proxy import Proxy
 from practicum.serve.relay import LEFT
 from practicum.serve.replies import error_answer, status_of
+from practicum.serve.request_checks import RequestRefused, require_clear
 from practicum.serve.service import Service
 from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from practicum.serve.access import Grant, TooMany
-from practicum.serve.admission import RequestRefused
 from practicum.serve.api import MOST_BODY
 from practicum.serve.protocols import UpstreamAnswer
 from practicum.serve.replies import RETRY
+from practicum.serve.request_checks import RequestRefused
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from practicum.models.keys import is_loopback
 from practicum.serve.access import LOCAL_OPERATOR, Grant, Keys, Role
-from practicum.serve.admission import RequestRefused
 from practicum.serve.call import ServedCall
+from practicum.serve.request_checks import RequestRefused
 
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
 """Headers that proxies add to a request."""

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from practicum.serve.admission import RequestRefused
 from practicum.serve.api import Operation, OperationCall, perform
 from practicum.serve.call import JSON_TYPE, ServedCall
 from practicum.serve.operations import OPERATIONS
+from practicum.serve.request_checks import RequestRefused
 
 CALL = "practicum.call"
 """Name under which an ASGI scope holds its ServedCall."""

@@ -21,11 +21,11 @@ from starlette.types import Receive, Scope, Send
 
 from practicum.core.errors import PracticumError, StoreError
 from practicum.serve.access import Grant, Keys
-from practicum.serve.admission import RequestRefused, require_clear
 from practicum.serve.api import OperationCall
 from practicum.serve.call import ServedCall
 from practicum.serve.http import AGENT, CALL, operation_routes
 from practicum.serve.replies import status_of
+from practicum.serve.request_checks import RequestRefused, require_clear
 from practicum.serve.service import Service
 from practicum.store.spaces import UnknownSpace
 

@@ -14,10 +14,10 @@ from typing import Any
 from uuid import uuid4
 
 from practicum.serve.access import Rates
-from practicum.serve.admission import RequestRefused
 from practicum.serve.answers import Answer
 from practicum.serve.api import MOST_BODY, Operation, OperationCall, perform
 from practicum.serve.call import ServedCall
+from practicum.serve.request_checks import RequestRefused
 
 MOST_SENT, SECONDS = 100, 2
 """Rate limit of a key at /mcp: number of requests, and interval (s). A request takes 3 to 4 ms of processor time."""

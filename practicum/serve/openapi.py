@@ -70,7 +70,8 @@ def document() -> dict[str, Any]:
     paths |= {
         "/health": {
             "get": _open(
-                "health", {"200": _answered("The service runs. With a key, the answer has its state.", _ref("Health"))}
+                "health",
+                {"200": _answered("The service runs. With a key, the response has more.", _ref("Health"))},
             )
         },
         "/ready": {"get": _open("ready", ready)},

@@ -14,8 +14,8 @@ from json import detect_encoding
 import msgspec
 
 from practicum.core.errors import UsageError
-from practicum.serve.admission import RequestRefused, is_normal
 from practicum.serve.protocols import is_dense
+from practicum.serve.request_checks import RequestRefused, is_normal
 
 _MODEL_CALLS = frozenset(
     f"/v1/{path}"

@@ -15,13 +15,13 @@ import aiohttp
 from multidict import CIMultiDict
 
 from practicum.serve.access import Forbidden, require_key_of
-from practicum.serve.admission import RequestRefused
 from practicum.serve.call import Left, ServedCall
 from practicum.serve.entrance import Entrance
 from practicum.serve.passing import Passing
 from practicum.serve.protocols import PROTOCOLS, Kind, Oversized, Request, Unreadable, read_request
 from practicum.serve.relay import LEFT, OFF_LOOP, Relay, returned, upstream_error, while_connected
 from practicum.serve.replies import error_answer
+from practicum.serve.request_checks import RequestRefused
 from practicum.serve.service import Service
 from practicum.serve.sessions import Caller
 from practicum.serve.space import RequestView

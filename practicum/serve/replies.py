@@ -16,7 +16,7 @@ from practicum.core.errors import (
     UsageError,
 )
 from practicum.serve.access import Forbidden, TooMany
-from practicum.serve.admission import RequestRefused
+from practicum.serve.request_checks import RequestRefused
 from practicum.session.outcomes import Conflict, Unknown
 from practicum.store.spaces import UnknownSpace
 

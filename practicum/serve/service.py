@@ -179,7 +179,7 @@ class Service:
 
     @contextmanager
     def deleting(self, space: ServedSpace) -> Iterator[None]:
-        """Prevent opening of a space inside the block, in which it is deleted."""
+        """Keep a space from being opened inside the `with` block that deletes it."""
         with self.spaces.deleting(space.name):
             self._forget(space)
             yield
@@ -320,8 +320,8 @@ class Service:
                 logger.exception("polling for changes of other processes failed")
 
     def _check_store(self) -> None:
-        """Raise an alarm when the store cannot be written. Record it in the first space, even while that is closed for
-        a deletion of user data."""
+        """Raise an alarm if the store cannot be written. The alarm belongs to the first space, even while this space is
+        closed for a deletion of user data."""
         first = self.settings.spaces[0]
         at = self.spaces.get(first) or self.spaces.unfinished.get(first) or next(iter(self.spaces.values()), None)
         if at is not None:

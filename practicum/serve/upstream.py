@@ -20,7 +20,7 @@ from practicum.core.errors import UsageError
 from practicum.models.client import Client
 from practicum.models.keys import ADDRESSES, addresses, key_for
 from practicum.models.registry import LOCAL_OUTPUT, ClientSettings, Models, is_local
-from practicum.serve.admission import header_text
+from practicum.serve.request_checks import header_text
 from practicum.store.sums import LONGEST_NAME
 
 CONNECT = 10.0

@@ -50,8 +50,8 @@ FRAME, TURN, TOOLS = 40, 8, 1500
 """Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
-"""Tokens of rules or memories that a task adds, by profile (docs/results.md: 60 tasks created 243 to 371 tokens in the
-profile small; full is assumed), and the maximum that is shown."""
+"""Tokens of the entries that a task adds, by profile, and the most tokens that a prompt shows. The value of `small` is
+measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The value of `full` is an assumption."""
 
 THOUGHT = 1000
 """Tokens of the prompt of a reflection or similar call, without the task."""
@@ -331,7 +331,7 @@ class _Priced(ScriptedClient):
 def refusal(setup: Setup) -> str:
     """Return the reason why `learn` would refuse the limits of the run, or "".
 
-    The limits must cover a step and the evaluation at their maximum.
+    The limits must cover the highest cost of a step and of the evaluation.
     """
     config = setup.config
 

@@ -244,7 +244,7 @@ def with_numbers(
 def listed(
     store: Store, corrections: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
-    """Return up to `limit` corrections and notes in a state, beyond a number, and their total count.
+    """Return up to `limit` corrections and notes in a state, numbered after `beyond`, and their total count.
 
     They are in the order of their numbers, or the `newest` first. Safe to call in any thread.
     """

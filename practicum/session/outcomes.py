@@ -77,7 +77,8 @@ class Report(Form):
 
     interaction: _Id | None = Field(None, description="Id of the interaction or of the provider's response; or last.")
     session: _Id | None = Field(
-        None, description="Session, instead of an id. The report is about its last interaction, the score about all."
+        None,
+        description="Session, instead of an id: all its interactions get the score, the last one the whole report.",
     )
     score: Annotated[float, BeforeValidator(rounded), Field(ge=0, le=1)] | bool | None = Field(
         None, description="From 0 (wrong) to 1 (right), or true or false."

@@ -61,8 +61,8 @@ def resumed(
         if old != name and not same and setup.client(role) is None and (stored_counts := stored_results.of(role)):
             raise UsageError(
                 "settings.fixed",
-                f"the model of the {role} cannot change from {old} to {name}: the run stores {stored_counts} of it. "
-                "Name only models of other roles with `roles`, or start a new run from this run's context "
+                f"the model of the {role} cannot change from {old} to {name}: the run stores {stored_counts} of "
+                f"{old}. Change only other roles with `roles`, or start a new run from this run's context "
                 "(`seed_context`)",
                 setting="model",
                 role=role,

@@ -48,7 +48,7 @@ def _notify(watch: Watch, event: str, *arguments: Any) -> None:
         raise UsageError(
             "code.exited",
             f"{type(watch).__name__}.{event}, a watch, called sys.exit({error.code!r}): to end a run early, call "
-            "`run.budget.stop(reason)` with the run that `began` receives",
+            "`run.budget.stop(reason)` on the run that `began` receives",
         ) from error
 
 

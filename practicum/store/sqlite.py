@@ -139,7 +139,7 @@ class SqliteBackend:
         advice = ""
         if _is_damage(error):
             advice = (
-                f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 "
+                f"; the file is damaged: restore it from a copy, or save its readable part with: sqlite3 "
                 f"{self.folder / DATABASE_FILE} .recover | sqlite3 OTHER/{DATABASE_FILE}"
             )
         code = "store.damaged" if advice else "store.unreadable"

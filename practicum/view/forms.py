@@ -56,7 +56,7 @@ async def add_space(visit: Visit) -> Response:
 
 
 async def decide_canary(visit: Visit) -> Response:
-    """Make the version on trial live, or take it back."""
+    """Make the version on trial the live version, or withdraw it."""
     version, decision = _whole(visit, "version"), visit.form.get("decision")
     if version is None or decision not in ("live", "back"):
         raise UsageError("request.malformed", "no decision about a version: choose to make it live or to take it back")

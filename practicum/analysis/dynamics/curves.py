@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 Rates = npt.NDArray[np.float64]
-"""Shares of the tasks in [0, 1], one per checkpoint."""
+"""Shares of the tasks, from 0 to 1, one per checkpoint."""
 
 Window = int | None
 """Number of checkpoints that count as recent, including the present one. None: all so far."""

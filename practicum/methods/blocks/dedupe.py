@@ -108,8 +108,8 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
 def same_rows(
     texts: Sequence[str], vectors: np.ndarray, old: int, threshold: float, run: Run, differ: Differ
 ) -> list[int | None]:
-    """Return for each text from the row `old` on the row that it repeats, or None. The first row with the same words
-    counts; otherwise the most similar row by the vectors, shape (n, d). Vectors count only if the embedder
+    """For each text at or after the row `old`, return the row that it repeats, or None. The first row with the same
+    words counts; otherwise the most similar row by the vectors, shape (n, d). Vectors count only if the embedder
     distinguishes texts of the language (see `retrieval.scripts`)."""
     unknown, blind = undistinguished(texts, vectors, threshold)
     if number := int(blind[old:].sum()):
@@ -136,7 +136,7 @@ def same_rows(
 def duplicates(
     old: np.ndarray, new: np.ndarray, threshold: float, differ: Differ = lambda row, like: False
 ) -> list[int | None]:
-    """Return for each new vector the row that it duplicates, or None: greedy, oldest first.
+    """For each new vector, return the row that it duplicates, or None: greedy, oldest first.
 
     `old` has shape (n, d), `new` (m, d), with rows of unit length. Rows of `new` are numbered from n. A new vector is
     compared with all old vectors and with the new vectors before it that are not duplicates. The result is the most
@@ -174,7 +174,7 @@ def _most_similar(
 
 
 def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each new vector the highest similarity to an old vector and the row of that vector (the oldest on
+    """For each new vector, return the highest similarity to an old vector and the row of that vector (the oldest on
     ties), or -inf and 0 if no similarity reaches the threshold.
 
     Most rows are dissimilar, and some of the dimensions suffice to show it: by Cauchy and Schwarz, the rest adds at

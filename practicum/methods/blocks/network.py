@@ -117,8 +117,8 @@ class Experience:
         return self.alpha * similarity_term + (1 - self.alpha) * reward_term
 
     def heading(self, entry: Entry) -> str:
-        """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading is part of an
-        earlier exchange, because a small model mistakes an experience next to the task for the task."""
+        """Return the heading of an experience: its reward, and whether to follow or avoid it. The heading is in an
+        earlier turn: if an experience is next to the task, a small model solves the experience."""
         reward = step_reward(entry)
         worth, follow = f"it was rewarded {reward:.2f} of 1", reward >= self.follow_from
         if entry.data["kind"] == "critique":

@@ -304,8 +304,8 @@ def _differ(adds: Sequence[Add], run: Run, row: int, like: int) -> bool:
 
 
 def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
-    """Return for each addition the number of the first addition with the same text, or with the same lesson in another
-    group."""
+    """For each addition, return the index of the first addition that has the same text, or that is in another group
+    and has the same lesson."""
     first_with: dict[object, int] = {}
     first: list[int] = []
     for group in groups:

@@ -62,7 +62,7 @@ class _JobExchange:
         return answer.value
 
     async def next_message(self) -> bytes:
-        """Return the next request of the job, or its outcome, as pickled bytes."""
+        """Return the job's next request, or the job's outcome, as pickled bytes."""
         assert self.task is not None
         pending: list[asyncio.Future[Any]] = [self.task, self.asked]
         await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)

@@ -88,7 +88,7 @@ def method(s: Settings) -> Method:
         update=remembering(expanded(0, s.feedback + s.recalled, s.warmth), s.recalled),
         accept=judging_feedback(select(s.beam)),
         roles=("curator", "reflector"),
-        costs="attempts with the beam and the edits on the batch, a reflection on each, an edit for each criticism",
+        costs="attempts at the batch with each instruction, a reflection on each attempt, an edit for each criticism",
     )
 
 

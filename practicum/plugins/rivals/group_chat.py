@@ -91,7 +91,7 @@ MEMBERS = {
         "You are the critic: say what is wrong with the result, or that it is right.",
     ),
 }
-"""Members without the manager, by name."""
+"""Members other than the manager, by name."""
 
 MANAGER = Instructions(
     full="""\

@@ -87,7 +87,8 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         if name == b"connection" and _OWN in value.lower():
             raise RequestRefused(
                 "request.malformed",
-                "the header connection names a header of practicum, which a proxy would drop: remove the name",
+                "the header `Connection` lists a header of practicum, so a proxy would drop that header: "
+                "remove it from the list",
             )
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):
