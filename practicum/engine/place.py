@@ -1,9 +1,9 @@
 """A place in a run: the run's conditions, and the effects that are journaled under the place.
 
 `at` and the jobs of a `gather` open places below it. An effect runs once: if the journal has its result, that result is
-used; otherwise the effect is paid for, written, and then used. Results are used in the order of places, not of arrival.
-Randomness depends on the seed and the place. So resume, budgets and determinism at any concurrency need no code in a
-method.
+used; otherwise the effect is paid for, written, and then used (by `engine.calls` and `engine.attempts`). Results are
+used in the order of places, not of arrival. Randomness depends on the seed and the place. So resume, budgets and
+determinism at any concurrency need no code in a method.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Access control: keys of the service, their roles, and rate limits.
 
 A key is for one space or for all spaces. Only its digest is stored. Keys passed at the start (`--key`) may do
-everything; keys in the store (`practicum key`) have roles, may expire, and reach all nodes within a second.
+everything; keys in the store (`practicum key`) have roles, may expire, and reach all nodes within a second. `serve.api`
+checks the role of a key before each operation.
 """
 
 from __future__ import annotations

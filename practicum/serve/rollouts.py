@@ -1,4 +1,6 @@
-"""Rollouts of versions: counts scores of a candidate, decides about it, and sets the live version.
+"""Rollouts of versions: counts scores of a candidate, stores the decision about it, and sets the live version.
+
+`session.rollout.Rollout.take` makes the decision.
 
 A score counts for the version that its request was shown, even if it was reported to another node. All nodes count
 scores in the same order, so they make the same decision, and the first node writes it.

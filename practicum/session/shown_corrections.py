@@ -3,6 +3,9 @@
 Learning takes minutes and is tested; a correction takes effect at once. The corrections nearest to a request are shown
 last in its prompt; corrections of requests that are only similar are marked as such. A new correction replaces an older
 one of the same request, and an older correction that caused the wrong answer.
+
+`session.correcting.Corrector` puts a correction in effect, and `serve.space.ServedSpace.show` adds corrections to a
+request.
 """
 
 from __future__ import annotations

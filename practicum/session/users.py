@@ -6,10 +6,10 @@ covers the questions of all of them. If others took part in a session, their int
 the whole session are removed, and the rest of the session is learned from again.
 
 A removal is a row of `erasures` and goes through stages that can be repeated. One transaction writes the row and
-removes the user's rows. Then the run forgets, the database file is rewritten, logs are emptied, and the remaining data
-are counted. An interrupted removal is finished from its row: at the next start, by the next call or command, and by a
-running service. Until the run has forgotten, the row holds the ids of the interactions; then it holds keyed digests of
-them, and at the end only counts. It never holds the user's name.
+removes the user's rows. Then the run forgets, the database file is rewritten (`Store.scrub`), logs are emptied, and the
+remaining data are counted. An interrupted removal is finished from its row: at the next start, by the next call or
+command, and by a running service. Until the run has forgotten, the row holds the ids of the interactions; then it holds
+keyed digests of them, and at the end only counts. It never holds the user's name.
 """
 
 from __future__ import annotations

@@ -248,6 +248,7 @@ class SqliteBackend:
         return None
 
     def scrub(self) -> None:
+        """Rewrite the database file without the bytes of deleted rows, and empty its write-ahead log."""
         with self._errors("write to"), self.engine.connect() as db:
             db.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM"))
             busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]

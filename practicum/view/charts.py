@@ -1,6 +1,6 @@
 """Charts: shapes in a square of 100 by 100 units, with axes, a key, and a table of the values.
 
-One template draws every `Chart`. The coordinates of points are 0 to 100, from the left and from the top.
+One template, `chart.html`, draws every `Chart`. The coordinates of points are 0 to 100, from the left and from the top.
 """
 
 from __future__ import annotations
