@@ -267,7 +267,7 @@ class Node:
             self.process.wait()
 
     @property
-    def answer(self) -> str:
+    def output(self) -> str:
         return self.errors.read_text(errors="replace").strip()
 
 

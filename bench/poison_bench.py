@@ -515,7 +515,8 @@ def main() -> None:
     parser.add_argument(
         "--attacks", type=int, default=18, help="attacks of each seed, of each publication in turn (18)"
     )
-    parser.add_argument("--defences", help="names of sets of defences, as a,b,c (all sets)")
+    example = f"none,all,{ALL_BUT.format('framing')}"
+    parser.add_argument("--defences", help=f"sets of defences, as a,b,c (all), such as {example}")
     parser.add_argument("--seeds", type=int, default=3, help="repetitions with different attacks and tasks (3)")
     parser.add_argument("--model", help="measure the orders that this model copies from traces")
     parser.add_argument("--out", type=Path, help="with --model: the folder of its runs")
