@@ -1,11 +1,11 @@
-"""ACE on a simulated server: the time that practicum adds to that of the models, and the use of the prefix cache.
+"""ACE on a simulated server: the time that practicum adds to the models' time, and the use of the prefix cache.
 
 One run learns from 90 tasks one at a time with ACE's default settings. Instructions have 300 tokens, tasks 100. The
 server answers after 0.2 s + 0.02 s per 1,000 prompt tokens + 0.002 s per output token, keeps an idealised prefix
 cache, and plays all three roles: the agent is right at once on six tasks of ten, and on the others after it read the
-reflection; each reflection has a rule of its own, which the curator adds. So the playbook grows by an entry a task.
+reflection. Each reflection has a different rule, which the curator adds. So the playbook grows by an entry a task.
 
-    wall / latency   wall time of learning over the sum of the latencies of all calls, which follow one another
+    wall / latency   wall time of learning over the sum of the latencies of all calls, which are made one at a time
     agent cached     share of the agent's prompt tokens that came from the prefix cache, over the whole training
 
 With --curve: the CPU time of a step with playbooks of growing size and a scripted model, without a server.
@@ -37,7 +37,7 @@ RATIO, CACHED = 1.03, 0.85
 """Targets: wall time over the sum of the latencies, and the share of the agent's tokens from the cache."""
 
 
-async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) -> practicum.Result:
+async def learn_tasks(server: ServerProcess, count: int, rounds: int, folder: Path) -> practicum.Result:
     return await practicum.learn(
         tasks(count),
         method="ace",
@@ -50,7 +50,7 @@ async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) 
 
 
 async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
-    """Wall time over latencies of the bare openai client, one call after another: what this machine adds now."""
+    """Return wall time over latencies of the bare openai client, one call at a time: the machine's share now."""
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
     schema = {"name": "answer", "schema": {"type": "object", "properties": {}}}
@@ -66,15 +66,15 @@ async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
 
 
 async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """One run against a fresh server. A run of one task comes before it, which loads libraries and the embedder."""
+    """Measure one run with a new server. A run of one task before it loads the libraries and the embedder."""
     with start_process(simulated_world.SCRIPT, **simulated_world.LATENCIES) as server:
         began = time.perf_counter()
-        await learned(server, 1, rounds, folder / "warm")
+        await learn_tasks(server, 1, rounds, folder / "warm")
         startup = time.perf_counter() - began - server.stats()["latency_sum"]
         bare = [await bare_ratio(server)]
         server.reset()
         began, cpu = time.perf_counter(), time.process_time()
-        result = await learned(server, count, rounds, folder / "run")
+        result = await learn_tasks(server, count, rounds, folder / "run")
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         served = server.stats()
         bare.append(await bare_ratio(server))
@@ -98,7 +98,7 @@ async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
 
 
 class Clock(Watch):
-    """Notes the CPU of this process after each step."""
+    """Watch that records the CPU time of this process after each step."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -108,7 +108,7 @@ class Clock(Watch):
 
 
 async def step_cpu(entries: int, steps: int, folder: Path) -> dict[str, Any]:
-    """CPU milliseconds of a step whose context has `entries` entries; the first, which embeds them all, apart."""
+    """Measure the CPU time (ms) of a step with `entries` entries. The first step, which embeds all, is separate."""
 
     def answer(call: Call) -> str:
         if call.schema is None:
@@ -144,18 +144,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=90, help="tasks to learn from, one at a time (90)")
     parser.add_argument("--rounds", type=int, default=3, help="ACE's rounds of refinement (3, its default)")
-    parser.add_argument("--curve", type=int, nargs="*", metavar="N", help="a step's CPU time with N entries instead")
+    parser.add_argument(
+        "--curve", type=int, nargs="*", metavar="N", help="only measure the CPU of a step with N entries"
+    )
     parser.add_argument("--steps", type=int, default=20, help="with --curve: steps a size (20)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
-    before = load_average()
+    load = load_average()
     with tempfile.TemporaryDirectory(prefix="ace_bench-") as name:
         if options.curve is not None:
             rows = [asyncio.run(step_cpu(n, options.steps, Path(name))) for n in options.curve or [100, 1000, 10000]]
             print(f"{'entries':>8} {'CPU ms a step':>14} {'best':>8} {'first':>8}")
             for row in rows:
                 print(f"{row['entries']:>8} {row['median_ms']:>14} {row['best_ms']:>8} {row['first_ms']:>8}")
-            print_end("ace-curve", rows, [], before, options.json)
+            print_end("ace-curve", rows, [], load, options.json)
             return
         run = asyncio.run(one_run(options.tasks, options.rounds, Path(name)))
     print(f"{run['calls']} calls in {run['wall_s']} s, {run['entries']} entries from {options.tasks} tasks")
@@ -166,7 +168,7 @@ def main() -> None:
         Target(name="wall / latency", value=run["wall_to_latency"], bound=RATIO, note=note),
         Target(name="agent cached", value=run["agent_cached"], bound=CACHED, at_least=True),
     ]
-    print_end("ace", run, targets, before, options.json)
+    print_end("ace", run, targets, load, options.json)
 
 
 if __name__ == "__main__":

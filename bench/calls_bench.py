@@ -1,12 +1,12 @@
-"""CPU and memory of a process that makes many model calls at once, at zero latency, beside two bare clients.
+"""CPU and memory of a process that makes many model calls at once, at zero latency, compared with two bare clients.
 
 practicum: `Run.ask` with schema, validation and journal (SQLite, synchronous=FULL), as every method calls a model.
 openai: the bare `AsyncOpenAI` client over aiohttp; the answer is neither validated nor stored.
 pydantic-ai: its `direct.model_request` on the same client; the answer is neither validated nor stored.
 
-Each measurement has a process of its own, and so has the server. All processes collect garbage as rarely as the
-`practicum` command does. "seen" is the most calls that were in flight, counted around each request. The variants take
-turns; the best of `--repeat` counts. Compare numbers of one run only. All of it takes about five minutes.
+Each measurement runs in a new process, and so does the server. All processes collect garbage as rarely as the
+`practicum` command does. "seen" is the highest number of calls in flight, counted around each request. The variants
+take turns; the best of `--repeat` counts. Compare only numbers of the same run. The bench takes about five minutes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from practicum.core.gc import collect_rarely
 from practicum.testing import start_process
 
 TARGETS = {64: 2.2, 1000: 2.5}
-"""CPU milliseconds a call, by calls at once."""
+"""Number of calls at once → CPU milliseconds a call."""
 RATIO = 1.2
-"""CPU of a call by that of the bare `openai` client in the same run."""
+"""CPU of a call over the CPU of a call of the bare `openai` client in the same run."""
 MEMORY = 250
-"""MB at the peak, with 64 at once."""
+"""Peak memory (MB) with 64 calls at once."""
 WARM = 200
 """Calls before the clock starts: imports, connections, first-time caches."""
 LIMIT = 120.0
-"""Seconds that one measurement may take; it takes about 15."""
+"""Time limit of one measurement (s). A measurement takes about 15 s."""
 TIMEOUT = 120.0
-"""Seconds that a call may take, opening its connection included; in every variant as in practicum's own."""
+"""Time limit of a call (s), including opening its connection. It is practicum's limit, and all variants have it."""
 
 SYSTEM = "You sort the messages of a bank's customers and name the entries of the playbook that decide. " * 12
 TASK = "The customer with number {n} writes that a card payment of last week shows up twice on the statement. " * 4
@@ -51,9 +51,10 @@ One = Callable[[int], Awaitable[object]]
 
 
 def client_of(url: str) -> Any:
-    """One OpenAI client, as practicum makes its own.
+    """Return an OpenAI client with practicum's options.
 
-    Its own limit for opening a connection, 5 s, runs out where a process on a busy machine opens 1,000 in one go.
+    The client's default limit for opening a connection, 5 s, is too short when a process on a busy machine opens 1,000
+    connections at once.
     """
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
@@ -62,7 +63,7 @@ def client_of(url: str) -> Any:
 
 
 class InFlight:
-    """Counts what is inside of it; `most` is the highest count."""
+    """Context manager that counts the blocks that are open. `most` is the highest count."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -169,7 +170,7 @@ VARIANTS = {"practicum": practicum_calls, "openai": openai_calls, "pydantic-ai":
 
 
 async def measure(variant: str, url: str, at_once: int, calls: int) -> dict[str, float]:
-    """CPU of all threads and wall time of `calls` calls, and the peak memory of the process."""
+    """Return the CPU (all threads) of one of `calls` calls, the calls a second, and the peak memory of the process."""
     async with AsyncExitStack() as stack:
         in_flight = InFlight()
         one = await VARIANTS[variant](url, at_once, stack, in_flight)
@@ -182,7 +183,7 @@ async def measure(variant: str, url: str, at_once: int, calls: int) -> dict[str,
 
 
 def profiled(work: Callable[[], dict[str, float]], path: str) -> dict[str, float]:
-    """The same under cProfile, whose numbers are written to a file for `python -m pstats`."""
+    """Return the result of `work`, run under cProfile. Writes the profile to a file for `python -m pstats`."""
     import cProfile
 
     profile = cProfile.Profile(time.process_time)
@@ -192,29 +193,29 @@ def profiled(work: Callable[[], dict[str, float]], path: str) -> dict[str, float
 
 
 def compare(at_once: int, calls: int, repeat: int) -> list[dict[str, Any]]:
-    """Every variant with `at_once` calls in flight: the best CPU and the highest memory of its turns."""
+    """Measure every variant with `at_once` calls in flight. A row has the best CPU and highest memory of its turns."""
     turns: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
     with start_process() as server:
         for _ in range(repeat):
-            for variant, kept in turns.items():
+            for variant, row_turns in turns.items():
                 server.reset()
-                what = f"{variant} with {at_once} calls at once"
-                given = ["--url", server.url, "--at-once", str(at_once), "--calls", str(calls)]
-                kept.append(in_process(what, [__file__, "--one", variant, *given], LIMIT))
-                print(f"{what}: {kept[-1]['cpu_ms']:.2f} ms a call", file=sys.stderr)
+                name = f"{variant} with {at_once} calls at once"
+                options = ["--url", server.url, "--at-once", str(at_once), "--calls", str(calls)]
+                row_turns.append(in_process(name, [__file__, "--one", variant, *options], LIMIT))
+                print(f"{name}: {row_turns[-1]['cpu_ms']:.2f} ms a call", file=sys.stderr)
     bare = min(turn["cpu_ms"] for turn in turns["openai"])
     return [
         {
             "variant": variant,
             "at_once": at_once,
-            "cpu_ms": round(min(turn["cpu_ms"] for turn in kept), 3),
-            "cpu_ms_all": [round(turn["cpu_ms"], 2) for turn in kept],
-            "ratio_to_openai": round(min(turn["cpu_ms"] for turn in kept) / bare, 2),
-            "in_flight": round(max(turn["in_flight"] for turn in kept)),
-            "peak_mb": round(max(turn["peak_mb"] for turn in kept), 1),
-            "calls_per_s": round(max(turn["calls_per_s"] for turn in kept)),
+            "cpu_ms": round(min(turn["cpu_ms"] for turn in row_turns), 3),
+            "cpu_ms_all": [round(turn["cpu_ms"], 2) for turn in row_turns],
+            "ratio_to_openai": round(min(turn["cpu_ms"] for turn in row_turns) / bare, 2),
+            "in_flight": round(max(turn["in_flight"] for turn in row_turns)),
+            "peak_mb": round(max(turn["peak_mb"] for turn in row_turns), 1),
+            "calls_per_s": round(max(turn["calls_per_s"] for turn in row_turns)),
         }
-        for variant, kept in turns.items()
+        for variant, row_turns in turns.items()
     ]
 
 
@@ -249,11 +250,11 @@ def main() -> None:
         ratios = f"{row['ratio_to_openai']:>8.2f} {row['peak_mb']:>8.0f} {row['calls_per_s']:>8}"
         print(counts, ratios, f" {row['cpu_ms_all']}")
         if row["variant"] == "practicum" and row["at_once"] in TARGETS:
-            what = f"{row['at_once']} at once"
-            targets.append(Target(name=f"{what}: CPU ms a call", value=row["cpu_ms"], bound=TARGETS[row["at_once"]]))
-            targets.append(Target(name=f"{what}: x openai", value=row["ratio_to_openai"], bound=RATIO))
+            name = f"{row['at_once']} at once"
+            targets.append(Target(name=f"{name}: CPU ms a call", value=row["cpu_ms"], bound=TARGETS[row["at_once"]]))
+            targets.append(Target(name=f"{name}: x openai", value=row["ratio_to_openai"], bound=RATIO))
             if row["at_once"] == 64:
-                targets.append(Target(name=f"{what}: peak MB", value=row["peak_mb"], bound=MEMORY))
+                targets.append(Target(name=f"{name}: peak MB", value=row["peak_mb"], bound=MEMORY))
     print_end("calls", rows, targets, before, options.json)
 
 

@@ -1,9 +1,9 @@
-"""How soon the learning service takes back a canary version that is worse, how soon it sees
-that the scores of a stream have fallen, and how often either is a false alarm (see `session.sequential`).
+"""Speed and false alarms of two tests of the learning service (see `session.sequential`): the test that takes back a
+worse canary version, and the test that detects a fall of the scores of a stream.
 
-The scores are simulated and the tests are the service's own. A rollout of a canary ends after a number of scored
-requests of the canary, a stream after a number of values. A score is 0 or 1 with the chance of its mean; a graded one
-has a beta distribution with that mean. All chance follows from the seed and the place of the row.
+The scores are simulated; the tests are the tests of the service. A rollout of a canary ends after a number of scored
+requests of the canary, a stream after a number of values. A score is 0 or 1, with its mean as the probability of 1. A
+graded score has a beta distribution with that mean. The seed and the number of the case determine all random numbers.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from practicum.core.intervals import share_ci95
 from practicum.session.sequential import CanaryTest, Drift
 
 ALPHA = 0.05
-"""The bound of each share of false alarms."""
+"""Bound of each share of false alarms."""
 
 WORSE, WORSE_THERE, BETTER, ALARM = "worse", "worse in its kind", "better", "alarm"
 """Events."""
 
 KINDS = 8
 SEVERAL, NEVER = 1_000, 2_000
-"""Values of a stream, and scored requests of a canary, within which no false alarm is wanted."""
+"""Number of values of a stream, and of scored requests of a canary, that should pass without a false alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryCase:
-    """A canary with its share of the requests. `live` and `canary` are the mean scores of each of the kinds, which are
-    equally frequent; the test has a stratum for each, if `strata`. It is decided within `within` scores of the canary.
-    `bound` is the wanted median of them, or the largest share of alarms if they are false."""
+    """A canary that gets a share of the requests.
+
+    `live` and `canary` are the mean scores of each kind; all kinds are equally frequent. With `strata`, the test has a
+    stratum for each kind. The test must decide within `within` scores of the canary. `bound` is the target for the
+    median number of these scores or, if the versions are equal, for the share of false alarms.
+    """
 
     live: Sequence[float]
     canary: Sequence[float]
@@ -64,9 +67,10 @@ class CanaryCase:
             return WORSE, WORSE_THERE
         return (WORSE,) if self.canary[0] < self.live[0] else (BETTER,)
 
-    def tried(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
-        """The scored requests of the canary and of both arms until each event in one rollout, if it happens."""
-        test, found = CanaryTest(KINDS if self.strata else 0), dict[str, tuple[int, int]]()
+    def simulate(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
+        """Simulate a rollout. Returns, for each event that happens, the number of scored requests until it: of the
+        canary, and of both arms."""
+        test, until = CanaryTest(KINDS if self.strata else 0), dict[str, tuple[int, int]]()
         events, count = self.events, int(2 * self.within / self.share)
         arms, kinds = rng.random(count) < self.share, rng.integers(len(self.live), size=count)
         means = np.where(arms, np.array(self.canary)[kinds], np.array(self.live)[kinds])
@@ -76,17 +80,17 @@ class CanaryCase:
             worse, scores = test.worse, test.all.canary.count
             now = {WORSE: worse is not None, WORSE_THERE: worse == 0, BETTER: test.better}
             for event in events:
-                if now[event] and event not in found:
-                    found[event] = scores, total
-            if len(found) == len(events) or scores == self.within:
+                if now[event] and event not in until:
+                    until[event] = scores, total
+            if len(until) == len(events) or scores == self.within:
                 break
-        return found
+        return until
 
 
 @dataclass(frozen=True, kw_only=True)
 class DriftCase:
-    """A stream whose mean falls from `old` to `new` after `steady` values beyond the first reference window, as seen
-    within the next `within` values."""
+    """A stream whose mean falls from `old` to `new`, `steady` values after the first reference window. The test must
+    detect the fall within the next `within` values."""
 
     old: float
     new: float
@@ -110,27 +114,27 @@ class DriftCase:
     def events(self) -> tuple[str, ...]:
         return (ALARM,)
 
-    def tried(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
-        """The values after the fall until the alarm in one stream, if there is one. A stream with an alarm before the
-        fall is drawn again."""
+    def simulate(self, rng: np.random.Generator) -> dict[str, tuple[int, int]]:
+        """Simulate a stream. Returns the number of values between the fall and the alarm, if an alarm is raised. A
+        stream with an alarm before the fall is drawn again."""
         while True:
             drift = Drift()
             before = drift.reference + self.steady
             means = np.repeat([self.old, self.new], [before, self.within])
             alarms = (n for n, value in enumerate(draw(means, self.graded, rng), 1) if drift.take(value))
-            found = next(alarms, None)
-            if found is None or found > before:
-                return {} if found is None else {ALARM: (found - before, found - before)}
+            alarm = next(alarms, None)
+            if alarm is None or alarm > before:
+                return {} if alarm is None else {ALARM: (alarm - before, alarm - before)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryRow:
-    """What happened in the rollouts of a case. `found` has the scored requests until then, of the canary or of the
-    stream, and `total` those of both arms; `inf` for a rollout where it did not happen."""
+    """An event in the rollouts of a case. `scored` has the number of scored requests of the canary, or of values of the
+    stream, until the event in each rollout. `total` has the number in both arms. inf: the event did not happen."""
 
     event: str
     case: CanaryCase | DriftCase
-    found: tuple[float, ...]
+    scored: tuple[float, ...]
     total: tuple[float, ...]
 
     @property
@@ -139,17 +143,17 @@ class CanaryRow:
 
     @property
     def share(self) -> float:
-        """The share of the rollouts where it happened."""
-        return sum(one < inf for one in self.found) / len(self.found)
+        """Share of the rollouts in which the event happened."""
+        return sum(one < inf for one in self.scored) / len(self.scored)
 
     @property
     def ci95(self) -> tuple[float, float]:
-        return share_ci95(sum(one < inf for one in self.found), len(self.found))
+        return share_ci95(sum(one < inf for one in self.scored), len(self.scored))
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "name": self.name, "event": self.event, "case": asdict(self.case), "rollouts": len(self.found),
-            "median": quantile(self.found, 0.5), "p90": quantile(self.found, 0.9),
+            "name": self.name, "event": self.event, "case": asdict(self.case), "rollouts": len(self.scored),
+            "median": quantile(self.scored, 0.5), "p90": quantile(self.scored, 0.9),
             "total_median": quantile(self.total, 0.5), "total_p90": quantile(self.total, 0.9),
             "share": self.share, "ci95": self.ci95,
         }  # fmt: skip
@@ -195,36 +199,36 @@ def canary(rollouts: int, seed: int, report: Callable[[CanaryRow], None] = lambd
 
 
 def case_rows(case: CanaryCase | DriftCase, rollouts: int, rng: np.random.Generator) -> list[CanaryRow]:
-    """A row for each event of the case."""
-    tried = [case.tried(rng) for _ in range(rollouts)]
+    """Simulate rollouts of a case, and return a row for each of its events."""
+    outcomes = [case.simulate(rng) for _ in range(rollouts)]
     rows = []
     for event in case.events:
-        found, total = zip(*(one.get(event, (inf, inf)) for one in tried), strict=True)
-        rows.append(CanaryRow(event=event, case=case, found=found, total=total))
+        scored, total = zip(*(one.get(event, (inf, inf)) for one in outcomes), strict=True)
+        rows.append(CanaryRow(event=event, case=case, scored=scored, total=total))
     return rows
 
 
 def targets(rows: Sequence[CanaryRow]) -> list[Target]:
-    """The targets of these rows: the median of what is wanted, the share of what is not."""
-    found = []
+    """Return the targets of these rows: the share of false alarms, or the median number of scores until the event."""
+    result = []
     for row in rows:
         if row.case.equal:
             low, high = row.ci95
-            note, what, value = f"95% interval {low:.1%} to {high:.1%}", "share of ", row.share
+            note, measure, value = f"95% interval {low:.1%} to {high:.1%}", "share of ", row.share
         else:
-            note, what, value = "", "median of ", quantile(row.found, 0.5) or inf
-        found.append(Target(name=what + row.name, value=value, bound=row.case.bound, note=note))
-    return found
+            note, measure, value = "", "median of ", quantile(row.scored, 0.5) or inf
+        result.append(Target(name=measure + row.name, value=value, bound=row.case.bound, note=note))
+    return result
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The value that this share of the values does not exceed; None if there it had not happened."""
+    """Return the value that this share of the values does not exceed. None: the event happened in fewer rollouts."""
     value = sorted(values)[ceil(share * len(values)) - 1]
     return value if value < inf else None
 
 
 def draw(means: np.ndarray, graded: bool, rng: np.random.Generator) -> list[float]:
-    """A score for each mean."""
+    """Draw a score for each mean."""
     scores = rng.beta(4 * means, 4 * (1 - means)) if graded else (rng.random(len(means)) < means) * 1.0
     drawn: list[float] = scores.tolist()
     return drawn
@@ -235,20 +239,20 @@ def main() -> None:
     parser.add_argument(
         "--rollouts", type=int, default=400, help="rollouts of each canary, streams of each drift (400)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of all chance (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers (0)")
     options, load = parser.parse_args(), load_average()
     rows = canary(options.rollouts, options.seed, lambda row: print(f"{row.name}: {row.share:.1%}"))
     lines = []
     for row in rows:
-        times = [quantile(scores, share) for scores in (row.found, row.total) for share in (0.5, 0.9)]
+        times = [quantile(scores, share) for scores in (row.scored, row.total) for share in (0.5, 0.9)]
         share = f"{100 * row.share:.1f} ({100 * row.ci95[0]:.0f}\u2013{100 * row.ci95[1]:.0f})"
         cells = (None if value is None else f"{value:.0f}" for value in times)
         lines.append((row.name, row.case.within, *cells, share))
     columns = ("event: mean scores", "within", "median", "90%", "in all: median", "90%", "% of rollouts")
     print_table(columns, lines)
     print(
-        "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: with those of\n"
-        "the live version; % of rollouts: where it happened, with its 95% interval"
+        "median, 90%: scored requests of the canary (or values of the stream) until the event; in all: scored\n"
+        "requests of both versions; % of rollouts: share in which the event happened, with its 95% interval"
     )
     value = {"rollouts": options.rollouts, "seed": options.seed, "rows": [row.as_json() for row in rows]}
     print_end("canary", value, targets(rows), load, options.json)

@@ -1,17 +1,17 @@
-"""What a cluster costs: the time that an attempt on Ray takes beside its own work, and what the driver pays for it.
+"""The cost of a cluster: the time that Ray adds to an attempt, and the driver's CPU and memory.
 
-All numbers are of one process that learns nothing: `practicum.evaluate` with a function of the user as the agent, on a
-Ray of two nodes on this machine. A journal with synchronous=FULL is written as always.
+All numbers are from one process that does not learn: `practicum.evaluate` with a user's function as the agent, on a Ray
+cluster of two nodes on this machine. The journal is written with synchronous=FULL, as in every run.
 
-    attempts      400 attempts of 0.2 s, 100 at once, 20 kB of context: milliseconds added to each, as the wall time
-                  over the ideal one for the four rounds
+    attempts      400 attempts of 0.2 s, 100 at once, 20 kB of context: milliseconds added to each attempt, from the
+                  wall time and the ideal time of the four rounds
     calls         a turn of an agent with tools on a worker: milliseconds between the driver's answer and the next call
     in flight     1,000 attempts at once
-    simulated     a stand-in for Ray that answers after a delay, with 10,000 attempts in flight: attempts a second,
-                  the driver's CPU for each and its memory. The largest cluster that one driver keeps busy has as many
-                  attempts in flight as it starts in the time of one.
-    lost          a node is removed amid a run, and the driver is killed at random moments and resumed: the final
-                  context is that of one machine, and no answered call is made again
+    simulated     a simulated Ray that answers after a delay, with 10,000 attempts in flight: attempts a second,
+                  the driver's CPU for each and its memory. The driver can keep a cluster busy up to this size: the
+                  number of attempts that it starts during one attempt.
+    lost          the driver is killed at random moments and resumed: the final context is equal to the context of a run
+                  on one machine, and no answered call is made again
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from practicum.plugins.ray.messages import RayOutcome
 from practicum.plugins.ray.pool import Pool
 
 ADDED = 40.0
-"""Milliseconds that may be added to an attempt of 0.2 s."""
+"""Target: milliseconds added to an attempt of 0.2 s."""
 
 CALL = 5.0
-"""Milliseconds that may be added to a model call of an agent on a worker."""
+"""Target: milliseconds added to a model call of an agent on a worker."""
 
 CONTEXT = seed_context([("rules", f"rule {n}: " + "x" * 180) for n in range(100)])
-"""About 20 kB."""
+"""Context of about 20 kB."""
 
 KILLS = 50
 
@@ -74,14 +74,14 @@ def count(by: int) -> str:
 
 
 def acting(call: Call) -> str:
-    """Ten turns with a tool, then the end."""
+    """Answer as an agent that calls a tool in ten turns and then finishes."""
     turn = 1 + sum('"action"' in turn.assistant for turn in call.prompt.turns)
     action = {"count": {"by": turn}} if turn < 11 else {"finish": {"answer": "done"}}
     return json.dumps({"used": [], "thought": "so", "action": action})
 
 
 class Clock(practicum.Watch):
-    """When attempts ended."""
+    """Watch that records the times when attempts end."""
 
     def __init__(self) -> None:
         self.ended_at: list[float] = []
@@ -92,8 +92,8 @@ class Clock(practicum.Watch):
 
 @dataclass(frozen=True)
 class Cost:
-    """Of an evaluation: seconds of each further round of attempts and of the first, CPU seconds of this process for an
-    attempt, and bytes of the store for one."""
+    """Cost of an evaluation: seconds of each later round of attempts and of the first round, and CPU seconds of this
+    process and bytes of the store for each attempt."""
 
     each: float
     first: float
@@ -103,9 +103,11 @@ class Cost:
 
 async def evaluated(n: int, at_once: int, parts: practicum.Parts, out: Path, **config: Any) -> Cost:
     clock, began, cpu = Clock(), time.monotonic(), time.process_time()
-    made = await practicum.evaluate(tasks(n), CONTEXT, parts=parts, out=out, concurrency=at_once, watch=clock, **config)
-    assert made.score == 1.0
-    assert made.errors == 0
+    result = await practicum.evaluate(
+        tasks(n), CONTEXT, parts=parts, out=out, concurrency=at_once, watch=clock, **config
+    )
+    assert result.score == 1.0
+    assert result.errors == 0
     # The workers start in the first round.
     ends = clock.ended_at[at_once - 1], clock.ended_at[-1]
     size = sum(file.stat().st_size for file in out.iterdir())  # noqa: ASYNC240
@@ -114,9 +116,9 @@ async def evaluated(n: int, at_once: int, parts: practicum.Parts, out: Path, **c
 
 
 async def attempts(folder: Path) -> dict[str, float]:
-    """What is added to an attempt, here and on Ray by turns."""
+    """Measure the time added to an attempt, in this process and on Ray in turn."""
     parts = practicum.Parts(agent=fifth, clients={"agent": ScriptedClient(lambda call: "done")})
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for name, n, at_once in (("attempts", 500, 100), ("in flight", 3000, 1000)):
         local, on_ray = [], []
         for turn in range(3):
@@ -124,7 +126,7 @@ async def attempts(folder: Path) -> dict[str, float]:
             local.append(await evaluated(n, at_once, parts, folder / f"{name} local {turn}"))
             on_ray.append(await evaluated(n, at_once, parts, folder / f"{name} ray {turn}", **how))
         here, there = min(local, key=lambda cost: cost.each), min(on_ray, key=lambda cost: cost.each)
-        found |= {
+        results |= {
             f"{name}: ms added to each here": 1000 * (here.each - 0.2),
             f"{name}: ms added to each": 1000 * (there.each - 0.2),
             f"{name}: seconds until the first are done": there.first,
@@ -132,12 +134,12 @@ async def attempts(folder: Path) -> dict[str, float]:
             f"{name}: driver CPU ms an attempt": 1000 * there.cpu,
             f"{name}: kB in the store an attempt": there.store / 1000,
         }
-    return found
+    return results
 
 
 async def calls(folder: Path) -> dict[str, float]:
-    """What a turn of an agent on a worker takes more than here: the median time from an answer to the next call, at one
-    attempt after the other."""
+    """Measure the time added to a turn of an agent on a worker: the median time from an answer to the next call, with
+    one attempt after the other."""
     gaps: dict[str, float] = {}
     for engine in ("local", "ray"):
         times: list[tuple[bool, float]] = []
@@ -159,7 +161,7 @@ async def calls(folder: Path) -> dict[str, float]:
 
 
 class Simulated(Pool):
-    """A stand-in for a cluster: every attempt is answered after a delay of about `seconds`."""
+    """Simulated cluster that ends every attempt after a delay of about `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.sent, self.at_once = seconds, 0, 10**9
@@ -171,7 +173,7 @@ class Simulated(Pool):
         return [f"node {n}" for n in range(100)]
 
     async def run(self, cargo: Any, job: Any, answer: Any, check: Any, moved: Any) -> Any:
-        # What a real pool does beside Ray's own work: the job is pickled, its outcome read.
+        # A real pool also pickles the job and reads its outcome.
         self.sent += len(pickle.dumps(job))
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
@@ -185,7 +187,7 @@ class Simulated(Pool):
 
 
 async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[str, float]:
-    """`n` attempts of so many seconds with `at_once` in flight, in the driver alone."""
+    """Measure the driver with `n` attempts of `seconds` each, `at_once` of them in flight, on a simulated cluster."""
     from practicum.plugins.ray.remote import RemoteAgent, RemoteWork
     from practicum.session import evaluate, opening
 
@@ -193,8 +195,8 @@ async def simulated(folder: Path, at_once: int, n: int, seconds: float) -> dict[
     opened = opening.open_state
 
     @asynccontextmanager
-    async def on_pool(*given: Any, **how: Any) -> Any:
-        async with opened(*given, **how) as state:
+    async def on_pool(*arguments: Any, **how: Any) -> Any:
+        async with opened(*arguments, **how) as state:
             agent, remote = state.agent, RemoteWork(pool, None, state)  # type: ignore[arg-type]
             state.agent = RemoteAgent(remote, agent.journaled, agent.max_turns, agent.identity)
             yield state
@@ -227,7 +229,7 @@ print(practicum.run_sync(cluster_bench.learned(folder, address)), flush=True)
 
 
 async def learned(folder: Path, address: str | None) -> str:
-    """A short run that learns, begun or gone on with; its context."""
+    """Start or resume a short run that learns. Returns its context as JSON."""
     from practicum.session.learn import begun
     from practicum.testing import fill
 
@@ -236,8 +238,8 @@ async def learned(folder: Path, address: str | None) -> str:
             file.write(f"{hash_of(call)}\n")
         if call.schema is None:
             return "done"
-        said = fill(call.schema, int(hash_of(call), 16))
-        return json.dumps(acting_of(call) if call.role == "agent" else said)
+        filled = fill(call.schema, int(hash_of(call), 16))
+        return json.dumps(acting_of(call) if call.role == "agent" else filled)
 
     parts = practicum.Parts(tools=[count], clients={"agent": ScriptedClient(respond)})
     if begun(folder):
@@ -261,16 +263,16 @@ def acting_of(call: Call) -> dict[str, Any]:
 
 
 def killed(folder: Path, address: str, kills: int) -> dict[str, float]:
-    """Kill the driver after a random number of calls, again and again over short runs. Each run ends as one machine's
-    does; a call is made again only if it was in flight at a kill."""
+    """Kill the driver after a random number of calls, many times, in short runs. Each run must end with the context of
+    a run on one machine. A call is made again only if it was in flight at a kill."""
     expected = practicum.run_sync(learned(folder / "one", None))
     calls = len((folder / "one.calls").read_text().split())
     code, rng, done, runs, again = KILLED.format(bench=str(Path(__file__).parent)), random.Random(0), 0, 0, 0
     while done < kills:
         run, log, runs = folder / f"killed {runs}", folder / f"killed {runs}.calls", runs + 1
         while True:
-            made = len(log.read_text().split()) if log.exists() else 0
-            until = made + rng.randrange(1, calls // 3) if done < kills else 10**9
+            calls_before = len(log.read_text().split()) if log.exists() else 0
+            until = calls_before + rng.randrange(1, calls // 3) if done < kills else 10**9
             command = [sys.executable, "-c", code, str(run), address]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
             while process.poll() is None and (not log.exists() or len(log.read_text().split()) < until):
@@ -296,18 +298,18 @@ def killed(folder: Path, address: str, kills: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", help="attempts, calls, simulated, lost (default: all)")
+    parser.add_argument("parts", nargs="*", help="parts: attempts, calls, simulated, lost (all)")
     parser.add_argument("--kills", type=int, default=KILLS)
     asked = parser.parse_args()
-    what = asked.what or ["attempts", "calls", "simulated", "lost"]
+    parts = asked.parts or ["attempts", "calls", "simulated", "lost"]
     before = load_average()
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="practicum-cluster-") as name:
         folder = Path(name)
-        if "simulated" in what:
+        if "simulated" in parts:
             for at_once in (1000, 10_000):
-                found |= practicum.run_sync(simulated(folder, at_once, 3 * at_once, 10.0))
-        if {"attempts", "calls", "lost"} & {*what}:
+                results |= practicum.run_sync(simulated(folder, at_once, 3 * at_once, 10.0))
+        if {"attempts", "calls", "lost"} & {*parts}:
             os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
             logging.getLogger("ray").setLevel(logging.ERROR)
             import ray
@@ -317,19 +319,19 @@ def main() -> None:
             cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
             cluster.add_node(**small)
             ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-            if "attempts" in what:
-                found |= practicum.run_sync(attempts(folder))
-            if "calls" in what:
-                found |= practicum.run_sync(calls(folder))
+            if "attempts" in parts:
+                results |= practicum.run_sync(attempts(folder))
+            if "calls" in parts:
+                results |= practicum.run_sync(calls(folder))
             ray.shutdown()
-            if "lost" in what:
-                found |= killed(folder, cluster.address, asked.kills)
+            if "lost" in parts:
+                results |= killed(folder, cluster.address, asked.kills)
             cluster.shutdown()
-    for key, value in found.items():
+    for key, value in results.items():
         print(f"{key:60} {value:12,.3f}")
     limits = {"attempts: ms added to each": ADDED, "calls: ms added to each": CALL}
     print(f"load before: {before}, after: {load_average()}")
-    missed = [key for key, limit in limits.items() if found.get(key, 0) > limit]
+    missed = [key for key, limit in limits.items() if results.get(key, 0) > limit]
     sys.exit(f"above the target: {', '.join(missed)}" if missed else 0)
 
 

@@ -1,10 +1,11 @@
 """The cost of a comparison: `practicum compare`, and the same runs started by hand at once.
 
-Four methods with two seeds each, on the simulated server, with one limit of calls in flight. Both ways share models and
-slots; by hand nothing is checked, kept, tested or reported. They take turns, since the load of a machine changes.
+Four methods run with two seeds each, on the simulated server, with one limit of calls in flight. Both ways share models
+and slots. By hand, nothing is checked, stored, tested or reported. The two ways take turns, because the load of a
+machine changes.
 
-    outside   share of the comparison's time before its first run began and after its last one ended
-    beside    wall time of the comparison over that of the runs by hand, minus 1: the median of the pairs
+    outside   share of the comparison's time before its first run began and after its last run ended
+    more      wall time of the comparison over the wall time of the runs by hand, minus 1: the median of the pairs
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from practicum.session.opening import Shared
 from practicum.testing import start_process
 
 MOST = 0.02
-"""Share of the wall time that the harness may take."""
+"""Target: share of the wall time that the harness takes."""
 
 METHODS = {"none": {}, "episodes": {"batch": 4}, "ace": {"rounds": 0, "batch": 4}, "combee": {"rounds": 0, "batch": 8}}
 SEEDS, CONCURRENCY = 2, 8
@@ -41,7 +42,7 @@ COMMON = {"instructions": INSTRUCTIONS, "choices": LABELS, "concurrency": CONCUR
 
 
 class Clock(ComparisonWatch):
-    """When the first run began, and when the last one ended."""
+    """Watch that records when the first run began, and when the last run ended."""
 
     first = last = 0.0
 
@@ -53,7 +54,7 @@ class Clock(ComparisonWatch):
 
 
 async def compared(url: str, out: Path, halves: Halves) -> tuple[float, float]:
-    """Wall time of a comparison, and how much of it was outside of all runs."""
+    """Return the wall time of a comparison, and the time before and after all its runs."""
     clock, start = Clock(), time.perf_counter()
     settings = {f"{method}.{name}": value for method, own in METHODS.items() for name, value in own.items()}
     await practicum.compare(
@@ -65,7 +66,7 @@ async def compared(url: str, out: Path, halves: Halves) -> tuple[float, float]:
 
 
 async def by_hand(url: str, out: Path, halves: Halves) -> float:
-    """Wall time of the same runs without a comparison around them."""
+    """Return the wall time of the same runs without a comparison."""
     start = time.perf_counter()
     models, gate = Models(ClientSettings(CONCURRENCY, log=out)), asyncio.Semaphore(CONCURRENCY)
     shared = Shared(models)
@@ -84,8 +85,8 @@ async def by_hand(url: str, out: Path, halves: Halves) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, help="times that both ways are measured (5)")
-    parser.add_argument("--tasks", type=int, default=88, help="tasks; of 11 three are to learn from (88)")
+    parser.add_argument("--pairs", type=int, default=5, help="number of measurements of both ways (5)")
+    parser.add_argument("--tasks", type=int, default=88, help="tasks; three of 11 are for learning (88)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
     before, tasks = load_average(), simulated_world.tasks(options.tasks)
@@ -101,10 +102,12 @@ def main() -> None:
             wall, out = asyncio.run(compared(server.url, Path(name) / f"compared-{n}", halves))
             pairs.append((wall, hand))
             outside.append(out / wall)
-            print(f"compared {wall:.2f} s, of them {out:.3f} s outside of all runs; by hand {hand:.2f} s", flush=True)
+            print(f"compared {wall:.2f} s, {out:.3f} s of it outside of all runs; by hand {hand:.2f} s", flush=True)
     targets = [
         Target(name="outside of all runs, by the wall time", value=statistics.median(outside), bound=MOST),
-        Target(name="beside the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST),
+        Target(
+            name="more than the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST
+        ),
     ]
     print_end("compare", {"pairs": pairs, "outside": outside}, targets, before, options.json)
 

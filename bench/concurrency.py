@@ -1,6 +1,6 @@
 """Many attempts at once, at zero latency: the CPU time of a call, and the peak memory of the process.
 
-Each method has a process of its own, `python bench/concurrency.py METHOD URL N`, and the server has another.
+Each method runs in a new process, `python bench/concurrency.py METHOD URL N`, and the server in a second one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU time of a call, and peak memory of the process."""
 
 LIMIT = 300.0
-"""Most seconds of one measurement; it takes about 10."""
+"""Time limit of one measurement (s). A measurement takes about 10 s."""
 
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "asynchronous": ("combee", {"asynchronous": True}),
@@ -37,8 +37,8 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ConcurrencyRow:
-    """One method with `at_once` attempts at once. `cpu_ms` is the CPU time of all threads, divided by the calls; `most`
-    is the most calls that were in flight at once."""
+    """Measurement of one method with `at_once` attempts at once. `cpu_ms` is the CPU time of all threads, divided by
+    the number of calls. `most` is the highest number of calls in flight."""
 
     method: str
     at_once: int
@@ -49,27 +49,27 @@ class ConcurrencyRow:
     wall_s: float
 
     def targets(self) -> list[Target]:
-        what = f"{self.method}, {self.at_once} at once"
+        name = f"{self.method}, {self.at_once} at once"
         return [
-            Target(name=f"{what}: CPU ms a call", value=self.cpu_ms, bound=CPU_MS),
-            Target(name=f"{what}: peak MB", value=self.peak_mb, bound=PEAK_MB),
+            Target(name=f"{name}: CPU ms a call", value=self.cpu_ms, bound=CPU_MS),
+            Target(name=f"{name}: peak MB", value=self.peak_mb, bound=PEAK_MB),
         ]
 
 
 def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
-    """Measure each method in a process of its own."""
+    """Measure each method in a new process."""
     rows: list[ConcurrencyRow] = []
     for method in METHODS:
-        what, script = f"{method}, {at_once} at once", str(Path(__file__).resolve())
+        name, script = f"{method}, {at_once} at once", str(Path(__file__).resolve())
         with start_process(simulated_world.SCRIPT) as server:
-            row = ConcurrencyRow(**in_process(what, [script, method, server.url, str(at_once)], LIMIT))
-        report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
+            row = ConcurrencyRow(**in_process(name, [script, method, server.url, str(at_once)], LIMIT))
+        report(f"{name}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
         rows.append(row)
     return rows
 
 
 def measure_method(method: str, url: str, at_once: int, folder: Path) -> ConcurrencyRow:
-    """Measure one method in this process. A small run before it loads the libraries and the embedder."""
+    """Measure one method in this process, after a small run that loads the libraries and the embedder."""
     name, settings = METHODS[method]
     timed_run(url, 8, name, {**settings, "batch": 8}, folder / "warm", 8)
     watch, cpu = SharedBudget(), time.process_time()

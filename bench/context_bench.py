@@ -2,8 +2,8 @@
 
     python bench/context_bench.py [--json]
 
-Each value is the median of 9; "best" is the fastest of them, for machines that are shared with other work. Vectors
-are random; real texts, few of which are near each other, take the same time.
+Each value is the median of 9 measurements; "best" is the fastest of them, for machines that are shared with other work.
+Vectors are random. Real texts take the same time, because few of them are near each other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Words = Callable[[], str]
 
 
 def writer(chance: random.Random) -> Words:
-    """Texts of 80 to 160 characters."""
+    """Return a function that writes texts of 80 to 160 characters."""
     letters = "etaoinshrdlucmfwypvbgk"
     words = ["".join(chance.choices(letters, k=chance.randint(2, 11))) for _ in range(5_000)]
 
@@ -57,7 +57,7 @@ def section(chance: random.Random) -> str:
 
 
 def mixed_edits(chance: random.Random, text: Words, entries: int) -> Delta:
-    """Edits as curators write them: of ten, three additions, two updates, three votes, a merge and a deletion."""
+    """Return edits as curators write them: of ten, three additions, two updates, three votes, a merge, a deletion."""
     ids = (f"e{n}" for n in chance.sample(range(entries), 2 * EDITS))
     source = ("task:new", "attempt:step 1")
     kinds: list[Callable[[], Edit]] = [
@@ -71,15 +71,15 @@ def mixed_edits(chance: random.Random, text: Words, entries: int) -> Delta:
 
 
 def cold(context: Context) -> Context:
-    """The same context with nothing rendered."""
+    """Return the same context without rendered texts."""
     return Context(tuple(Page(p.entries) for p in context.pages), context.version, context.next_number, context.size)
 
 
 def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
     gc.collect()
     began = time.perf_counter()
-    made = work()
-    return 1000 * (time.perf_counter() - began), made
+    outcome = work()
+    return 1000 * (time.perf_counter() - began), outcome
 
 
 def context_times(entries: int) -> dict[str, list[float]]:
@@ -111,8 +111,8 @@ def dedupe_times(entries: int) -> dict[str, list[float]]:
     new[::10] = old[: EDITS // 10]  # one in ten is a duplicate
     times: dict[str, list[float]] = {"dedupe_one_section": [], "dedupe_8_sections": []}
     for _ in range(REPEATS):
-        took, found = milliseconds(lambda: duplicates(old, new, 0.85))
-        assert found[::10] == list(range(EDITS // 10))
+        took, duplicate_of = milliseconds(lambda: duplicates(old, new, 0.85))
+        assert duplicate_of[::10] == list(range(EDITS // 10))
         times["dedupe_one_section"].append(took)
         parts = [(old[i::SECTIONS].copy(), new[i::SECTIONS].copy()) for i in range(SECTIONS)]
         took, _ = milliseconds(lambda parts=parts: [duplicates(some, fresh, 0.85) for some, fresh in parts])

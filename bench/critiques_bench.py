@@ -1,9 +1,10 @@
-"""Whether critiques that accept a solution should be experience (`mael`, setting `accepted`): rounds of critique,
-tokens and quality of a network without experience, with pools without them, and with pools that hold them.
+"""Whether critiques that accept a solution should be experience (`mael`, setting `accepted`).
 
-The tasks are lists of words to write a text with (CommonGen-Hard). Every task is divided by this script into the two
-halves of its list, because a weak model divides badly or says that it can solve everything alone; the model does all
-the rest. Pools are learned once. Prints a line for each of the three.
+Compares the rounds of critique, the tokens and the scores of a network without experience, with pools without such
+critiques, and with pools that contain them. The tasks are lists of words to write a text with (CommonGen-Hard). This
+script divides every task into the two halves of its list, because a weak model divides badly, or answers that it can
+solve each task without the others; the model makes all other calls. Pools are learned once. The bench prints a line for
+each of the three networks.
 
     python bench/critiques_bench.py TASKS.jsonl --train 6 --test 8 --model local:PATH --out FOLDER
 """
@@ -33,7 +34,7 @@ INSTRUCTIONS = "Write a short coherent text that uses all of the given words. An
 
 @dataclass
 class Dividing:
-    """A model whose tasks are divided into two halves of a list of words."""
+    """Client of a model that divides each task itself, into two halves of its list of words."""
 
     model: Client
 
@@ -53,35 +54,35 @@ class Dividing:
 
 
 def without_acceptances(context: Context) -> Context:
-    """The pools as they would be with `accepted=false`."""
+    """Return the pools without the critiques that accept a solution, as with `accepted=false`."""
     accepting = (e.id for e in context if e.data.get("kind") == "critique" and e.text == ACCEPTED)
     return context.apply(Delta(tuple(map(Delete, accepting)))).context
 
 
-async def measure(given: argparse.Namespace) -> None:
-    tasks = load_tasks(given.tasks)
-    learned, tested = tasks[: given.train], tasks[given.train : given.train + given.test]
+async def measure(options: argparse.Namespace) -> None:
+    tasks = load_tasks(options.tasks)
+    learned, tested = tasks[: options.train], tasks[options.train : options.train + options.test]
     models = Models()
-    parts = practicum.Parts(clients={"agent": Dividing(models.open(given.model))})
+    parts = practicum.Parts(clients={"agent": Dividing(models.open(options.model))})
     common: dict[str, Any] = {
-        "method": "mael", "scorer": "coverage", "profile": "small", "seed": given.seed, "parts": parts,
+        "method": "mael", "scorer": "coverage", "profile": "small", "seed": options.seed, "parts": parts,
         "instructions": INSTRUCTIONS, "max_output_tokens": 200, "timeout": 600.0,
     }  # fmt: skip
-    settings = {"agents": 3, "rounds": given.rounds, "depth": 1}
+    settings = {"agents": 3, "rounds": options.rounds, "depth": 1}
     result = await practicum.learn(
-        learned, out=given.out / "pools", settings={**settings, "batch": len(learned)}, **common
+        learned, out=options.out / "pools", settings={**settings, "batch": len(learned)}, **common
     )
     pools = result.context
     ways = {"none": Context(), "without": without_acceptances(pools), "with": pools}
     print(json.dumps({"experiences": {name: len(context) for name, context in ways.items()}}), flush=True)
     for name, context in ways.items():
         own = {**settings, "experience": "none" if name == "none" else "step"}
-        found = await practicum.evaluate(tested, context, out=given.out / name, settings=own, **common)
-        rounds = [r.trace.data.get("rounds", 0) for r in found.attempts]
-        asked = [sum(m["kind"] == "critique" for m in r.trace.data.get("moves", ())) for r in found.attempts]
-        tokens = (found.usage.input_tokens + found.usage.output_tokens) / len(tested)
+        result_ = await practicum.evaluate(tested, context, out=options.out / name, settings=own, **common)
+        rounds = [r.trace.data.get("rounds", 0) for r in result_.attempts]
+        asked = [sum(m["kind"] == "critique" for m in r.trace.data.get("moves", ())) for r in result_.attempts]
+        tokens = (result_.usage.input_tokens + result_.usage.output_tokens) / len(tested)
         line = {"pools": name, "rounds": fmean(rounds), "critiques": fmean(asked), "tokens a task": round(tokens)}
-        line |= {"score": found.score, "ci95": found.ci95, "counts": dict(found.counts), "each": rounds}
+        line |= {"score": result_.score, "ci95": result_.ci95, "counts": dict(result_.counts), "each": rounds}
         print(json.dumps(line), flush=True)
     await models.close()
 
@@ -94,11 +95,11 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="a folder; a run that is repeated there pays nothing twice")
-    given = parser.parse_args()
+    parser.add_argument("--out", type=Path, help="folder of the runs; repeating a run there makes no calls")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="practicum-critiques-") as folder:
-        given.out = given.out or Path(folder)
-        asyncio.run(measure(given))
+        options.out = options.out or Path(folder)
+        asyncio.run(measure(options))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Floods from either side of `practicum serve`: its memory, and how long other requests wait.
+"""Floods from a server or a client of `practicum serve`: memory of the service, and the wait of other requests.
 
-A server that floods stands behind the service, and a client that floods before it; each flood meets a new service.
-While it lasts, another client sends small requests, one after the other. Prints a JSON line for each flood: the
-resident memory of the service before it and at its peak (200 MB at its start), the longest wait of a small request
-without the flood and during it, the 99th percentile of the latter, and what the service counted. `nothing` is no flood,
-and says how quiet the machine is. About 10 minutes; Linux only.
+A flood comes from the upstream of the service or from a client; each flood has a new service. During the flood,
+another client sends small requests, one after the other. The bench prints a JSON line for each flood: the resident
+memory of the service before the flood and at its peak (200 MB at its start), the longest wait of a small request before
+and during the flood, the 99th percentile of the latter, and the counts of the service. `nothing` measures without a
+flood, as a baseline of the machine. The bench takes about 10 minutes and needs Linux.
 
     python bench/flood_bench.py [FLOOD ...]
 """
@@ -34,10 +34,10 @@ MB = 2**20
 CHAT = "/v1/chat/completions"
 
 FLOODING, QUIET, AFTER = 15.0, 3.0, 0.5
-"""Seconds that an endless answer is read, that small requests are sent before a flood, and after it."""
+"""Seconds to read an endless answer, and to send small requests before a flood and after it."""
 
 ENDLESS = 400 * MB
-"""Bytes of an endless answer."""
+"""Size of an endless answer (bytes)."""
 
 ANSWER = b'{"id": "x", "model": "sim", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Fine."}}]}'
 JSON, EVENTS, GZIP = b"application/json", b"text/event-stream", b"application/json\r\ncontent-encoding: gzip"
@@ -45,8 +45,8 @@ JSON, EVENTS, GZIP = b"application/json", b"text/event-stream", b"application/js
 Chunks = Iterator[bytes]
 
 
-def delta(**given: Any) -> bytes:
-    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": given}]}).encode() + b"\n\n"
+def delta(**values: Any) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": values}]}).encode() + b"\n\n"
 
 
 def repeated(chunk: bytes, size: int = ENDLESS) -> Chunks:
@@ -78,10 +78,10 @@ ANSWERS: dict[str, tuple[bytes, Callable[[], Chunks]]] = {
     "calls of tools": (EVENTS, lambda: repeated(CALL * 100, 8 * MB)),
     "gzip bomb": (GZIP, lambda: iter([PACKED])),
 }  # fmt: skip
-"""What the upstream answers, by the header x-flood of a request."""
+"""Flood of the upstream → its content type and chunks. The header x-flood of a request has the index of the flood."""
 
 PACKED = b""
-"""The bomb, packed in the process of the upstream before anybody waits for it."""
+"""Bytes of the gzip bomb. The process of the upstream packs them before the first request."""
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +89,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            left = int(found[1]) if (found := re.search(rb"content-length: (\d+)", head)) else 0
+            left = int(length[1]) if (length := re.search(rb"content-length: (\d+)", head)) else 0
             while left:
                 left -= len(await reader.read(min(left, MB)))
             if (named := re.search(rb"x-flood: (\d+)", head)) is None:
@@ -101,14 +101,14 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             for chunk in chunks():
                 writer.write(chunk)
                 await writer.drain()
-                # Small requests are answered by this process, too.
+                # This process answers the small requests, too.
                 await asyncio.sleep(0)
             break
     writer.close()
 
 
 def upstream(port: Any) -> None:
-    """Answer in this process; its port is sent to `port`."""
+    """Run the upstream in this process, and send its port to `port`."""
     global PACKED
     PACKED = gzip.compress(b'{"choices": [' + b" " * (256 * MB))
 
@@ -183,7 +183,7 @@ BODIES: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
     ),
     "arguments over MCP": ("/mcp", lambda: iter([called(70_000)])),
 }  # fmt: skip
-"""What a client sends, one after the other, and where."""
+"""Flood of a client → the path, and the bodies that the client sends one after the other."""
 
 HEADERS = {
     "content-type": "application/json", "accept": "application/json, text/event-stream",
@@ -192,16 +192,16 @@ HEADERS = {
 
 
 async def flood(url: str, name: str) -> int:
-    """Flood a service. Returns the bytes that were received of an answer, or sent."""
+    """Flood a service. Returns the number of bytes received of an answer, or sent."""
     if name == "nothing":
         await asyncio.sleep(5)
         return 0
     size, timeout = 0, aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(timeout=timeout, headers=HEADERS) as http:
         if name in ANSWERS:
-            given = {"x-flood": str([*ANSWERS].index(name))}
+            headers = {"x-flood": str([*ANSWERS].index(name))}
             body, began = chat(stream=ANSWERS[name][0] == EVENTS), time.monotonic()
-            async with http.post(url + CHAT, data=body, headers=given) as response:
+            async with http.post(url + CHAT, data=body, headers=headers) as response:
                 async for chunk in response.content.iter_any():
                     size += len(chunk)
                     if time.monotonic() - began > FLOODING:
@@ -209,16 +209,16 @@ async def flood(url: str, name: str) -> int:
             return size
         path, bodies = BODIES[name]
         for body in bodies():
-            # "forms" are bodies whose type the client does not say, as `curl -d` does.
-            given = {"content-type": "application/x-www-form-urlencoded"} if name.startswith("forms") else {}
-            async with http.post(url + path, data=BytesIO(body), headers=given) as response:
+            # The client of "forms" sets no type for its bodies, so that they have the type of forms, as with `curl -d`.
+            headers = {"content-type": "application/x-www-form-urlencoded"} if name.startswith("forms") else {}
+            async with http.post(url + path, data=BytesIO(body), headers=headers) as response:
                 await response.read()
             size += len(body)
     return size
 
 
 def flooding(url: str, name: str, done: Any) -> None:
-    """Flood in this process; the bytes, or what failed, are sent to `done`."""
+    """Flood in this process. Sends the number of bytes, or the error, to `done`."""
     try:
         done.send(asyncio.run(flood(url, name)))
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -226,16 +226,16 @@ def flooding(url: str, name: str, done: Any) -> None:
 
 
 async def waits(url: str, goes_on: Callable[[], bool]) -> list[float]:
-    """The milliseconds that small requests wait, one after the other."""
-    found, body = list[float](), chat()
+    """Send small requests, one after the other, while `goes_on`. Returns the wait of each (ms)."""
+    times, body = list[float](), chat()
     async with aiohttp.ClientSession(headers=HEADERS) as http:
-        while goes_on() or not found:
+        while goes_on() or not times:
             began = time.perf_counter()
             async with http.post(url + CHAT, data=body) as response:
                 await response.read()
-            found.append((time.perf_counter() - began) * 1_000)
+            times.append((time.perf_counter() - began) * 1_000)
             await asyncio.sleep(0.002)
-    return found
+    return times
 
 
 def within(seconds: float) -> Callable[[], bool]:
@@ -245,22 +245,22 @@ def within(seconds: float) -> Callable[[], bool]:
 
 @contextmanager
 def service(port: int) -> Iterator[tuple[str, int]]:
-    """A service on a new store: its address and its process."""
+    """Start a service on a new store. Yields its address and the id of its process."""
     with tempfile.TemporaryDirectory(prefix="practicum-flood-") as store:
-        given = ("--upstream", f"http://127.0.0.1:{port}/v1#sim", store, "--port", "0", "--no-learning")
-        command = python_command("practicum.cli.app", "serve", *given)
+        options = ("--upstream", f"http://127.0.0.1:{port}/v1#sim", store, "--port", "0", "--no-learning")
+        command = python_command("practicum.cli.app", "serve", *options)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             try:
                 ready = process.stdout.readline() if process.stdout else ""
-                if not (found := re.search(r"(http://\S+)/v1:", ready)):
+                if not (match := re.search(r"(http://\S+)/v1:", ready)):
                     raise SystemExit("the service did not start")
-                yield found[1], process.pid
+                yield match[1], process.pid
             finally:
                 process.kill()
 
 
 def memory(pid: int, name: str) -> int:
-    """The resident memory of a process in MB: now (VmRSS), or at its peak (VmHWM)."""
+    """Return the resident memory of a process (MB): now (VmRSS), or at its peak (VmHWM)."""
     (kilobytes,) = re.findall(rf"{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(kilobytes) // 1024
 
@@ -268,8 +268,8 @@ def memory(pid: int, name: str) -> int:
 async def measure(url: str, pid: int, name: str) -> dict[str, Any]:
     await waits(url, within(AFTER))
     quiet, before = await waits(url, within(QUIET)), memory(pid, "VmRSS")
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=flooding, args=(url, name, theirs))
+    receiver, sender = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=flooding, args=(url, name, sender))
     began = time.monotonic()
     process.start()
     busy = await waits(url, process.is_alive)
@@ -277,7 +277,7 @@ async def measure(url: str, pid: int, name: str) -> dict[str, Any]:
     busy += await waits(url, within(AFTER))
     async with aiohttp.ClientSession() as http, http.get(f"{url}/health") as response:
         counts = (await response.json())["counts"]
-    size = ours.recv()
+    size = receiver.recv()
     return {
         "flood": name, "MB": size if isinstance(size, str) else round(size / MB, 1), "seconds": round(seconds, 1),
         "before_mb": before, "peak_mb": memory(pid, "VmHWM"), "quiet_ms": round(max(quiet)),
@@ -287,15 +287,15 @@ async def measure(url: str, pid: int, name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    known = ["nothing", *ANSWERS, *BODIES]
+    names = ["nothing", *ANSWERS, *BODIES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("floods", nargs="*", choices=[[], *known], default=[], metavar="FLOOD", help=", ".join(known))
+    parser.add_argument("floods", nargs="*", choices=[[], *names], default=[], metavar="FLOOD", help=", ".join(names))
     multiprocessing.set_start_method("spawn")
-    ours, theirs = multiprocessing.Pipe()
-    behind = multiprocessing.Process(target=upstream, args=(theirs,), daemon=True)
-    floods = parser.parse_args().floods or known
+    receiver, sender = multiprocessing.Pipe()
+    behind = multiprocessing.Process(target=upstream, args=(sender,), daemon=True)
+    floods = parser.parse_args().floods or names
     behind.start()
-    port = ours.recv()
+    port = receiver.recv()
     for name in floods:
         with service(port) as (url, pid):
             print(json.dumps(asyncio.run(measure(url, pid, name))), flush=True)

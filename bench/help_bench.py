@@ -1,4 +1,4 @@
-"""Wall time of `practicum --help`, which a user waits for before anything else."""
+"""Wall time of `practicum --help`, usually a user's first command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 0.3
 
 
 def seconds() -> float:
-    """One start of the command line, as the installed command starts it."""
+    """Return the wall time (s) of one start of the command line, as the installed command starts it."""
     program = "import sys; from practicum.cli.app import main; sys.argv = ['practicum', '--help']; main()"
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL, check=True)

@@ -1,11 +1,11 @@
-"""Whether the time that a wrong key takes to be refused tells how much of its beginning was right.
+"""Whether the time to refuse a wrong key shows how many of its first characters are right.
 
     python bench/keys_bench.py [--calls 20000] [--seed 0]
 
-Wrong keys share a beginning of several lengths with a key of the service, or with a random text of the same form (the
-control: how a key is put together may have a time of its own). They are looked up in turn, in an order that changes, so
-that other work of the machine meets all alike. Printed for each length: both medians in microseconds, and their
-difference with a 95% interval (bootstrap).
+The first characters of a wrong key, of several numbers, are equal to a key of the service, or to a random text of the
+same form (the control, because the form of a key may itself change the time). Keys are looked up in turn, in an order
+that changes, so that other work of the machine affects all kinds equally. For each number of characters, the bench
+prints both medians in microseconds, and the 95% interval of their difference (bootstrap).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from practicum.store.database import Database
 
 GIVEN = "given-" + "k" * 38
 SHARED = (1, 8, 24, -1)
-"""Characters of the beginning that are shared; -1: all but the last."""
+"""Number of first characters that are shared. -1: all except the last."""
 
 
 def wrong_key(right: str, shared: int, rng: random.Random) -> str:
-    """A key as long as the right one that shares this many characters of its beginning, and no more."""
+    """Return a wrong key of the right key's length. Its first `shared` characters are right, and all others wrong."""
     shared = len(right) - 1 if shared < 0 else shared
     rest = (rng.choice([one for one in string.ascii_letters if one != correct]) for correct in right[shared:])
     return right[:shared] + "".join(rest)
@@ -41,24 +41,24 @@ def wrong_key(right: str, shared: int, rng: random.Random) -> str:
 async def seconds(
     keys: Keys, texts: Sequence[str], calls: int, rng: random.Random
 ) -> dict[tuple[int, int], np.ndarray]:
-    """The seconds of each look-up, by the number of shared characters and the text that they are shared with."""
-    kinds = [(shared, which) for shared in SHARED for which in range(len(texts))]
+    """Return the seconds of each look-up, by the number of shared characters and the index of the text in `texts`."""
+    kinds = [(shared, source) for shared in SHARED for source in range(len(texts))]
     times: dict[tuple[int, int], list[float]] = {kind: [] for kind in kinds}
     for _ in range(calls):
         order = rng.sample(kinds, len(kinds))
-        # Made before any is timed: a longer random rest takes longer to make, which would cool the caches.
-        wrong = [wrong_key(texts[which], shared, rng) for shared, which in order]
+        # All keys exist before the first look-up: a longer random rest takes longer, which would cool the caches.
+        wrong = [wrong_key(texts[source], shared, rng) for shared, source in order]
         for kind, key in zip(order, wrong, strict=True):
             began = time.perf_counter()
             try:
                 await keys.grant(key, "127.0.0.1")
             except Wrong:
                 times[kind].append(time.perf_counter() - began)
-    return {kind: np.array(found) for kind, found in times.items()}
+    return {kind: np.array(values) for kind, values in times.items()}
 
 
 def difference(one: np.ndarray, other: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """The 95% interval of the difference between two medians, in the unit of the values."""
+    """Return the 95% interval of the difference between two medians, in the unit of the values."""
     drawn = (np.median(rng.choice(one, len(one))) - np.median(rng.choice(other, len(other))) for _ in range(1_000))
     low, high = np.percentile([*drawn], [2.5, 97.5])
     return float(low), float(high)
@@ -68,21 +68,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=20_000, help="look-ups of each length")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    # All come from one address, whose wrong keys are limited.
+    options = parser.parse_args()
+    # All look-ups come from one address, and the service limits the wrong keys of an address.
     access.WRONG_A_MINUTE = 10**9
     with tempfile.TemporaryDirectory() as folder:
         database = Database.at(Path(folder), Path(folder), create=True)
         _, stored = add_key(database, "stored", "", ["ask"])
         for name, right in (("a stored key", stored), ("a key given at the start", GIVEN)):
             keys = Keys(read_keys([GIVEN]), database)
-            rng = random.Random(given.seed)
+            rng = random.Random(options.seed)
             control = "".join(rng.choice(string.ascii_letters) for _ in right)
-            times = asyncio.run(seconds(keys, (right, control), given.calls, rng))
-            print(f"{name}, {given.calls:,} look-ups of each kind")
+            times = asyncio.run(seconds(keys, (right, control), options.calls, rng))
+            print(f"{name}, {options.calls:,} look-ups of each kind")
             for shared in SHARED:
                 real, other = times[shared, 0], times[shared, 1]
-                low, high = difference(real, other, np.random.default_rng(given.seed))
+                low, high = difference(real, other, np.random.default_rng(options.seed))
                 print(
                     f"  {shared if shared > 0 else len(right) - 1:>2} of {len(right)} characters: "
                     f"{1e6 * np.median(real):.3f} and {1e6 * np.median(other):.3f} us, "

@@ -1,21 +1,21 @@
-"""Kills and faults under load: is everything there afterwards that `practicum serve` acknowledged?
+"""Kills and faults under load: does the store have all writes that `practicum serve` acknowledged?
 
-A real service runs in front of a simulated upstream. Clients ask models, report scores and right answers, keep notes,
-review them, make and delete spaces and keys, and erase users, while the service learns. At random moments a fault
-strikes; then the store is compared with what the clients know: an acknowledged write must be there, a refused one must
-not, and one that got no answer may be there, but whole. Violations are printed and counted; the exit code is 1 if there
-are any.
+A real service runs in front of a simulated upstream. Clients ask models, report scores and right answers, store notes,
+review them, create and delete spaces and keys, and erase users, while the service learns. At random moments a fault
+strikes. Then the bench compares the store with the answers that the clients got: an acknowledged write must be in the
+store, a refused write must not, and a write without an answer may be in it, but only as a whole. Violations are printed
+and counted; the target is 0.
 
     python bench/kills_bench.py --store folder --fault process --times 30 --seed 0
 
-After an erasure the learner goes on with other outcomes and other versions, so it asks some of what it asked before.
-With --no-erasures no call may be paid twice, unless a kill cut it off.
+After an erasure the learner continues with other outcomes and other versions, so it repeats some of its calls. With
+--no-erasures no call may be paid twice, unless a kill interrupted it.
 
-Faults: `process` kills the service (one kill in four during the start), `size` lets no file grow (RLIMIT_FSIZE),
-`immutable` makes all files of a folder unchangeable (chattr +i), `readonly` makes its file system read-only (ext4 in a
-loop device, mount -o remount,abort). With PostgreSQL: `process` (with --nodes 2 the other node goes on), `database`
-kills the database server, `readonly` sets default_transaction_read_only, `rights` revokes the role's rights, `full`
-fills the file system of the tables. `immutable`, `readonly` of a folder and `full` need root.
+Faults: `process` kills the service (one kill in four during the start), `size` stops all files from growing
+(RLIMIT_FSIZE), `immutable` makes all files of a folder unchangeable (chattr +i), `readonly` makes its file system
+read-only (ext4 in a loop device, mount -o remount,abort). With PostgreSQL: `process` (with --nodes 2 the other node
+continues), `database` kills the database server, `readonly` sets default_transaction_read_only, `rights` revokes the
+role's rights, `full` fills the file system of the tables. `immutable`, `readonly` of a folder and `full` need root.
 
 It uses the PostgreSQL server of the tests (tests/support/postgres.py).
 """
@@ -61,65 +61,66 @@ from postgres import server_alone
 KEY = "the-operators-key-of-the-campaign"
 CLIENTS = 6
 BOUND = 120.0
-"""Seconds within which a service must answer after a start."""
+"""Time limit for the first answer of a service after its start (s)."""
 
 ENOUGH = 20
-"""Requests that are answered while a fault lasts, at least."""
+"""Minimum number of requests that must be answered during a fault."""
 
 SYSTEM = {"role": "system", "content": "You answer for the campaign."}
-"""Begins the requests of clients, which tells them from those of the learner."""
+"""First message of the clients' requests, which distinguishes them from the learner's requests."""
 
 TABLES = ("interactions", "outcomes", "corrections", "sessions")
 """Tables of the service with texts of users."""
 
 Fact = tuple[str, ...]
-"""What can be known of the store: ("note", space, text), ("score", space, interaction), ("target", space, interaction),
-("key", name), ("space", name), ("user", name)."""
+"""Address of a fact in the store: ("note", space, text), ("score", space, interaction), ("target", space, interaction),
+("key", name), ("space", name) or ("user", name)."""
 
-THERE, GONE = "there", ""
+PRESENT, ABSENT = "there", ""
+"""States of a fact. A note has other states, and a score or a target has its value."""
 
 
-# What is known
+# The ledger
 
 
 @dataclass
 class Ledger:
-    """The states that each fact may have, as the answers of the service say; GONE if it was never heard of."""
+    """The possible states of each fact, by the answers of the service. A fact that is not in `possible` is absent."""
 
-    may: dict[Fact, set[str]] = field(default_factory=dict)
-    sure: dict[Fact, set[Fact]] = field(default_factory=dict)
-    """Of a space or a user that was to be removed last: what was surely there of it."""
+    possible: dict[Fact, set[str]] = field(default_factory=dict)
+    certain: dict[Fact, set[Fact]] = field(default_factory=dict)
+    """A space or user → the facts that were certainly in it before its last removal."""
     acknowledged: int = 0
     refused: int = 0
     unsure: int = 0
     violations: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
-    """Acknowledged writes, by what they were."""
+    """Number of acknowledged writes, by kind."""
 
-    def violated(self, law: str, what: object) -> None:
+    def violated(self, law: str, detail: object) -> None:
         self.violations[law] += 1
-        print(f"  VIOLATION {law}: {what}", flush=True)
+        print(f"  VIOLATION {law}: {detail}", flush=True)
 
     def settle(self, actual: dict[Fact, str]) -> None:
-        """Compare facts with the store, and go on from there."""
-        for fact, may in self.may.items():
-            state = actual.get(fact, GONE)
+        """Compare the facts with the store, and record the store's states as certain."""
+        for fact, possible in self.possible.items():
+            state = actual.get(fact, ABSENT)
             if fact[0] == "user":
                 continue
-            if state not in may:
-                law = "lost" if len(may) == 1 and state == GONE else "wrong state"
-                self.violated(law, f"{fact} is {state or 'not there'}, and may be {sorted(may)}")
-            self.may[fact] = {state}
-        for fact in actual.keys() - self.may.keys():
+            if state not in possible:
+                law = "lost" if len(possible) == 1 and state == ABSENT else "wrong state"
+                self.violated(law, f"{fact} is {state or 'absent'}, and must be one of {sorted(possible)}")
+            self.possible[fact] = {state}
+        for fact in actual.keys() - self.possible.keys():
             self.violated("unknown", fact)
-            self.may[fact] = {actual[fact]}
+            self.possible[fact] = {actual[fact]}
 
 
 # The store
 
 
 class FolderStore:
-    """The store as a folder."""
+    """A store in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
@@ -130,19 +131,19 @@ class FolderStore:
             return db.execute(query).fetchall()
 
     def damaged(self) -> list[Path]:
-        """Databases that are not intact."""
-        found = []
+        """Return the databases that are not intact."""
+        damaged = []
         for path in self.folder.rglob("*.sqlite"):
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
                 try:
                     intact = db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
                 except sqlite3.DatabaseError:
                     intact = False
-            found += [] if intact else [path]
-        return found
+            damaged += [] if intact else [path]
+        return damaged
 
-    def having(self, marks: set[str]) -> Iterator[str]:
-        """Each mark that is in some file, with the file."""
+    def occurrences(self, marks: set[str]) -> Iterator[str]:
+        """Yield each mark that is in a file, with the name of the file."""
         for path in filter(Path.is_file, self.folder.rglob("*")):
             with suppress(FileNotFoundError):
                 raw = path.read_bytes()
@@ -150,7 +151,7 @@ class FolderStore:
 
 
 class PostgresStore:
-    """The store as a PostgreSQL database, which its own role uses."""
+    """A store in a PostgreSQL database with its own role."""
 
     def __init__(self, server: PostgresServer, small: Path | None) -> None:
         self.server = server
@@ -179,33 +180,33 @@ class PostgresStore:
     def damaged(self) -> list[Path]:
         return []
 
-    def having(self, marks: set[str]) -> Iterator[str]:
+    def occurrences(self, marks: set[str]) -> Iterator[str]:
         for table in TABLES:
             texts = "\n".join(text for (text,) in self.rows(f"SELECT t::text FROM {table} AS t"))
             yield from (f"{mark} in {table}" for mark in marks if mark in texts)
 
 
 def facts(store: FolderStore | PostgresStore) -> dict[Fact, str]:
-    """What the store has."""
-    found: dict[Fact, str] = {}
+    """Return the state of each fact in the store."""
+    states: dict[Fact, str] = {}
     names = dict(store.rows("SELECT space, name FROM spaces WHERE state = 'live'"))
     notes: dict[tuple[str, str], Fact] = {}
     for id, applied in store.rows("SELECT space, applied FROM corrections ORDER BY space, version"):
         for done in EDITS.validate_json(applied):
             if isinstance(done.edit, Add):
                 notes[id, done.id] = "note", names.get(id, f"no space {id}"), done.edit.text
-            found[notes[id, done.id]] = "live" if isinstance(done.edit, Add) else "rejected"
+            states[notes[id, done.id]] = "live" if isinstance(done.edit, Add) else "rejected"
     for id, state, data in store.rows("SELECT space, state, data FROM reviews WHERE id LIKE 'c%'"):
         fact = "note", names.get(id, f"no space {id}"), json.loads(data)["edits"][0]["text"]
-        found.setdefault(fact, {"pending": "waiting"}.get(state, state))
-    found = {fact: state for fact, state in found.items() if fact[2].startswith("Lost ")}
-    for of, id, data in store.rows("SELECT space, id, data FROM outcomes"):
-        said, space = json.loads(data), names.get(of, f"no space {of}")
+        states.setdefault(fact, {"pending": "waiting"}.get(state, state))
+    states = {fact: state for fact, state in states.items() if fact[2].startswith("Lost ")}
+    for space_id, id, data in store.rows("SELECT space, id, data FROM outcomes"):
+        outcome, space = json.loads(data), names.get(space_id, f"no space {space_id}")
         for name in ("score", "target"):
-            if (value := said["own"].get(name, said["user"].get(name))) is not None:
-                found[name, space, id] = str(value)
-    found.update({("key", name): THERE for (name,) in store.rows("SELECT name FROM keys")})
-    return found
+            if (value := outcome["own"].get(name, outcome["user"].get(name))) is not None:
+                states[name, space, id] = str(value)
+    states.update({("key", name): PRESENT for (name,) in store.rows("SELECT name FROM keys")})
+    return states
 
 
 # A service as a process
@@ -213,7 +214,7 @@ def facts(store: FolderStore | PostgresStore) -> dict[Fact, str]:
 
 @dataclass
 class Node:
-    """A service at a port, with its clients. `up` lets them work."""
+    """A service at a port, with its clients. The clients work while `up` is set."""
 
     port: int
     http: aiohttp.ClientSession
@@ -222,33 +223,33 @@ class Node:
     up: asyncio.Event = field(default_factory=asyncio.Event)
     parked: int = 0
     asked: int = 0
-    """Requests to models that were answered."""
+    """Number of answered requests to models."""
     limited: bool = False
     process: subprocess.Popen[bytes] | None = None
 
     async def send(self, method: str, path: str, body: Any = None, key: str = KEY, **headers: str) -> tuple[int, Any]:
-        """The status of the answer, and its JSON. `headers` are written with _ for -."""
+        """Send a request, and return the status of the answer and its JSON. Names of `headers` have _ in place of -."""
         named = {name.replace("_", "-"): value for name, value in headers.items()} | {"authorization": f"Bearer {key}"}
         url = f"http://127.0.0.1:{self.port}{path}"
         async with self.http.request(method, url, json=body, headers=named) as response:
             raw = await response.read()
             try:
-                said = json.loads(raw)
+                answer = json.loads(raw)
             except ValueError:
                 raise AssertionError(f"{method} {path}: {response.status} {raw[:300]!r}") from None
-            if isinstance(said, dict) and "x-practicum-interaction" in response.headers:
-                said["interaction"] = response.headers["x-practicum-interaction"]
-            return response.status, said
+            if isinstance(answer, dict) and "x-practicum-interaction" in response.headers:
+                answer["interaction"] = response.headers["x-practicum-interaction"]
+            return response.status, answer
 
     def launch(self) -> None:
-        # What it says is no part of the store, and stays.
+        # The errors of the service are written outside the store, and stay there after a restart.
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
                 self.command, stdout=subprocess.DEVNULL, stderr=errors, env=environment(), cwd=self.errors.parent
             )
 
     async def ready(self) -> float | None:
-        """Seconds until it answers; None if it ended, or took too long."""
+        """Wait for the first answer of the service, and return the seconds. None: it ended, or took too long."""
         began = time.monotonic()
         while time.monotonic() - began < BOUND:
             if self.process is None or self.process.poll() is not None:
@@ -266,7 +267,7 @@ class Node:
             self.process.wait()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.errors.read_text(errors="replace").strip()
 
 
@@ -275,20 +276,21 @@ class Node:
 
 @dataclass
 class Client:
-    """One client: it sends one request after the other, and knows what it may find. What it names is its own."""
+    """A client that sends one request after the other, and records the possible states of its writes. No other client
+    uses its names."""
 
     number: int
     node: Node
     ledger: Ledger
     rng: Random
     aim: Callable[[], None]
-    """Called when something long begins, in which a kill is worth more."""
+    """Called when a long operation begins, because a kill during it is a better test."""
     erases: bool = True
     user: str = ""
-    made: int = 0
+    created: int = 0
     doing: str = ""
     notes: list[tuple[str, int]] = field(default_factory=list)
-    """Notes that wait or hold, and their numbers."""
+    """Notes that are live or wait for review, with their numbers."""
     of_users: dict[str, set[Fact]] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
 
@@ -297,9 +299,9 @@ class Client:
         return f"own{self.number}"
 
     def word(self) -> str:
-        """A text that there is once."""
-        self.made += 1
-        return f"zq{self.number}x{self.made}w{self.rng.randrange(10**9)}"
+        """Return a unique text."""
+        self.created += 1
+        return f"zq{self.number}x{self.created}w{self.rng.randrange(10**9)}"
 
     async def work(self) -> None:
         steps = [
@@ -323,61 +325,61 @@ class Client:
                     await asyncio.sleep(0.5)
 
     async def change(
-        self, what: str, changes: dict[Fact, str], method: str, path: str, body: Any, **headers: str
+        self, kind: str, changes: dict[Fact, str], method: str, path: str, body: Any, **headers: str
     ) -> Any:
-        """Send a write that changes facts; returns its answer if it was acknowledged."""
-        before = {fact: self.ledger.may.get(fact, {GONE}) for fact in changes}
-        for of in [fact for fact in changes if fact[0] == "space"]:
-            # What was in a space of this name before is not in the one that is made now.
-            self.ledger.sure.pop(of, None)
-        for of in [fact for fact, state in changes.items() if fact[0] in ("space", "user") and state == GONE]:
-            self.ledger.sure[of] = {fact for fact in changes if GONE not in before[fact]} - {of}
-        self.ledger.may.update({fact: before[fact] | {state} for fact, state in changes.items()})
+        """Send a write that changes facts. Returns the answer if the write was acknowledged, or None."""
+        before = {fact: self.ledger.possible.get(fact, {ABSENT}) for fact in changes}
+        for subject in [fact for fact in changes if fact[0] == "space"]:
+            # Facts of an earlier space with this name are not in the new space.
+            self.ledger.certain.pop(subject, None)
+        for subject in [fact for fact, state in changes.items() if fact[0] in ("space", "user") and state == ABSENT]:
+            self.ledger.certain[subject] = {fact for fact in changes if ABSENT not in before[fact]} - {subject}
+        self.ledger.possible.update({fact: before[fact] | {state} for fact, state in changes.items()})
         try:
-            status, said = await self.node.send(method, path, body, **headers)
+            status, answer = await self.node.send(method, path, body, **headers)
         except (aiohttp.ClientError, TimeoutError):
             self.ledger.unsure += 1
             raise
         if status < 300:
-            self.ledger.may.update({fact: {state} for fact, state in changes.items()})
+            self.ledger.possible.update({fact: {state} for fact, state in changes.items()})
             self.ledger.acknowledged += 1
-            self.ledger.kinds[what] += 1
-            return said
-        if "\n" in said["error"]["message"] or status not in (404, 409, 503, 507):
-            self.ledger.violated("wrong refusal", f"{what}: {status} {said['error']['message']}")
-        self.problems[f"{what}: {status}"] += 1
+            self.ledger.kinds[kind] += 1
+            return answer
+        if "\n" in answer["error"]["message"] or status not in (404, 409, 503, 507):
+            self.ledger.violated("wrong refusal", f"{kind}: {status} {answer['error']['message']}")
+        self.problems[f"{kind}: {status}"] += 1
         if status in (503, 507):
             self.ledger.refused += 1
-            # Nobody hammers a service that cannot write.
+            # Real clients wait before they call a service again that cannot write.
             await asyncio.sleep(0.02)
-        # What is refused is not there, unless it takes several transactions: that is finished later.
-        if status in (404, 409) or (status == 507 and what not in ("space made", "space deleted", "user erased")):
-            self.ledger.may.update(before)
+        # A refused write is not in the store, unless it has several transactions: the service finishes it later.
+        if status in (404, 409) or (status == 507 and kind not in ("space made", "space deleted", "user erased")):
+            self.ledger.possible.update(before)
         return None
 
     async def ask(self, text: str, **headers: str) -> str:
-        """Ask a model; returns the interaction, or "" if it went on unchanged and is not known."""
+        """Ask a model. Returns the interaction, or "" if the request was sent on unchanged and is not recorded."""
         body = {"messages": [SYSTEM, {"role": "user", "content": text}]}
-        status, said = await self.node.send("POST", "/v1/chat/completions", body, **headers)
+        status, answer = await self.node.send("POST", "/v1/chat/completions", body, **headers)
         # The simulated upstream shares a process with the clients, and may close an idle connection when it is busy.
         self.problems["upstream"] += status in (502, 504)
         if status not in (200, 502, 504):
-            self.ledger.violated("a request failed", f"{status} {said}")
+            self.ledger.violated("a request failed", f"{status} {answer}")
         self.node.asked += 1
-        return str(said.get("interaction", ""))
+        return str(answer.get("interaction", ""))
 
     async def report(self) -> None:
         user = self.user = self.user or self.word()
-        of = {"x_practicum_user": user} if self.rng.random() < 0.5 else {}
-        mark = user if of else self.word()
-        interaction = await self.ask(f"Which team of office {self.number} handles {mark} today?", **of)
+        headers = {"x_practicum_user": user} if self.rng.random() < 0.5 else {}
+        mark = user if headers else self.word()
+        interaction = await self.ask(f"Which team of office {self.number} handles {mark} today?", **headers)
         if not interaction:
             return
         name, value = ("score", self.rng.randrange(100) / 100)
         if self.rng.random() < 0.6:
             name, value = "target", f"the {mark} team {self.word()}"
         fact = (name, "default", interaction)
-        if of:
+        if headers:
             self.of_users.setdefault(user, set()).add(fact)
         await self.change(
             "feedback", {fact: str(value)}, "POST", "/v1/feedback", {"interaction": interaction, name: value}
@@ -385,75 +387,76 @@ class Client:
 
     async def note(self) -> None:
         word, own = self.word(), self.rng.random() < 0.5
-        space = self.space if self.ledger.may.get(("space", self.space)) == {THERE} and own else "default"
-        of = {"x_practicum_user": self.user} if self.user and self.rng.random() < 0.4 and space == "default" else {}
-        text = f"Lost {word} of {self.user if of else 'nobody'} go to room {self.made}."
+        space = self.space if self.ledger.possible.get(("space", self.space)) == {PRESENT} and own else "default"
+        with_user = self.user and self.rng.random() < 0.4 and space == "default"
+        headers = {"x_practicum_user": self.user} if with_user else {}
+        text = f"Lost {word} of {self.user if headers else 'nobody'} go to room {self.created}."
         fact = ("note", space, text)
-        if of:
+        if headers:
             self.of_users.setdefault(self.user, set()).add(fact)
-        body, state = {"text": text, "about": f"lost {word}"}, "waiting" if of else "live"
-        said = await self.change("note", {fact: state}, "POST", "/v1/notes", body, x_practicum_space=space, **of)
-        if said and space == "default":
-            self.notes.append((text, int(said["id"][1:])))
+        body, state = {"text": text, "about": f"lost {word}"}, "waiting" if headers else "live"
+        answer = await self.change("note", {fact: state}, "POST", "/v1/notes", body, x_practicum_space=space, **headers)
+        if answer and space == "default":
+            self.notes.append((text, int(answer["id"][1:])))
 
     async def review(self) -> None:
         if not self.notes:
             return
         text, number = self.notes.pop(self.rng.randrange(len(self.notes)))
         fact = ("note", "default", text)
-        approve = self.ledger.may.get(fact) == {"waiting"} and self.rng.random() < 0.7
+        approve = self.ledger.possible.get(fact) == {"waiting"} and self.rng.random() < 0.7
         decision, state = ("approve", "live") if approve else ("reject", "rejected")
         body = {"id": f"c{number}", "decision": decision}
-        said = await self.change("decision", {fact: state}, "POST", "/v1/review", body)
-        if said and approve:
+        answer = await self.change("decision", {fact: state}, "POST", "/v1/review", body)
+        if answer and approve:
             self.notes.append((text, number))
 
     async def make_space(self) -> None:
         self.aim()
-        await self.change("space made", {("space", self.space): THERE}, "POST", "/v1/spaces", {"name": self.space})
+        await self.change("space made", {("space", self.space): PRESENT}, "POST", "/v1/spaces", {"name": self.space})
 
     async def delete_space(self) -> None:
-        if self.ledger.may.get(("space", self.space), {GONE}) == {GONE}:
+        if self.ledger.possible.get(("space", self.space), {ABSENT}) == {ABSENT}:
             return
-        inside = [fact for fact in self.ledger.may if fact[0] in ("note", "key") and fact[1] == self.space]
-        gone = dict.fromkeys((("space", self.space), *inside), GONE)
+        inside = [fact for fact in self.ledger.possible if fact[0] in ("note", "key") and fact[1] == self.space]
+        removed = dict.fromkeys((("space", self.space), *inside), ABSENT)
         self.aim()
-        await self.change("space deleted", gone, "DELETE", "/v1/spaces", {"name": self.space})
+        await self.change("space deleted", removed, "DELETE", "/v1/spaces", {"name": self.space})
 
     async def make_key(self) -> None:
         name = f"key{self.number}.{self.rng.randrange(4)}"
-        if self.ledger.may.get(("key", name), {GONE}) == {GONE}:
+        if self.ledger.possible.get(("key", name), {ABSENT}) == {ABSENT}:
             body = {"name": name, "roles": ["ask"]}
-            await self.change("key made", {("key", name): THERE}, "POST", "/v1/keys", body)
+            await self.change("key made", {("key", name): PRESENT}, "POST", "/v1/keys", body)
 
     async def delete_key(self) -> None:
         name = f"key{self.number}.{self.rng.randrange(4)}"
-        if self.ledger.may.get(("key", name)) == {THERE}:
-            await self.change("key deleted", {("key", name): GONE}, "DELETE", "/v1/keys", {"name": name})
+        if self.ledger.possible.get(("key", name)) == {PRESENT}:
+            await self.change("key deleted", {("key", name): ABSENT}, "DELETE", "/v1/keys", {"name": name})
 
     async def erase(self) -> None:
         user = self.user
         if not user or not self.of_users.get(user):
             return
         self.user = ""
-        gone = dict.fromkeys(self.of_users[user], GONE) | {("user", user): GONE}
-        self.ledger.may["user", user] = {THERE}
+        removed = dict.fromkeys(self.of_users[user], ABSENT) | {("user", user): ABSENT}
+        self.ledger.possible["user", user] = {PRESENT}
         self.aim()
-        said = await self.change("user erased", gone, "DELETE", "/v1/user", {"user": user})
-        if said and said.get("left"):
-            self.ledger.violated("erasure left something", said)
+        answer = await self.change("user erased", removed, "DELETE", "/v1/user", {"user": user})
+        if answer and answer.get("left"):
+            self.ledger.violated("erasure left something", answer)
 
     async def learn(self) -> None:
         self.aim()
         await self.node.send("POST", "/v1/learn", {})
 
 
-# What the learner pays for
+# The calls of the learner
 
 
 @dataclass
 class Paid:
-    """Calls of the learner, by what was asked, with when each was answered."""
+    """Calls of the learner: digest of the request → the times of its answers."""
 
     calls: dict[str, list[float]] = field(default_factory=dict)
     kills: list[float] = field(default_factory=list)
@@ -461,13 +464,13 @@ class Paid:
     def answer(self, body: dict[str, Any]) -> str:
         if SYSTEM in body.get("messages", ()):
             return TEXT
-        asked = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-        self.calls.setdefault(asked, []).append(time.monotonic())
+        digest = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        self.calls.setdefault(digest, []).append(time.monotonic())
         schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        return TEXT if schema is None else json.dumps(fill(schema, int(asked[:8], 16)))
+        return TEXT if schema is None else json.dumps(fill(schema, int(digest[:8], 16)))
 
     def twice(self) -> int:
-        """Calls that were paid for again, though their first answer was not under way when the service was killed."""
+        """Return the number of repeated calls whose earlier answer was not in flight when the service was killed."""
         return sum(
             not any(first <= kill <= first + 1.0 for kill in self.kills)
             for times in self.calls.values()
@@ -480,7 +483,7 @@ class Paid:
 
 @dataclass
 class Campaign:
-    """A store, the services on it, and their clients."""
+    """A store, its services, and their clients."""
 
     store: FolderStore | PostgresStore
     nodes: list[Node]
@@ -494,7 +497,7 @@ class Campaign:
     failed_starts: int = 0
     strikes: int = 0
     silent: int = 0
-    """Strikes without an alarm about the store."""
+    """Number of strikes without an alarm about the store."""
     looked_for: set[str] = field(default_factory=set)
     work: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -507,11 +510,11 @@ class Campaign:
                             task.result()
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            print(f"  waited in vain while clients do this: {[client.doing for client in self.clients]}", flush=True)
+            print(f"  timeout; the clients are in the steps {[client.doing for client in self.clients]}", flush=True)
             raise
 
     async def moment(self) -> None:
-        """Wait for a moment to strike: after some writes, and every second time during something long."""
+        """Wait for a moment to strike: after some writes and, six times of ten, during a long operation."""
         goal = self.ledger.acknowledged + self.rng.randrange(20, 100)
         await self.until(lambda: self.ledger.acknowledged >= goal)
         if self.rng.random() < 0.6:
@@ -522,7 +525,7 @@ class Campaign:
             await asyncio.sleep(self.rng.uniform(0, 0.3))
 
     async def rest(self) -> None:
-        """No client works."""
+        """Stop the clients, and wait until no client works."""
         for node in self.nodes:
             node.up.clear()
         each = len(self.clients) // len(self.nodes)
@@ -533,7 +536,7 @@ class Campaign:
         self.paid.kills.append(time.monotonic())
 
     async def start(self, node: Node) -> None:
-        """Start a service. One that does not start is reported, and what keeps it from that is put aside."""
+        """Start a service. If it does not start, report a violation, move the store aside and start it again."""
         if self.strikes % 4 == 3 and self.starts:
             node.launch()
             await asyncio.sleep(self.rng.uniform(0, 1.3 * max(self.starts[-3:])))
@@ -542,25 +545,25 @@ class Campaign:
         took = await node.ready()
         if took is None:
             self.failed_starts += 1
-            self.ledger.violated("failed start", node.said[-300:])
-            self.begin_anew()
+            self.ledger.violated("failed start", node.output[-300:])
+            self.set_store_aside()
             node.launch()
             took = await node.ready()
-            assert took is not None, node.said
+            assert took is not None, node.output
         self.starts.append(took)
 
-    def begin_anew(self) -> None:
-        """Put the store aside that a service does not start with, and forget what was in it."""
+    def set_store_aside(self) -> None:
+        """Move the store aside, and clear the records of its facts."""
         assert isinstance(self.store, FolderStore)
         self.store.folder.rename(self.store.folder.with_name(f"failed{self.failed_starts}"))
-        self.ledger.may.clear()
+        self.ledger.possible.clear()
         for client in self.clients:
             client.notes.clear()
             client.of_users.clear()
             client.user = ""
 
     async def during(self, kind: int | None) -> None:
-        """While a fault lasts: requests are answered, and with `kind` writes are refused by this status."""
+        """Wait, during a fault, until requests are answered and, unless `kind` is None, a write is refused."""
         goals = [node.asked + ENOUGH for node in self.nodes]
         refused = self.ledger.refused
         await self.until(lambda: all(n.asked >= goal for n, goal in zip(self.nodes, goals, strict=True)), 120)
@@ -600,7 +603,7 @@ async def killed_database(at: Campaign) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def lasting(at: Campaign, begin: Callable[[], Any], end: Callable[[], Any], restart: bool) -> AsyncIterator[None]:
-    """A fault that lasts for a while, and ends with or without a restart of the service."""
+    """Begin a fault, wait for its effects, and end it, with or without a restart of the service."""
     alarms = len(at.alarms)
     await asyncio.to_thread(begin)
     for node in at.nodes:
@@ -648,7 +651,7 @@ async def immutable(at: Campaign) -> AsyncIterator[None]:
     folder = str(at.store.folder)
 
     def begin() -> None:
-        # Not SQLite's shared memory, which is a file too: the kernel would end the process that writes to it.
+        # The file of SQLite's shared memory is left out, because the kernel would end a process that writes to it.
         paths = [at.store.folder, *(path for path in at.store.folder.rglob("*") if not path.name.endswith("-shm"))]
         subprocess.run(["chattr", "+i", *map(str, paths)], stderr=subprocess.DEVNULL)
 
@@ -661,7 +664,7 @@ async def immutable(at: Campaign) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def read_only(at: Campaign) -> AsyncIterator[None]:
-    """A file system that turned read-only has to be mounted again, which takes a restart."""
+    """Make the file system read-only. It must be mounted again afterwards, which needs a restart of the service."""
     assert isinstance(at.store, FolderStore)
     place = at.store.folder.parent
 
@@ -669,7 +672,7 @@ async def read_only(at: Campaign) -> AsyncIterator[None]:
         subprocess.run(["umount", str(place)], check=True)
         mount(place.with_suffix(".img"), place)
 
-    # At this moment ext4 itself may acknowledge an fsync of what it loses, so no write is under way.
+    # No write is in flight, because at this moment ext4 itself may acknowledge an fsync of data that it loses.
     await at.rest()
     begin = ["mount", "-o", "remount,abort", str(place)]
     async with lasting(at, lambda: subprocess.run(begin, check=True), end, True):
@@ -731,26 +734,26 @@ FAULTS: dict[tuple[str, str], Callable[[Campaign], Any]] = {
 }  # fmt: skip
 
 
-# What must be so afterwards
+# The checks after a fault
 
 
 async def check(at: Campaign) -> None:
-    """Compare what clients know with the store, and with what the service says of it."""
+    """Compare the ledger of the clients with the store, and with the answers of the service."""
     ledger, node = at.ledger, at.nodes[0]
     for path in at.store.damaged():
         ledger.violated("damaged", path)
-    # What was on its way is written once this is answered.
+    # The service writes all pending rows before it answers this request.
     await node.send("GET", "/v1/interactions")
     await check_erased(at)
     await check_spaces(at)
-    actual = facts(at.store) | {("space", "default"): THERE}
-    ledger.may["space", "default"] = {THERE}
+    actual = facts(at.store) | {("space", "default"): PRESENT}
+    ledger.possible["space", "default"] = {PRESENT}
     for space in (await node.send("GET", "/v1/spaces"))[1]["spaces"]:
-        actual["space", space] = THERE
+        actual["space", space] = PRESENT
     ledger.settle(actual)
-    known = {(space, id) for space, id in at.store.rows("SELECT space, id FROM interactions")}
+    interactions = {(space, id) for space, id in at.store.rows("SELECT space, id FROM interactions")}
     for space, id in at.store.rows("SELECT space, id FROM outcomes"):
-        if (space, id) not in known:
+        if (space, id) not in interactions:
             ledger.violated("half-written", f"an outcome of {id} without its interaction")
     canaries = at.store.rows("SELECT space FROM rollouts WHERE state = 'canary'")
     if len(canaries) != len(set(canaries)):
@@ -759,78 +762,79 @@ async def check(at: Campaign) -> None:
 
 
 async def check_erased(at: Campaign) -> None:
-    """Nothing is left of a user who was erased; an erasure that got no answer was done as a whole, or not at all."""
+    """Check that no data of an erased user is left, and that an erasure without an answer is complete or not begun."""
     ledger, node, actual = at.ledger, at.nodes[0], facts(at.store)
     for client in at.clients:
-        for user in [user for user in client.of_users if ledger.may.get(("user", user)) == {THERE, GONE}]:
+        for user in [user for user in client.of_users if ledger.possible.get(("user", user)) == {PRESENT, ABSENT}]:
             mine = client.of_users[user]
-            kept = ledger.sure["user", user]
-            there, left = kept & actual.keys(), [*at.store.having({user})]
-            if kept and (0 < len(there) < len(kept) or (left and not there)):
-                ledger.violated("half-erased", f"{len(there)} of {len(kept)} facts of {user}, {left[:3]}")
-            # Asked again, it is finished, or there is nothing left of it. It may have to wait for a node that learns.
-            status, said = 409, None
+            certain = ledger.certain["user", user]
+            there, left = certain & actual.keys(), [*at.store.occurrences({user})]
+            if certain and (0 < len(there) < len(certain) or (left and not there)):
+                ledger.violated("half-erased", f"{len(there)} of {len(certain)} facts of {user}, {left[:3]}")
+            # A second request finishes the erasure, or finds no data. It may have to wait for a node that learns.
+            status, answer = 409, None
             for _ in range(200):
-                status, said = await node.send("DELETE", "/v1/user", {"user": user})
+                status, answer = await node.send("DELETE", "/v1/user", {"user": user})
                 if status != 409:
                     break
                 await asyncio.sleep(0.5)
             if status not in (200, 404):
-                ledger.violated("erasure that cannot be finished", f"{status} {said}")
-            ledger.may.update({fact: {GONE} for fact in (("user", user), *mine)})
-    erased = {fact[1] for fact, may in ledger.may.items() if fact[0] == "user" and may == {GONE}}
-    for left in at.store.having(erased):
+                ledger.violated("erasure that cannot be finished", f"{status} {answer}")
+            ledger.possible.update({fact: {ABSENT} for fact in (("user", user), *mine)})
+    erased = {fact[1] for fact, possible in ledger.possible.items() if fact[0] == "user" and possible == {ABSENT}}
+    for left in at.store.occurrences(erased):
         ledger.violated("erased, but there", left)
-    # Each is looked for once more with the next strike, and then no more.
+    # Each erased user is checked again after the next strike, and then never again.
     for user in erased & at.looked_for:
-        del ledger.may["user", user]
+        del ledger.possible["user", user]
     at.looked_for = erased
 
 
 async def check_spaces(at: Campaign) -> None:
-    """A space is whole, or not there; whichever it is, it can be made and deleted."""
+    """Check that each space is complete or absent, and that it can be created and deleted in either case."""
     ledger, node, actual = at.ledger, at.nodes[0], facts(at.store)
     spaces = (await node.send("GET", "/v1/spaces"))[1]["spaces"]
     for client in at.clients:
         fact, there = ("space", client.space), client.space in spaces
-        inside = [f for f in ledger.may if f[0] == "note" and f[1] == client.space]
-        if ledger.may.get(fact) == {THERE, GONE}:
-            lost = [f for f in ledger.sure.get(fact, ()) if f not in actual]
+        inside = [f for f in ledger.possible if f[0] == "note" and f[1] == client.space]
+        if ledger.possible.get(fact) == {PRESENT, ABSENT}:
+            lost = [f for f in ledger.certain.get(fact, ()) if f not in actual]
             if there and lost:
                 ledger.violated("half-deleted", f"{client.space} is there, without {len(lost)} notes")
             if not there and any(f in actual for f in inside):
-                ledger.violated("half-deleted", f"{client.space} is gone, and its notes are there")
+                ledger.violated("half-deleted", f"{client.space} is absent, and its notes are there")
             for method in ("POST", "DELETE"):
-                status, said = await node.send(method, "/v1/spaces", {"name": client.space})
+                status, answer = await node.send(method, "/v1/spaces", {"name": client.space})
                 if status != 200:
-                    ledger.violated("space that cannot be made or deleted", f"{method} {client.space}: {status} {said}")
-            ledger.may.update({each: {GONE} for each in (fact, *inside)})
+                    detail = f"{method} {client.space}: {status} {answer}"
+                    ledger.violated("space that cannot be made or deleted", detail)
+            ledger.possible.update({each: {ABSENT} for each in (fact, *inside)})
         elif there and (await node.send("GET", "/v1/playbook", x_practicum_space=client.space))[0] != 200:
             ledger.violated("space that cannot be used", client.space)
 
 
 async def check_shown(at: Campaign) -> None:
-    """The service shows notes that hold, and none that was rejected."""
-    notes = [(fact, may) for fact, may in at.ledger.may.items() if fact[0] == "note" and fact[1] == "default"]
+    """Check that the service shows live notes, and no rejected notes."""
+    notes = [(fact, states) for fact, states in at.ledger.possible.items() if fact[:2] == ("note", "default")]
     for node in at.nodes:
-        for fact, may in at.rng.sample(notes, min(6, len(notes))):
-            # A space shows nothing while a user's removal is unfinished; another node takes that over within 30 s.
+        for fact, possible in at.rng.sample(notes, min(6, len(notes))):
+            # A space shows no notes while a user's removal is unfinished. Another node continues it within 30 s.
             for _ in range(100):
-                status, said = await node.send("POST", "/v1/context", {"input": f"lost {fact[2].split()[1]}"})
+                status, answer = await node.send("POST", "/v1/context", {"input": f"lost {fact[2].split()[1]}"})
                 if status != 507:
                     break
                 await asyncio.sleep(0.5)
-            if status != 200 or (fact[2] in said["text"]) != (may == {"live"}):
-                at.ledger.violated("shown wrongly", f"{fact} {may}: {status}")
+            if status != 200 or (fact[2] in answer["text"]) != (possible == {"live"}):
+                at.ledger.violated("shown wrongly", f"{fact} {possible}: {status}")
 
 
 # The campaign
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def mount(image: Path, place: Path) -> None:
@@ -839,7 +843,7 @@ def mount(image: Path, place: Path) -> None:
 
 @contextmanager
 def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of its own in a file."""
+    """Mount a new file system in a file, and yield its folder."""
     image = place.with_suffix(".img")
     with image.open("wb") as file:
         file.truncate(megabytes * 2**20)
@@ -873,7 +877,7 @@ def store_of(kind: str, fault: str, folder: Path) -> Iterator[FolderStore | Post
 
 @asynccontextmanager
 async def alarms_at() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """A webhook, and what it is sent."""
+    """Serve a webhook. Yields its address, and the list of the alarms that it receives."""
     taken: list[dict[str, Any]] = []
 
     async def take(request: web.Request) -> web.Response:
@@ -931,7 +935,7 @@ async def run(options: argparse.Namespace, folder: Path, store: FolderStore | Po
             print(f"health: counts {health['counts']}, unwritten {health['unwritten']}, lost {health['lost']}")
             if health["lost"]:
                 ledger.violated("rows lost", health["lost"])
-            if "Traceback" in node.said:
+            if "Traceback" in node.output:
                 ledger.violated("traceback", node.errors)
     if (twice := paid.twice()) and options.no_erasures:
         ledger.violated("paid twice", twice)
@@ -942,21 +946,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", choices=("folder", "postgres"), default="folder")
     parser.add_argument("--fault", choices=sorted({fault for _, fault in FAULTS}), default="process")
-    parser.add_argument("--times", type=int, default=30, help="how often the fault strikes (30)")
+    parser.add_argument("--times", type=int, default=30, help="number of strikes of the fault (30)")
     parser.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="services on the database (1)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="where files are kept (default: a temporary folder)")
+    parser.add_argument("--folder", type=Path, help="folder of all files (a temporary folder)")
     parser.add_argument("--no-erasures", action="store_true", help="erase no user; then no call may be paid twice")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
     if (options.store, options.fault) not in FAULTS or (options.store == "folder" and options.nodes > 1):
-        parser.error(f"there is no fault {options.fault} of {options.nodes} nodes on a {options.store}")
+        parser.error(f"the fault {options.fault} with {options.nodes} nodes does not exist for a {options.store}")
     before = load_average()
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="practicum-kills-")))
         folder.mkdir(exist_ok=True)
         at = asyncio.run(run(options, folder, stack.enter_context(store_of(options.store, options.fault, folder))))
-    found = {
+    result = {
         "store": options.store, "fault": options.fault, "nodes": options.nodes, "seed": options.seed,
         "strikes": at.strikes, "acknowledged": at.ledger.acknowledged, "kinds": dict(at.ledger.kinds),
         "asked": sum(node.asked for node in at.nodes), "refused": at.ledger.refused, "unsure": at.ledger.unsure,
@@ -965,12 +969,12 @@ def main() -> None:
         "violations": dict(at.ledger.violations), "calls of the learner": sum(map(len, at.paid.calls.values())),
         "paid twice": at.paid.twice(),
     }  # fmt: skip
-    print(found)
+    print(result)
     targets = [
         Target(name="violations", value=at.ledger.violations.total(), bound=0),
         Target(name="longest start (s)", value=max(at.starts), bound=BOUND),
     ]
-    print_end("kills", found, targets, before, options.json)
+    print_end("kills", result, targets, before, options.json)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""How many distinct rules de-duplication merges, by language, and how many copies with other punctuation it finds.
+"""Number of distinct rules that de-duplication merges, and of copies with other punctuation that it finds, by language.
 
     python bench/languages_bench.py [--embedder NAME] [--headroom] [--json]
 
-Each language has the same 18 to 21 rules: ten on different subjects, and some of one form ("If a parcel is late, answer
-depot") of which two pairs or one differ in a negation. None says what another one says, so every merge is wrong.
+Each language has the same 18 to 21 rules: ten on different subjects, and some of the same form ("If a parcel is late,
+answer depot"). One or two pairs differ only in a negation. No two rules have the same meaning, so every merge is wrong.
 
-`--headroom` shows, for the languages of `CHOSEN_ON`, what each value of `retrieval.scripts.HEADROOM` would merge; the
-others were not looked at when it was chosen. English is compared by its embedding whatever the value.
+`--headroom` prints, for the languages of `CHOSEN_ON`, the number of merges for each value of
+`retrieval.scripts.HEADROOM`. The value was chosen with these languages only. It does not affect English, which is
+compared by its embedding.
 """
 
 from __future__ import annotations
@@ -386,7 +387,7 @@ TEXTS: Mapping[str, Sequence[str]] = {
 
 
 class EmbeddingRun:
-    """As much of a run as de-duplication touches."""
+    """The part of a run that de-duplication uses."""
 
     choices: Sequence[str] = ()
 
@@ -400,7 +401,7 @@ class EmbeddingRun:
 
 
 def merged(embedder: Embedder, context: Context, texts: Sequence[str]) -> list[tuple[str, ...]]:
-    """The ids of the entries that are merged when these texts are added."""
+    """Add texts to a context, and return the ids of the entries of each merge."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Any) -> Delta:
         return Delta(tuple(Add("rules", text) for text in texts))
@@ -411,40 +412,40 @@ def merged(embedder: Embedder, context: Context, texts: Sequence[str]) -> list[t
 
 
 def copy(text: str) -> str:
-    """A text with other punctuation and spaces."""
+    """Return a text with other punctuation and spaces."""
     for sign, other in ((", ", " , "), ("，", ", "), ("、", "、 "), (" ", "  ")):
         text = text.replace(sign, other)
     return f" {text.rstrip('.。।')} !"
 
 
 def measured(embedder: Embedder, texts: Sequence[str]) -> tuple[int, int]:
-    """The distinct texts that are merged, and the copies that are merged into their own text."""
+    """Return the number of distinct texts that are merged, and of copies that are merged with their original."""
     wrong = merged(embedder, Context(), texts)
     both = merged(embedder, seed_context([("rules", text) for text in texts]), [copy(text) for text in texts])
-    found = sum(int(b[1:]) - int(a[1:]) == len(texts) for a, b in both)
-    return len(wrong), found
+    copies = sum(int(b[1:]) - int(a[1:]) == len(texts) for a, b in both)
+    return len(wrong), copies
 
 
 def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--embedder", default="wordllama")
-    reader.add_argument("--headroom", action="store_true", help="show other values of HEADROOM instead")
+    reader.add_argument("--headroom", action="store_true", help="only measure other values of HEADROOM")
     reader.add_argument("--json", action="store_true", help="print one JSON line last")
-    given = reader.parse_args()
-    before, embedder = load_average(), open_embedder(given.embedder)
+    options = reader.parse_args()
+    before, embedder = load_average(), open_embedder(options.embedder)
     rows: list[dict[str, Any]] = []
-    if given.headroom:
+    if options.headroom:
         every = [text for name in CHOSEN_ON for text in TEXTS[name]]
         for headroom in range(40, 100, 5):
             scripts.HEADROOM = headroom / 100
             wrong = sum(len(merged(embedder, Context(), TEXTS[name])) for name in CHOSEN_ON)
             rows.append({"headroom": headroom / 100, "rules": len(every), "wrong": wrong})
             print(f"{headroom / 100:.2f}: {wrong} of {len(every)} merged wrongly")
-    for name, texts in TEXTS.items() if not given.headroom else ():
-        wrong, found = measured(embedder, texts)
-        rows.append({"language": name, "rules": len(texts), "wrong": wrong, "copies": found})
-        print(f"{name:<11} {wrong:>2} of {len(texts)} merged wrongly, {found:>2} of {len(texts)} copies found")
-    print_end("languages", {"embedder": given.embedder, "rows": rows}, [], before, given.json)
+    for name, texts in TEXTS.items() if not options.headroom else ():
+        wrong, copies = measured(embedder, texts)
+        rows.append({"language": name, "rules": len(texts), "wrong": wrong, "copies": copies})
+        print(f"{name:<11} {wrong:>2} of {len(texts)} merged wrongly, {copies:>2} of {len(texts)} copies found")
+    print_end("languages", {"embedder": options.embedder, "rows": rows}, [], before, options.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Generate `practicum/core/lookalikes.txt`: the characters that readers take for a Latin letter, one line a letter.
+"""Generate `practicum/core/lookalikes.txt`: the characters that look like a Latin letter, one line a letter.
 
     pip install confusable_homoglyphs==3.3.1      # Unicode's confusables.txt as JSON
     python bench/lookalikes.py > practicum/core/lookalikes.txt
 
 Sources: the confusables of Unicode's UTS #39, the names in Python's `unicodedata` (small capitals, negative circles,
-regional indicators, turned and stroked letters), and the letters in EXTRA, which UTS #39 leaves apart. Characters that
-NFKC turns into a letter are left out: the filter normalises first.
+regional indicators, turned and stroked letters), and the letters in EXTRA, which UTS #39 does not have. Characters that
+NFKC turns into a letter are left out, because the filter normalises texts first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXTRA = {
     "j": "ʝ", "k": "κқҝ", "l": "ւ", "m": "๓从爪", "n": "ηпийл几", "o": "ωᎾᏫѳθ口ტ", "p": "ρ卩", "q": "զ", "r": "яг尺ʁ",
     "s": "ѕꙅ丂", "t": "†тʈ", "u": "μцᥙսㄩ", "v": "νѵ", "w": "шщωѡ山", "x": "χж乂", "y": "үұýㄚ", "z": "乙",
 }  # fmt: skip
-"""Letters by which leet and styled alphabets replace Latin ones."""
+"""Latin letter → characters that leet and styled alphabets write for it."""
 
 NAMED = re.compile(
     r"(?:LATIN (?:CAPITAL |SMALL )?LETTER|(?:NEGATIVE|CROSSED NEGATIVE|REGIONAL) .*\bLETTER)"
@@ -35,23 +35,23 @@ DIGITS = dict(zip("01358", "oiesb", strict=True))
 
 
 def confusable(character: str) -> str:
-    """The letter that UTS #39 takes this character for; empty if there is none."""
+    """Return the Latin letter that UTS #39 lists for this character, or an empty text."""
     for one in (character, character.upper(), character.lower()):
-        for found in confusables_data.get(one, ()):
-            letter = DIGITS.get(found["c"], found["c"]).lower()
+        for match in confusables_data.get(one, ()):
+            letter = DIGITS.get(match["c"], match["c"]).lower()
             if letter in ascii_lowercase and len(letter) == 1:
                 return letter
     return ""
 
 
 def named(character: str) -> str:
-    """The letter in the name of this character; empty if there is none."""
+    """Return the letter in the Unicode name of this character, or an empty text."""
     match = NAMED.fullmatch(unicodedata.name(character, ""))
     return "" if match is None else LETTERS.get(match["letter"], match["letter"].lower())
 
 
 def table() -> dict[str, str]:
-    """The lookalikes of each letter, in order of their code points."""
+    """Return the lookalikes of each letter, in order of their code points."""
     lines = {letter: set[str]() for letter in ascii_lowercase}
     extra = {c: letter for letter, characters in EXTRA.items() for c in characters}
     for character in map(chr, range(0x80, sys.maxunicode + 1)):
@@ -60,7 +60,7 @@ def table() -> dict[str, str]:
             continue
         if letter := extra.get(character) or named(character) or confusable(character):
             lines[letter].add(character)
-    return {letter: "".join(sorted(found)) for letter, found in lines.items()}
+    return {letter: "".join(sorted(lookalikes)) for letter, lookalikes in lines.items()}
 
 
 if __name__ == "__main__":

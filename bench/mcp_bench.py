@@ -1,14 +1,13 @@
-"""An agent of pydantic-ai whose only memory is `practicum mcp`: what it gets right in later sessions.
+"""An agent of pydantic-ai whose only memory is `practicum mcp`: its score before and after corrections.
 
     python bench/mcp_bench.py --model local:/path/to/model.gguf [--seeds 3]
 
-The tasks are the repairs of examples/tasks.jsonl: which bench a repair goes to is a convention that no prompt tells.
-Each seed splits them anew, with one repair of each bench to be tested on. Of others (--tasks), four right answers are
-drawn. A session is an agent and a `practicum mcp`
-process of its own. The first one is tested and told nothing. The second one does the other repairs, and is told after
-each whether it was right, and if not, where the repair goes; it reports that to its memory itself. The third one is
-tested again. A small model does not call tools by itself, so each run offers one tool, and begins with a form of what
-it takes; what the model writes there is its own.
+The tasks are the repairs of examples/tasks.jsonl. The bench that a repair goes to is a convention that is in no prompt.
+Each seed makes a new split, with one test repair for each bench. From other tasks (--tasks), each seed draws four right
+answers. A session is a new agent with a new `practicum mcp` process. The first session is tested without feedback. The
+second does the other repairs. After a wrong answer its prompt names the right bench, and the agent reports that to its
+memory. The third session is tested again. A small model does not call tools by itself, so each run offers one tool, and
+begins with a form of the tool's arguments, which the model fills.
 """
 
 from __future__ import annotations
@@ -43,26 +42,26 @@ from practicum.models.registry import ClientSettings, Models
 TASKS = Path(__file__).parents[1] / "examples" / "tasks.jsonl"
 
 ANSWERS = 4
-"""Right answers of a seed: for each, one task to be tested on, and others to be told about."""
+"""Number of right answers of a seed. Each has one test task, and others to learn from."""
 
 
 FIRST = {
     "recall": "First look this {what} up in your memory: the task is what the customer wrote, word by word.",
     "report": "First tell your memory what would have been right for the {what} before: it named the interaction.",
 }
-"""What a model is told to write into the form of a tool."""
+"""Tool → the instruction to fill its form."""
 
 FIELDS = {"recall": ("input",), "report": ("interaction", "target", "comment", "answer")}
-"""The fields of a tool that a model fills: all of these."""
+"""Tool → the fields that a model fills, all required."""
 
 
 class ByForm(WrapperModel):
-    """A model that calls the tool it is offered by filling its form, as JSON that fits the schema, and reads what the
-    tool returned as a message: the template of a small model may know no tools. Once it has called, it answers."""
+    """Model that calls the offered tool by filling its form, as JSON that fits the schema, and gets the tool's result
+    as a message, because the chat template of a small model may not support tools. After the call it answers."""
 
-    def __init__(self, model: OpenAIChatModel, what: str) -> None:
+    def __init__(self, model: OpenAIChatModel, task_noun: str) -> None:
         super().__init__(model)
-        self._what = what
+        self._task_noun = task_noun
 
     async def request(
         self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
@@ -71,18 +70,18 @@ class ByForm(WrapperModel):
         if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
             return await super().request(plain, settings, ModelRequestParameters())
         schema = bounded(FIELDS[tool.name])
-        said = UserPromptPart(
-            f"{FIRST[tool.name].format(what=self._what)} Write JSON with {', '.join(schema['properties'])}."
+        request = UserPromptPart(
+            f"{FIRST[tool.name].format(what=self._task_noun)} Write JSON with {', '.join(schema['properties'])}."
         )
         form = {"type": "json_schema", "json_schema": {"name": tool.name, "schema": schema}}
-        asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, said])]  # type: ignore[list-item]
+        asked: list[ModelMessage] = [*plain[:-1], ModelRequest([*plain[-1].parts, request])]  # type: ignore[list-item]
         how: Any = {**(settings or {}), "extra_body": {"response_format": form}}
         response = await super().request(asked, how, ModelRequestParameters())
         return replace(response, parts=[ToolCallPart(tool.name, response.text)])
 
 
 def as_text(message: ModelMessage) -> ModelMessage:
-    """A message without tools: what one returned is a message of the user, and that it was called is left out."""
+    """Return a message without tools: a tool's result becomes a user message, and calls are left out."""
     if isinstance(message, ModelResponse):
         return replace(message, parts=[part for part in message.parts if not isinstance(part, ToolCallPart)])
     parts = [
@@ -93,18 +92,18 @@ def as_text(message: ModelMessage) -> ModelMessage:
 
 
 def bounded(names: Sequence[str]) -> dict[str, Any]:
-    """A form with these fields, each at most a sentence: a small model ends none by itself."""
+    """Return the schema of a form with these fields. Each has a limit, because a small model does not end a text."""
     fields = {name: {"type": "string", "maxLength": 200} for name in names}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 @dataclass(frozen=True)
 class World:
-    """Tasks, and what they are called: a repair goes to a bench."""
+    """Tasks, with the nouns of a task and of an answer (a repair goes to a bench), and the right answers."""
 
     tasks: Sequence[Task]
-    what: str
-    where: str
+    task_noun: str
+    answer_noun: str
     answers: tuple[str, ...]
 
     def is_right(self, task: Task, answer: str) -> bool:
@@ -112,13 +111,13 @@ class World:
 
     @property
     def instructions(self) -> str:
-        known = ", ".join(self.answers)
-        return f"You send {self.what}s to a {self.where}: {known}. Answer with the {self.where} alone."
+        answers, noun = ", ".join(self.answers), self.answer_noun
+        return f"You send {self.task_noun}s to a {noun}: {answers}. Answer with the {noun} alone."
 
 
 @dataclass
 class Session:
-    """An agent with its memory, and what it did."""
+    """An agent with its memory, and the number of its failed runs."""
 
     agent: Agent[None, str]
     offered: list[str]
@@ -128,9 +127,9 @@ class Session:
         self.offered[:] = ["recall"]
         return await self._run(task.input, [])
 
-    async def tell(self, said: str, before: list[ModelMessage]) -> None:
+    async def tell(self, text: str, before: list[ModelMessage]) -> None:
         self.offered[:] = ["report"]
-        await self._run(said, before)
+        await self._run(text, before)
 
     async def _run(self, prompt: str, before: list[ModelMessage]) -> tuple[str, list[ModelMessage]]:
         try:
@@ -144,14 +143,14 @@ class Session:
 
 @asynccontextmanager
 async def session(model: OpenAIChatModel, store: Path, world: World) -> AsyncIterator[Session]:
-    """A session in a process of its own."""
+    """Start a session with a new process."""
     command = ["-m", "practicum.cli.app", "mcp", "--store", str(store)]
     with (store.parent / "mcp.log").open("a") as log:
         offered = list[str]()
         server = MCPToolset(StdioTransport(sys.executable, command, log_file=log))
         memory = server.filtered(lambda context, tool: tool.name in offered)
         agent = Agent(
-            ByForm(model, world.what), instructions=world.instructions, toolsets=[memory],
+            ByForm(model, world.task_noun), instructions=world.instructions, toolsets=[memory],
             model_settings={"temperature": 0, "max_tokens": 300},
         )  # fmt: skip
         async with agent:
@@ -163,14 +162,14 @@ async def tested(model: OpenAIChatModel, store: Path, world: World, tasks: Seque
         return [world.is_right(task, (await at.answer(task))[0]) for task in tasks]
 
 
-def drawn(given: argparse.Namespace, seed: int) -> World:
-    """The tasks of a seed: of a few right answers, a few each."""
-    tasks, rng = practicum.load_tasks(given.tasks), Random(seed)
+def drawn(options: argparse.Namespace, seed: int) -> World:
+    """Return the tasks of a seed: some tasks for each of some right answers."""
+    tasks, rng = practicum.load_tasks(options.tasks), Random(seed)
     answers = sorted({task.target or "" for task in tasks})
     answers = sorted(rng.sample(answers, ANSWERS)) if len(answers) > ANSWERS else answers
     own = {answer: [task for task in tasks if task.target == answer] for answer in answers}
-    chosen = {task.id for each in own.values() for task in (rng.sample(each, given.each) if given.each else each)}
-    return World([task for task in tasks if task.id in chosen], given.what, given.where, tuple(answers))
+    chosen = {task.id for each in own.values() for task in (rng.sample(each, options.each) if options.each else each)}
+    return World([task for task in tasks if task.id in chosen], options.what, options.where, tuple(answers))
 
 
 async def measured(model: OpenAIChatModel, world: World, seed: int, folder: Path) -> dict[str, Any]:
@@ -186,7 +185,8 @@ async def measured(model: OpenAIChatModel, world: World, seed: int, folder: Path
             answer, messages = await at.answer(task)
             at_first.append(world.is_right(task, answer))
             if not at_first[-1]:
-                await at.tell(f"That was wrong: this {world.what} goes to {world.where} {task.target}.", messages)
+                right = f"{world.answer_noun} {task.target}"
+                await at.tell(f"That was wrong: this {world.task_noun} goes to {right}.", messages)
     after = await tested(model, store, world, test)
     print(f"  seed {seed}: after {sum(after)} of {len(test)}", file=sys.stderr)
     return {"seed": seed, "before": before, "taught": at_first, "after": after, "failed": at.failed}
@@ -197,20 +197,20 @@ async def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", type=Path, default=TASKS)
-    parser.add_argument("--what", default="repair", help="what a task is")
-    parser.add_argument("--where", default="bench", help="what a right answer is")
+    parser.add_argument("--what", default="repair", help="noun of a task")
+    parser.add_argument("--where", default="bench", help="noun of a right answer")
     parser.add_argument("--each", type=int, help="tasks of each right answer (default: all)")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="practicum-mcp-") as name:
         folder = Path(name)
         models = Models(ClientSettings(log=folder))
-        client: Any = models.open(given.model)
+        client: Any = models.open(options.model)
         provider = OpenAIProvider(base_url=str(client.model.base_url), api_key=client.key or "none")
         model = OpenAIChatModel(client.model.model_name, provider=provider)
         rows = []
-        for seed in range(given.seeds):
+        for seed in range(options.seeds):
             (folder / str(seed)).mkdir()
-            rows.append(await measured(model, drawn(given, seed), seed, folder / str(seed)))
+            rows.append(await measured(model, drawn(options, seed), seed, folder / str(seed)))
         await models.close()
     count = sum(len(row["after"]) for row in rows)
     totals = {name: sum(sum(row[name]) for row in rows) for name in ("before", "after")}

@@ -1,4 +1,4 @@
-"""What the benches share: runs on the simulated world, a table, measurements in a process of their own, and the end."""
+"""Functions that the benches share: run on the simulated world, measure in a new process, print tables and the end."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from practicum.core.subprocesses import environment, python_command
 from practicum.session.result import Result
 
 OnResult = Callable[[str], None]
-"""Called with a line about each measurement that is done."""
+"""Function that receives one line about each measurement that is done."""
 
 
 class BenchError(Exception):
-    """A measurement cannot be made."""
+    """Error: a measurement failed or is not possible."""
 
 
 def arguments(doc: str | None) -> argparse.ArgumentParser:
-    """The command line of a bench, with its option --json."""
+    """Return the parser of a bench's command line, with the option --json."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     return parser
@@ -39,8 +39,8 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
 def timed_run(
     url: str, tasks: int, method: str, settings: Mapping[str, Any], folder: Path, concurrency: int, **options: Any
 ) -> tuple[Result, float]:
-    """Learn from tasks of the simulated world that `url` serves; half of them are hard, and each gets one reflection at
-    most. Returns the result and the seconds of the whole run, including its folder and its connections."""
+    """Learn from tasks of the simulated world that `url` serves. Half of the tasks are hard, and each task gets at most
+    one reflection. Returns the result, and the seconds of the whole run with its folder and its connections."""
     from practicum.methods import setting_docs
     from practicum.session.learn import learn
 
@@ -55,26 +55,29 @@ def timed_run(
     return result, time.perf_counter() - began
 
 
-def in_process(what: str, command: Sequence[str], limit: float | None = None) -> Any:
-    """The JSON value that a module with these arguments prints last, run in a process of its own since a peak of memory
-    does not go down again. Raises BenchError if it fails or takes longer than `limit` seconds; `what` names it."""
+def in_process(name: str, command: Sequence[str], limit: float | None = None) -> Any:
+    """Run a Python command in a new process, and return the JSON value that it prints last.
+
+    A new process is needed because the peak of a process's memory never goes down. Raises BenchError, with `name` in
+    its message, if the command fails or takes longer than `limit` seconds.
+    """
     try:
         done = subprocess.run(
             python_command(*command), capture_output=True, text=True, timeout=limit, env=environment()
         )
     except subprocess.TimeoutExpired:
         raise BenchError(
-            f"{what} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large",
+            f"{name} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large",
         ) from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no error message"]
-        raise BenchError(f"{what} ended with exit code {done.returncode}: {last[0]}")
+        raise BenchError(f"{name} ended with exit code {done.returncode}: {last[0]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def peak_mb() -> float:
-    """The most memory that this process held, in MB."""
-    # A process inherits `ru_maxrss` from the one that started it, so Linux's own count is better.
+    """Return the peak memory of this process (MB)."""
+    # A process inherits `ru_maxrss` from its parent process, so Linux's own count is better.
     status = Path("/proc/self/status")
     if status.exists():
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
@@ -85,7 +88,7 @@ def peak_mb() -> float:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows below their columns, to the right; None is an empty cell."""
+    """Print rows below the names of their columns, aligned to the right. None is an empty cell."""
     cells = [[*columns], *(["" if cell is None else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -93,7 +96,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def print_end(bench: str, result: object, targets: Sequence[Target], load_before: float, as_json: bool) -> None:
-    """How every script ends: its targets, how busy the machine was, and its result as one line of JSON if asked for."""
+    """Print the end of a script's output: its targets, the load of the machine, and its result as JSON if asked for."""
     load = [load_before, load_average()]
     for target in targets:
         print(target.summary())

@@ -1,8 +1,8 @@
-"""How long a service takes to acknowledge a score, and a correction, in a space with many entries and corrections.
+"""Time of a service to acknowledge a score, and a correction, in a space with many entries and corrections.
 
-The service is a process of its own, and its model answers at once (see `simulated_upstream`). The space is filled in
-its store: each of its corrections has a question of its own. Then one client asks, and reports on the answer when it
-has it, one request after the other: the times are from the sending of a report to the last byte of its reply.
+The service runs in a new process, and its model answers at once (see `simulated_upstream`). The corrections are written
+into the store of the space, each with a different question. Then one client asks, waits for the answer and reports its
+outcome, one request after the other. The times are from the sending of a report to the last byte of its reply.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LIMIT = 20.0
 """Target: milliseconds to acknowledge a correction (p99)."""
 SCORE, CORRECTION = "score", "correction"
 AT_ONCE = 1_000
-"""Corrections that are written at once."""
+"""Number of corrections that are written at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The times of reports of one kind, in milliseconds, in a space with these entries and corrections."""
+    """Times of reports of one kind (ms), in a space with these numbers of entries and corrections."""
 
     space: str
     kind: str
@@ -44,7 +44,7 @@ class Row:
 
 
 class Client:
-    """One end of a connection that is kept: it asks, and reports on the answers."""
+    """Client that asks, and reports the outcomes of the answers, on a connection that stays open."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, seed: str) -> None:
         self._http, self._url = http, url
@@ -54,7 +54,7 @@ class Client:
         return " ".join(self._rng.choices(self._words, k=25))
 
     async def ask(self) -> str:
-        """The id of a new interaction."""
+        """Ask, and return the id of the new interaction."""
         body = {"model": "sim", "messages": [{"role": "user", "content": self.text()}]}
         async with self._http.post(f"{self._url}/v1/chat/completions", json=body) as reply:
             reply.raise_for_status()
@@ -62,9 +62,9 @@ class Client:
             return reply.headers["x-practicum-interaction"]
 
     async def report(self, kind: str) -> float:
-        """Ask and report; returns the seconds until the report was acknowledged."""
-        said = {"score": 1.0} if kind == SCORE else {"target": self.text()}
-        about = {"interaction": await self.ask(), **said}
+        """Ask and report an outcome. Returns the seconds until the report is acknowledged."""
+        outcome = {"score": 1.0} if kind == SCORE else {"target": self.text()}
+        about = {"interaction": await self.ask(), **outcome}
         began = time.perf_counter()
         async with self._http.post(f"{self._url}/v1/feedback", json=about) as reply:
             reply.raise_for_status()
@@ -73,7 +73,7 @@ class Client:
 
 
 def fill(folder: Path, corrections: int) -> None:
-    """Let so many corrections hold in the space of a store."""
+    """Store a number of corrections in the space of a store."""
     rng, words = Random(0), vocabulary()
 
     def write(at: Transaction, some: range) -> None:
@@ -89,13 +89,13 @@ def fill(folder: Path, corrections: int) -> None:
 
 
 async def measured(url: str, reports: int) -> dict[str, list[float]]:
-    """Report in a space; returns the seconds of each report, sorted, by kind."""
+    """Send reports to a space. Returns, by kind, the sorted seconds of each report."""
     headers, timeout = {"authorization": "Bearer bench"}, aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http:
-        alone, found = Client(http, url, "measured"), dict[str, list[float]]()
+        client, by_kind = Client(http, url, "measured"), dict[str, list[float]]()
         for kind in (SCORE, CORRECTION):
-            found[kind] = sorted([await alone.report(kind) for _ in range(reports)])
-        return found
+            by_kind[kind] = sorted([await client.report(kind) for _ in range(reports)])
+        return by_kind
 
 
 def run(entries: int, corrections: int, reports: int) -> list[Row]:
@@ -108,12 +108,12 @@ def run(entries: int, corrections: int, reports: int) -> list[Row]:
         for space, seed, filled in ((EMPTY, None, 0), (PRACTICUM, folder / "seed", corrections)):
             place = Place(upstream, folder / space, "bench", _free_port(), seed)
             with ExitStack() as first:
-                # Its start makes the space.
+                # The first start creates the space.
                 bench._practicum(first, space, place)
             fill(place.store / "spaces" / place.space, filled)
             bench._practicum(stack, space, place)
-            found = asyncio.run(measured(f"http://127.0.0.1:{place.port}", reports))
-            for kind, seconds in found.items():
+            by_kind = asyncio.run(measured(f"http://127.0.0.1:{place.port}", reports))
+            for kind, seconds in by_kind.items():
                 times = (1000 * seconds[len(seconds) // 2], 1000 * seconds[int(0.99 * len(seconds))])
                 size = entries if seed else 0
                 rows.append(
@@ -127,15 +127,15 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=20_000)
     parser.add_argument("--corrections", type=int, default=10_000)
     parser.add_argument("--reports", type=int, default=500, help="reports of each kind")
-    given = parser.parse_args()
+    options = parser.parse_args()
     load = load_average()
-    rows = run(given.entries, given.corrections, given.reports)
+    rows = run(options.entries, options.corrections, options.reports)
     columns = ("space", "kind", "entries", "corrections", "p50 ms", "p99 ms")
     cells = [(r.space, r.kind, r.entries, r.corrections, f"{r.p50_ms:.1f}", f"{r.p99_ms:.1f}") for r in rows]
     print_table(columns, cells)
     last = rows[-1]
     target = Target(name="a correction, p99 ms", value=last.p99_ms, bound=LIMIT, note=f"p50 {last.p50_ms:.1f}")
-    print_end("outcomes", [rounded(asdict(row)) for row in rows], [target], load, given.json)
+    print_end("outcomes", [rounded(asdict(row)) for row in rows], [target], load, options.json)
 
 
 if __name__ == "__main__":

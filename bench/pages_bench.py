@@ -1,10 +1,10 @@
-"""How long the site takes for each page of a large service, and how long requests to the model take beside it.
+"""Time of each page of a large service's site, and of requests to the model while users load pages.
 
     python bench/pages_bench.py [--interactions 1000000] [--entries 10000] [--spaces 1000] [--json]
 
-A service is filled: interactions of 90 days with outcomes, corrections, versions that were tried, alarms. Then each
-page is asked for over HTTP, one after the other. At the end 50 users reload pages while requests go through the proxy,
-whose 99th percentile is printed beside that without visitors. The bound of a page is for the median of its times.
+The store of a service is filled: interactions of 90 days with outcomes, corrections, rollouts, alarms. Then each page
+is loaded over HTTP, one after the other. At the end 50 users reload pages while requests go through the proxy. Their
+99th percentile is printed, with users and without. The bound of a page is for the median of its times.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def a_text(chance: random.Random, words: int) -> str:
 
 
 def waiting(chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Learned edits that wait for review."""
+    """Yield rows of learned edits that wait for review."""
     for n in range(1, 11):
         held = Held((Update(f"e{n}", a_text(chance, 20), reason=a_text(chance, 10)),), "user")
         data = json.dumps({**HELD.dump_python(held, mode="json"), "base": 0})
@@ -73,14 +73,14 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
     context = Context().apply(Delta(adds)).context
     database = Database.at(folder, folder, create=True)
     for name in (SPACE, "other", *(f"team-{n:05}" for n in range(spaces))):
-        with database.create(name) as made:
-            begin(made, Config(method="unified"), Splits(), context if name == SPACE else Context(), "done")
-            name_version(made, LIVE)
+        with database.create(name) as space:
+            begin(space, Config(method="unified"), Splits(), context if name == SPACE else Context(), "done")
+            name_version(space, LIVE)
     store = database.named(SPACE)
     store.change(lambda at: at.insert(schema.reviews, *waiting(chance)))
     chosen = ""
     for start in range(0, interactions, BATCH):
-        asked, told, sums = [], [], []
+        rows, outcomes, sums = [], [], []
         for n in range(start, min(start + BATCH, interactions)):
             at = now - DAYS * 86_400 * (1 - n / interactions)
             version, model = n * 20 // interactions, ("gpt-4.1-mini", "gpt-4.1")[n % 5 == 0]
@@ -96,22 +96,22 @@ def fill(folder: Path, interactions: int, entries: int, spaces: int) -> str:
                 "user": f"u{n % 5_000}" if n % 2 else None, "response": None, "version": version, "rollout": None,
                 "kind": None, "data": json.dumps(data),
             }  # fmt: skip
-            asked.append(row)
+            rows.append(row)
             sums.append(interaction_sums(row, data))
             if n % 3:
                 score = float(chance.random() < 0.6 + 0.3 * n / interactions)
                 report = {"at": at + 60, "trust": "own", "score": score}
-                told.append({
+                outcomes.append({
                     "id": row["id"], "at": at + 60, "number": n + 1, "revision": 1, "score": score,
                     "trust": "own", "state": "learned",
                     "data": json.dumps({"reports": [report], "own": {"score": score}, "user": {}}),
                 })  # fmt: skip
                 sums.append({"at": at + 60, "version": version, "model": model, "scored": 1, "total": score})
-        chosen = str(asked[len(asked) // 2]["id"])
+        chosen = str(rows[len(rows) // 2]["id"])
 
-        def write(at: Transaction, asked: Any = asked, told: Any = told, sums: Any = sums) -> None:
-            at.insert(schema.interactions, *asked)
-            at.insert(schema.outcomes, *told)
+        def write(at: Transaction, rows: Any = rows, outcomes: Any = outcomes, sums: Any = sums) -> None:
+            at.insert(schema.interactions, *rows)
+            at.insert(schema.outcomes, *outcomes)
             for each in sums:
                 at.count(each)
 
@@ -157,7 +157,7 @@ def _fill_rest(at: Transaction, chance: random.Random, now: float, entries: int)
 
 
 def paths(interaction: str) -> dict[str, str]:
-    """The pages that are timed."""
+    """Return the names and paths of the pages that are measured."""
     root = f"/s/{SPACE}"
     return {
         "spaces": "/", "spaces, searched": "/?q=99", "overview, 7 days": root, "overview, 90 days": f"{root}?days=90",
@@ -175,7 +175,7 @@ def paths(interaction: str) -> dict[str, str]:
 
 
 async def get(http: aiohttp.ClientSession, url: str) -> float:
-    """Milliseconds of a page."""
+    """Load a page, and return its time (ms)."""
     began = time.perf_counter()
     async with http.get(url) as response:
         body = await response.read()
@@ -184,7 +184,7 @@ async def get(http: aiohttp.ClientSession, url: str) -> float:
 
 
 async def ask(http: aiohttp.ClientSession, url: str, number: int) -> float:
-    """Milliseconds of a request to the model."""
+    """Send a request to the model, and return its time (ms)."""
     began = time.perf_counter()
     body = {"messages": [{"role": "user", "content": f"Where is parcel {number}?"}]}
     async with http.post(f"{url}/v1/chat/completions", json=body) as response:
@@ -194,7 +194,7 @@ async def ask(http: aiohttp.ClientSession, url: str, number: int) -> float:
 
 
 async def ask_all(http: aiohttp.ClientSession, url: str, seconds: float) -> list[float]:
-    """Ask ten times a second."""
+    """Send requests for a time, with a pause of 0.1 s after each. Returns their times (ms)."""
     times, until = list[float](), time.perf_counter() + seconds
     while time.perf_counter() < until:
         times.append(await ask(http, url, len(times)))
@@ -208,50 +208,50 @@ def p99(times: list[float]) -> float:
 
 @contextmanager
 def started(command: Sequence[str]) -> Iterator[str]:
-    """A server of its own process, at an address that it prints."""
+    """Start a server in a new process, and return the address that it prints."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             ready = process.stdout.readline() if process.stdout else ""
-            if not (found := re.search(r"(http://[^/\s]+:\d+)/v1(:|$)", ready)):
+            if not (match := re.search(r"(http://[^/\s]+:\d+)/v1(:|$)", ready)):
                 raise SystemExit(f"the server did not start: {ready}")
-            yield found[1]
+            yield match[1]
         finally:
             process.terminate()
 
 
 async def measure(folder: Path, interaction: str) -> dict[str, Any]:
-    """The times of all pages, and of requests beside 50 users of them."""
+    """Return the times of all pages, and of requests with and without 50 users who load pages."""
     with started(python_command(SCRIPT, f"--chunks={CHUNKS}")) as behind:
-        given = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", str(folder), "--port", "0", "--no-learning")
-        with started(python_command("practicum.cli.app", *given)) as url:
+        arguments = ("serve", "--upstream", f"{behind}/v1#gpt-4.1", str(folder), "--port", "0", "--no-learning")
+        with started(python_command("practicum.cli.app", *arguments)) as url:
             async with aiohttp.ClientSession() as http:
                 return await _measure(http, url, interaction)
 
 
 async def _measure(http: aiohttp.ClientSession, url: str, interaction: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"pages": {}}
-    wanted = paths(interaction)
-    for name, path in wanted.items():
+    result: dict[str, Any] = {"pages": {}}
+    pages = paths(interaction)
+    for name, path in pages.items():
         await get(http, url + path)
         times = [await get(http, url + path) for _ in range(ROUNDS)]
-        found["pages"][name] = {"median": statistics.median(times), "most": max(times)}
+        result["pages"][name] = {"median": statistics.median(times), "most": max(times)}
     await ask_all(http, url, 2.0)
     alone = await ask_all(http, url, 10.0)
 
     async def user(number: int) -> None:
         chance = random.Random(number)
         while True:
-            await get(http, url + chance.choice([*wanted.values()]))
-            # Somebody reads what was answered.
+            await get(http, url + chance.choice([*pages.values()]))
+            # The user reads the page.
             await asyncio.sleep(chance.uniform(2.0, 8.0))
 
     users = [asyncio.create_task(user(n)) for n in range(USERS)]
-    beside = await ask_all(http, url, 30.0)
+    with_users = await ask_all(http, url, 30.0)
     for task in users:
         task.cancel()
     await asyncio.gather(*users, return_exceptions=True)
-    found["proxy p99 alone"], found["proxy p99 beside 50 users"] = p99(alone), p99(beside)
-    return found
+    result["proxy p99"], result["proxy p99 with 50 users"] = p99(alone), p99(with_users)
+    return result
 
 
 def main() -> None:
@@ -260,20 +260,20 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--spaces", type=int, default=1_000)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     before = load_average()
     with tempfile.TemporaryDirectory(prefix="practicum-pages-") as folder:
-        chosen = fill(Path(folder), given.interactions, given.entries, given.spaces)
-        print(f"filled with {given.interactions:,} interactions", file=sys.stderr, flush=True)
-        found = asyncio.run(measure(Path(folder), chosen))
-    for name, times in found["pages"].items():
+        chosen = fill(Path(folder), options.interactions, options.entries, options.spaces)
+        print(f"filled with {options.interactions:,} interactions", file=sys.stderr, flush=True)
+        result = asyncio.run(measure(Path(folder), chosen))
+    for name, times in result["pages"].items():
         print(f"{name}: {times['median']:.0f} ms (at most {times['most']:.0f})")
     targets = [
-        Target(name=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in found["pages"].items()
+        Target(name=f"{name} (ms)", value=times["median"], bound=PAGE_MS) for name, times in result["pages"].items()
     ]
-    for name in ("proxy p99 alone", "proxy p99 beside 50 users"):
-        print(f"{name}: {found[name]:.1f} ms")
-    print_end("pages", found, targets, before, given.json)
+    for name in ("proxy p99", "proxy p99 with 50 users"):
+        print(f"{name}: {result[name]:.1f} ms")
+    print_end("pages", result, targets, before, options.json)
 
 
 if __name__ == "__main__":

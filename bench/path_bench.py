@@ -1,14 +1,14 @@
-"""How long the path of one task is: the modules and functions of practicum that run between two events.
+"""Length of the path of one task: the modules and functions of practicum that run between two events.
 
     step       one step of ACE on one task that the agent fails, from `Watch.stepping` to `Watch.stepped`: its three
                model calls (attempt, reflection, curation), the delta, the journal and the stored version
-    request    one request of a client through the service, from its bytes to the bytes for the model server: it is
-               read, the space shows its live version, and what was learned is written into it
+    request    one request of a client through the service, from its bytes to the bytes for the model server: the
+               service reads it, renders the live version, and writes the learned text into it
 
-Both come after others of their kind, so that imports, connections and caches are not counted. A function counts once,
-however often it runs, in all threads; comprehensions and lambdas are part of the function that holds them. Code made
-at runtime, such as `__init__` of a dataclass, is left out, and so is the simulated model. The bench exits with 1
-if the step exceeds a target.
+Each is measured after others of its kind, so that imports, connections and caches are not counted. A function counts
+once, in all threads, even if it runs often. Comprehensions and lambdas are part of the function that contains them.
+Code that is generated at runtime, such as `__init__` of a dataclass, and the simulated model do not count. The bench
+exits with 1 if the step exceeds a target.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ MODULES, FUNCTIONS = 30, 300
 
 PACKAGE = f"{Path(practicum.__file__).parent}{os.sep}"
 SIMULATED = ("models.scripted", "testing")
-"""The modules of the model, which are on no path of a user."""
+"""Modules of the simulated model, which no real request runs."""
 
 COUNTED = 3
-"""The step that is counted: those before it fill caches."""
+"""Number of the step that is counted. The steps before it fill caches."""
 
 REQUESTS = {"ace": "rules", "unified": "memories"}
-"""The methods whose spaces are asked, each with a section that it shows: all of it, or what is similar."""
+"""Method of a space → a section that the method shows. `ace` shows all its entries, `unified` the similar ones."""
 
 
 @dataclass
 class Trail:
-    """The functions that ran while `open`, with how often they were entered; a coroutine is entered whenever it goes
-    on."""
+    """Functions that ran while `open`, with the number of times they were entered. A coroutine is entered again each
+    time it continues."""
 
     open: bool = False
     entered: Counter[CodeType] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Trail:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch this thread, and those that begin in this block."""
+        """Record the calls of this thread, and of threads that start in this block."""
         threading.setprofile(self)
         sys.setprofile(self)
         try:
@@ -79,17 +79,17 @@ class Trail:
             threading.setprofile(None)  # type: ignore[arg-type]
 
     def functions(self) -> dict[str, dict[str, int]]:
-        """By module, the functions that ran and how often; those with most functions first."""
-        found: dict[str, dict[str, int]] = {}
+        """Return, by module, the functions that ran and their counts. Modules with the most functions come first."""
+        by_module: dict[str, dict[str, int]] = {}
         for code, times in self.entered.items():
             module = code.co_filename.removeprefix(PACKAGE).removesuffix(".py").replace(os.sep, ".")
             if not code.co_name.startswith("<") and module not in SIMULATED:
-                found.setdefault(module, {})[f"{code.co_qualname}:{code.co_firstlineno}"] = times
-        return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+                by_module.setdefault(module, {})[f"{code.co_qualname}:{code.co_firstlineno}"] = times
+        return dict(sorted(by_module.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 class Steps(Watch):
-    """Opens a path when the counted step begins, and closes it when the step is done."""
+    """Watch that opens a trail when the counted step begins, and closes it when the step is done."""
 
     def __init__(self, path: Trail) -> None:
         self.path = path
@@ -108,7 +108,7 @@ def answer(call: Call) -> str:
 
 
 def step_path(folder: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """The path of a step, and the roles of its calls."""
+    """Return the path of a step, and the roles of its calls."""
     path, client = Trail(), ScriptedClient(answer)
     roles = list[str]()
 
@@ -120,7 +120,7 @@ def step_path(folder: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
     client.respond = respond_counted
     with path.watching():
         work = practicum.learn(
-            # Hard ones alone; without rounds, a failure is not tried again.
+            # Only hard tasks. Without rounds, a failed task is not tried again.
             tasks(COUNTED, easy=0), method="ace", settings={"rounds": 0}, choices=LABELS, instructions=INSTRUCTIONS,
             concurrency=1, parts=Parts(clients={"agent": client}), watch=Steps(path), out=folder,
         )  # fmt: skip
@@ -129,7 +129,7 @@ def step_path(folder: Path) -> tuple[dict[str, dict[str, int]], list[str]]:
 
 
 def request_path(folder: Path, method: str) -> dict[str, dict[str, int]]:
-    """The path of a request of a space with twenty entries."""
+    """Return the path of a request to a space with twenty entries."""
     entries = (Add(REQUESTS[method], f"If it speaks of {task.input[:60]}, answer {task.target}.") for task in tasks(20))
     context = practicum.Context().apply(Delta(tuple(entries))).context
     with create(folder) as store:
@@ -156,17 +156,18 @@ def request_path(folder: Path, method: str) -> dict[str, dict[str, int]]:
     return path.functions()
 
 
-def total(found: dict[str, dict[str, int]]) -> int:
-    return sum(map(len, found.values()))
+def total(modules: dict[str, dict[str, int]]) -> int:
+    return sum(map(len, modules.values()))
 
 
-def print_path(name: str, found: dict[str, dict[str, int]], names: bool) -> None:
-    """The modules of a path with their functions, and the totals."""
-    rows = [[module, len(functions), sum(functions.values())] for module, functions in found.items()]
-    rows.append([f"{len(found)} modules", total(found), sum(sum(functions.values()) for functions in found.values())])
+def print_path(name: str, modules: dict[str, dict[str, int]], names: bool) -> None:
+    """Print the modules of a path with their numbers of functions, and the totals."""
+    rows = [[module, len(functions), sum(functions.values())] for module, functions in modules.items()]
+    entered = sum(sum(functions.values()) for functions in modules.values())
+    rows.append([f"{len(modules)} modules", total(modules), entered])
     print(f"\n{name}")
     print_table(("module", "functions", "entered"), rows)
-    for module, functions in found.items() if names else ():
+    for module, functions in modules.items() if names else ():
         print(f"{module}: {', '.join(functions)}")
 
 
@@ -179,8 +180,8 @@ def main() -> int:
         step, roles = step_path(Path(folder) / "run")
         requests = {method: request_path(Path(folder) / method, method) for method in REQUESTS}
     print_path(f"one step of ACE: {', '.join(roles)}", step, options.names)
-    for method, found in requests.items():
-        print_path(f"one request to a space of {method}", found, options.names)
+    for method, modules in requests.items():
+        print_path(f"one request to a space of {method}", modules, options.names)
     targets = [
         Target(name="modules of a step", value=len(step), bound=MODULES),
         Target(name="functions of a step", value=total(step), bound=FUNCTIONS),
@@ -188,8 +189,8 @@ def main() -> int:
     result = {
         "step": step, "calls": roles, "requests": requests,
         "totals": {
-            name: {"modules": len(found), "functions": total(found)}
-            for name, found in {"step": step, **requests}.items()
+            name: {"modules": len(modules), "functions": total(modules)}
+            for name, modules in {"step": step, **requests}.items()
         },
     }  # fmt: skip
     print_end("path", result, targets, before, options.json)

@@ -1,7 +1,8 @@
-"""The index of many entries in PostgreSQL (pgvector) beside that in files: built, searched and extended in one run.
+"""The index of many entries in PostgreSQL (pgvector), compared with the index in files: build, search and extend.
 
-Entries and questions are those of `store_bench.py`, with tags that 10%, 1% and 0.01% of them have. The true
-answer compares all. Rounds alternate between the two, and the medians count. PostgreSQL needs the extension vector.
+Entries and questions come from `store_bench.py`, with tags that 10%, 1% and 0.01% of the entries have. An exact search
+finds the true answers. Rounds alternate between the two indexes, and the medians count. PostgreSQL needs the extension
+vector.
 
     python bench/pgvector_bench.py postgresql://USER@HOST/DATABASE --entries 100000
 """
@@ -31,11 +32,11 @@ from practicum.store.snapshot import read_context, write_snapshot
 FILES, PGVECTOR = "files", "pgvector"
 K, ADDED, RECALL = 5, 1_000, 0.95
 EVERY = {"all": 1, "10%": 10, "1%": 100, "0.01%": 10_000}
-"""One in so many entries has the tag of each filter."""
+"""Tag of a filter → N, if one in N entries has it."""
 
 
 def tagged(first: int, end: int) -> list[Add]:
-    """Memories with the tags that they have."""
+    """Return memories with their tags."""
     return [
         replace(add, sources=(*add.sources, *(f"tag:{name}" for name, every in EVERY.items() if n % every == 0)))
         for n, add in enumerate(memories(first, end), first)
@@ -53,7 +54,7 @@ async def saved(store: Store, retriever: Retriever, context: Context) -> float:
 
 
 async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[str, float]]:
-    embedder, found = ClusteredEmbedder(n), dict[str, dict[str, float]]()
+    embedder, results = ClusteredEmbedder(n), dict[str, dict[str, float]]()
     seed = replace(initial_context(tagged(0, n)), version=0)
     everything, questions = Retriever(Vectors(embedder), 2**40), [add.key for add in memories(2 * n, 2 * n + asked)]
     true = {
@@ -63,7 +64,7 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
         for name in EVERY
         for text in questions
     }
-    # The rows of both are in the database.
+    # The rows of both stores are in the database.
     stores = {
         where: Store.create(folder / where, f"{url}?index={where}", f"{where}-{time.time_ns():x}")
         for where in (FILES, PGVECTOR)
@@ -73,7 +74,7 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
         begin(store, Config(method="none"), Splits(()), seed, "done")
         vectors = Vectors(embedder, store)
         await vectors.passing([entry.embedded_text for entry in seed])
-        found[where] = {"build_s": await saved(store, Retriever(vectors, 1), seed)}
+        results[where] = {"build_s": await saved(store, Retriever(vectors, 1), seed)}
         retrievers[where], contexts[where] = Retriever(Vectors(embedder, store), 1), read_context(store)
         await retrievers[where].vectors.ready(questions)
     for name in EVERY:
@@ -88,15 +89,15 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
                         times[where].append(1000 * (time.perf_counter() - began))
                         hits[where] += len(true[name, text] & {match.entry.id for match in search.found})
         for where in stores:
-            found[where][f"{name}: ms"] = statistics.median(times[where])
-            found[where][f"{name}: recall"] = hits[where] / sum(len(true[name, text]) for text in questions)
+            results[where][f"{name}: ms"] = statistics.median(times[where])
+            results[where][f"{name}: recall"] = hits[where] / sum(len(true[name, text]) for text in questions)
     for where, store in stores.items():
         more = contexts[where].apply(Delta(tuple(tagged(n, n + ADDED)))).context
         await retrievers[where].vectors.ready(add.key for add in tagged(n, n + ADDED))
-        found[where][f"add_{ADDED}_s"] = await saved(store, retrievers[where], more)
+        results[where][f"add_{ADDED}_s"] = await saved(store, retrievers[where], more)
         store.remove()
         store.close()
-    return found
+    return results
 
 
 def main() -> None:
@@ -108,15 +109,15 @@ def main() -> None:
     options = parser.parse_args()
     before = load_average()
     with tempfile.TemporaryDirectory(prefix="practicum-pgvector-") as name:
-        found = asyncio.run(measure(Path(name), options.url, options.entries, options.questions))
-    for what, value in found[FILES].items():
-        print(f"{what}: {value:.3g} in files, {found[PGVECTOR][what]:.3g} with pgvector")
+        results = asyncio.run(measure(Path(name), options.url, options.entries, options.questions))
+    for name, value in results[FILES].items():
+        print(f"{name}: {value:.3g} in files, {results[PGVECTOR][name]:.3g} with pgvector")
     targets = [
-        Target(name=f"{what}, pgvector", value=value, bound=RECALL, at_least=True)
-        for what, value in found[PGVECTOR].items()
-        if what.endswith("recall")
+        Target(name=f"{name}, pgvector", value=value, bound=RECALL, at_least=True)
+        for name, value in results[PGVECTOR].items()
+        if name.endswith("recall")
     ]
-    print_end("pgvector", found, targets, before, options.json)
+    print_end("pgvector", results, targets, before, options.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a call costs more where a run's rows are in PostgreSQL and not in a file: a ratio within one run.
+"""Time of a call if a run's rows are in PostgreSQL, over its time if they are in a file.
 
-Both wait for the disk. Rounds alternate between the two, and the medians count. `journal` writes the rows of calls, so
-many at once; `learn` is ACE in batches of 10 on a server that answers at once.
+Both wait for the disk. Rounds alternate between the two, and the medians count. `journal` writes the rows of calls, 1,
+16 or 100 at once. `learn` is ACE in batches of 10 on a server that answers at once.
 
     python bench/postgres_bench.py postgresql://USER@HOST/DATABASE
 """
@@ -31,8 +31,8 @@ FILE, DATABASE = "file", "postgresql"
 
 
 async def journal(store: Store, calls: int, at_once: int, name: str) -> float:
-    """Milliseconds a call."""
-    kept, numbers = Journal(store), iter(range(calls))
+    """Return the time to write the row of a call (ms)."""
+    rows, numbers = Journal(store), iter(range(calls))
 
     async def write() -> None:
         for number in numbers:
@@ -41,7 +41,7 @@ async def journal(store: Store, calls: int, at_once: int, name: str) -> float:
             row = JournalRow(
                 place, "agent", "0" * 32, "An answer. " * 40, usage, 0.5, sources=("task:t",), prompt=prompt
             )
-            await kept.write(row)
+            await rows.write(row)
 
     began = time.perf_counter()
     await asyncio.gather(*(write() for _ in range(at_once)))
@@ -49,7 +49,7 @@ async def journal(store: Store, calls: int, at_once: int, name: str) -> float:
 
 
 async def learn(folder: Path, url: str | None, model: str) -> float:
-    """Milliseconds a call."""
+    """Return the time of a run over the number of its calls (ms)."""
     began = time.perf_counter()
     result = await practicum.learn(
         tasks(60), out=folder, store=url, model=model, method="ace", settings={"batch": 10}, choices=LABELS
@@ -78,7 +78,7 @@ async def measure(folder: Path, url: str, rounds: int) -> dict[str, dict[str, fl
                 took = await learn(place, url if where == DATABASE else None, f"{server.url}#sim")
                 if number >= 0:
                     taken.setdefault("learn", {}).setdefault(where, []).append(took)
-    return {what: {where: statistics.median(all) for where, all in each.items()} for what, each in taken.items()}
+    return {name: {where: statistics.median(all) for where, all in each.items()} for name, each in taken.items()}
 
 
 def main() -> None:
@@ -89,14 +89,14 @@ def main() -> None:
     options = parser.parse_args()
     before = load_average()
     with tempfile.TemporaryDirectory(prefix="practicum-postgres-") as name:
-        found = asyncio.run(measure(Path(name), options.url, options.rounds))
-    for what, ms in found.items():
-        print(f"{what}: {ms[FILE]:.2f} ms a call in a file, {ms[DATABASE]:.2f} in PostgreSQL")
+        medians = asyncio.run(measure(Path(name), options.url, options.rounds))
+    for name, ms in medians.items():
+        print(f"{name}: {ms[FILE]:.2f} ms a call in a file, {ms[DATABASE]:.2f} in PostgreSQL")
     targets = [
-        Target(name=f"{what}: PostgreSQL over a file", value=ms[DATABASE] / ms[FILE], bound=BOUND)
-        for what, ms in found.items()
+        Target(name=f"{name}: PostgreSQL over a file", value=ms[DATABASE] / ms[FILE], bound=BOUND)
+        for name, ms in medians.items()
     ]
-    print_end("postgresql", found, targets, before, options.json)
+    print_end("postgresql", medians, targets, before, options.json)
 
 
 if __name__ == "__main__":

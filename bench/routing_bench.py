@@ -1,7 +1,7 @@
-"""What prefix caches save when one model is on several servers: by where calls go. `python bench/routing_bench.py`.
+"""Share of cached tokens with one model on several servers, by the routing of calls. `python bench/routing_bench.py`.
 
 Simulated servers with prefix caches answer the calls of a run: in each step a batch of attempts, a reflection on each,
-and a curator, all with the playbook, of which an entry is rewritten and four are added before the next step.
+and a curator, all with the playbook. Before the next step, one entry of the playbook is rewritten and four are added.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from practicum.models.spread import Server, Spread
 from practicum.testing import ServerOptions, pseudo_words, serve
 
 ENTRIES, ADDED = 100, 4
-"""Entries of the playbook before the first step, and added by each step."""
+"""Number of entries before the first step, and of entries that each step adds."""
 
 ROLES = ("agent", "reflector", "curator")
 
 
 class RoundRobin(Spread):
-    """Sends each call to the next server, whatever it is about."""
+    """Sends the calls to the servers in turn, for any prompt."""
 
     def _order(self, prompt: Prompt, conversation: int) -> list[Server]:
         servers = [*self.clients]
@@ -40,26 +40,26 @@ class RoundRobin(Spread):
 
 
 async def cached_share(client: Client, steps: int, batch: int, seed: int = 0) -> float:
-    """The share of all tokens read that were cached, in a run with so many steps and attempts in each."""
+    """Return the share of cached tokens among all input tokens, in a run with `steps` steps of `batch` attempts."""
     rng, number = Random(seed), count()
     context, used = Context(), Usage()
 
     def words() -> str:
         return pseudo_words(Random(next(number)))
 
-    told = {role: f"You are the {role}. " + " ".join(words() for _ in range(20)) for role in ROLES}
+    systems = {role: f"You are the {role}. " + " ".join(words() for _ in range(20)) for role in ROLES}
 
     async def ask(role: str, texts: int) -> None:
         nonlocal used
         pages = render_full(context).pages
-        prompt = Prompt(told[role], " ".join(words() for _ in range(texts)), pages)
+        prompt = Prompt(systems[role], " ".join(words() for _ in range(texts)), pages)
         usage = (await client.complete(role, prompt, None, CallOptions())).usage
         used += usage
 
     for step in range(steps):
         new = tuple(Add("rules", " ".join(words() for _ in range(3))) for _ in range(ADDED if step else ENTRIES))
-        known = [entry.id for entry in context]
-        changed = (Update(rng.choice(known), text=words()),) if known else ()
+        ids = [entry.id for entry in context]
+        changed = (Update(rng.choice(ids), text=words()),) if ids else ()
         context = context.apply(Delta((*changed, *new))).context
         await asyncio.gather(*(ask("agent", 10) for _ in range(batch)))
         await asyncio.gather(*(ask("reflector", 30) for _ in range(batch)))
@@ -68,7 +68,7 @@ async def cached_share(client: Client, steps: int, batch: int, seed: int = 0) ->
 
 
 async def measure(ways: Sequence[type[Spread] | None], servers: int, steps: int, batch: int) -> list[float]:
-    """The cached share by each way to spread calls over so many servers; None stands for one server alone."""
+    """Return the cached share for each way to spread calls over `servers` servers. None: a single server."""
     return [await _measure(way, servers if way else 1, steps, batch) for way in ways]
 
 

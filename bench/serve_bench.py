@@ -1,20 +1,21 @@
 """Requests a second, latency, CPU time and memory of the proxy, measured from outside.
 
-An upstream answers at once (see `simulated_upstream`). The server under test has a core of its own; the upstream and
-the load, which are two processes, share the others. Every request has a last message that was not sent before. Servers:
+An upstream answers at once (see `simulated_upstream`). The server under test has one core; no other process uses it.
+The upstream and the load, which are two processes, share the other cores. The last message of every request is new.
+Servers:
 
-    upstream            no proxy between; it has the server's core to itself
-    practicum           a space with many entries, of which some are looked up for each request
+    upstream            no proxy; the upstream runs on the server's core
+    practicum           a space with many entries; each request looks some of them up
     practicum, empty    a space without entries
-    litellm             if its Python is given
+    litellm             with --litellm
 
-The load is closed for throughput and CPU time: 32 connections, each of which sends when it was answered. It is open for
-latency: requests come at random times at half of the target rate (half of the throughput, for a server that does not
-reach the target), and the clock runs from the sending to the first byte of the body. Last, one connection sends one
-request after the other, each with words that no entry has and that were not sent before: no search shares anything with
-another. The servers are measured in turn in each of several runs; a value is the median of the runs.
+The load is closed for throughput and CPU time: 32 connections, and each sends its next request after an answer. It is
+open for latency: requests come at random times at half of the target rate (half of the throughput, for a server that
+does not reach the target), and the clock runs from the sending to the first byte of the body. Last, one connection
+sends one request after the other. Their words are in no entry and in no earlier request, so that no search can use the
+cached parts of another. The servers are measured in turn in each of several runs; a value is the median of the runs.
 
-Latencies at half load depend on how long the core keeps its caches, which a virtual one may lose within milliseconds.
+Latencies at half load depend on how long the core keeps its caches. A virtual core may lose them within milliseconds.
 So the bench also reads a megabyte at random places, after pauses in which the core is busy and the memory is not read.
 """
 
@@ -55,13 +56,13 @@ from practicum.testing import serve as serve_upstream
 
 UPSTREAM, PRACTICUM, EMPTY, LITELLM = "upstream", "practicum", "practicum, empty", "litellm"
 TARGETS = {"JSON": 500.0, "stream": 350.0}
-"""Kinds of requests, and the target: requests a second of `PRACTICUM` on one core."""
+"""Kind of requests → target: requests a second of `PRACTICUM` on one core."""
 MORE_P50, MORE_P99, UNCHANGED = 3.0, 10.0, 0.95
-"""Targets: milliseconds that the proxy adds, and the least share of a prompt that the next one begins with."""
+"""Targets: milliseconds that the proxy adds, and the least share of a prompt that the next prompt begins with."""
 CONNECTIONS, SESSIONS, TURNS = 32, 8, 10
 """Connections of the closed load, sessions of each, and turns of the session whose prompts are compared."""
 VOCABULARY, NEW_WORDS = 5_000, 25
-"""Words that the entries are made of, and words of a message that no entry has."""
+"""Number of words in the vocabulary of the entries, and of words in a message that no entry has."""
 PAUSES = (0, 1, 5, 10, 50)
 """Milliseconds between two readings of the same memory."""
 _READY_SECONDS = 180.0
@@ -71,7 +72,7 @@ _ALONE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server is started: what it asks, its folder, space and port, and the run that its space starts from."""
+    """Address of a server: its upstream, folder, space and port, and the run that its space starts from."""
 
     upstream: str
     store: Path
@@ -81,16 +82,16 @@ class Place:
 
 
 def practicum_command(place: Place) -> list[str]:
-    """The command that starts the proxy."""
+    """Return the command that starts the proxy."""
     flags = {"upstream": f"{place.upstream}#sim", "space": place.space, "method": "unified"}
     flags |= {"port": place.port} | ({"context": place.context} if place.context else {})
-    given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
-    return python_command("practicum.cli.app", "serve", str(place.store), *given)
+    options = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+    return python_command("practicum.cli.app", "serve", str(place.store), *options)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServePlan:
-    """What to measure. `litellm` is the Python that has it; `command` returns the command of the proxy."""
+    """Plan of the measurements. `litellm` is the Python that has litellm; `command` returns the proxy's command."""
 
     runs: int = 3
     seconds: float = 5.0
@@ -101,11 +102,14 @@ class ServePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeRow:
-    """One server and one kind of requests. `busy` is the share of its core that the server took at `per_second`: far
-    below 1, the load or the machine was the limit. `alone_ms` is the CPU time of a request of one connection, with
-    words that no entry has. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests a second,
-    `over_p50_ms` and `over_p99_ms` what they are above those of the bare upstream. `late` is the share of all requests
-    that the proxy sent on unchanged, because what to show came too late. `mb` is resident memory."""
+    """Measurement of one server with one kind of requests.
+
+    `busy` is the share of its core that the server used at `per_second`: far below 1, the load or the machine was the
+    limit. `alone_ms` is the CPU time of a request with words that no entry has, if one connection sends one request at
+    a time. `p50_ms` and `p99_ms` are times to the first byte at `rate` requests a second; `over_p50_ms` and
+    `over_p99_ms` are their differences to the bare upstream. `late` is the share of all requests that the proxy sent on
+    unchanged, because the view was not ready in time. `mb` is resident memory.
+    """
 
     server: str
     kind: str
@@ -124,21 +128,24 @@ class ServeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeResult:
-    """All measurements. `prefix` holds a share for each turn but the first: how much of the prompt before it, in
-    characters, is unchanged at the front of its prompt. `megabyte_us` is how long a megabyte is read, in microseconds,
-    by the pause since it was read before, in milliseconds."""
+    """All measurements.
+
+    `prefix` has a share for each turn after the first: the share of the previous prompt, in characters, that is
+    unchanged at the front of the turn's prompt. `megabyte_us` maps the pause between two readings (ms) to the time to
+    read a megabyte (us).
+    """
 
     rows: Sequence[ServeRow]
     prefix: Sequence[float]
     megabyte_us: Mapping[int, float]
 
     def targets(self) -> list[Target]:
-        """The targets of the proxy that looks entries up, and what it was measured at."""
-        found = []
+        """Return the targets, with the values of the proxy that looks entries up."""
+        targets = []
         for row in (row for row in self.rows if row.server == PRACTICUM):
             late, at = f"{row.late:.1%} went on unchanged", f"at {row.rate:.0f} requests/s"
             more = f"{row.kind}: more ms to the first byte"
-            found += [
+            targets += [
                 Target(
                     name=f"{row.kind}: requests/s",
                     value=row.per_second,
@@ -149,10 +156,10 @@ class ServeResult:
                 Target(name=f"{more}, p50", value=row.over_p50_ms, bound=MORE_P50, note=at),
                 Target(name=f"{more}, p99", value=row.over_p99_ms, bound=MORE_P99, note=at),
             ]
-        found.append(
+        targets.append(
             Target(name="prompt unchanged at the front", value=min(self.prefix), bound=UNCHANGED, at_least=True)
         )
-        return found
+        return targets
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -164,7 +171,7 @@ class ServeResult:
 
 
 def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
-    """Measure all of the plan. Raises BenchError without a second core, and if a server fails."""
+    """Make all measurements of the plan. Raises BenchError without a second core, and if a server fails."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
         raise BenchError("bench serve needs Linux and two cores: one for the server, one for the load")
@@ -179,7 +186,7 @@ def serve(plan: ServePlan, report: OnResult = lambda line: None) -> ServeResult:
 
 
 def _megabyte_us(pause: int) -> float:
-    """The median time to read a megabyte at random places, in microseconds, after a pause in milliseconds."""
+    """Return the median time to read a megabyte at random places (us) after a pause (ms)."""
     lines, times = 2**14, list[float]()
     memory, out = np.ones(8 * lines), np.empty(lines)
     places = 8 * np.random.default_rng(0).permutation(lines)
@@ -201,13 +208,13 @@ class _Server:
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU of all its threads."""
+        """CPU time of all threads of the server (s)."""
         # The second field is a name in brackets, which may hold spaces.
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def late(self) -> int:
-        """How many requests it sent on unchanged; only the proxy says so."""
+        """Return the number of requests that the server sent on unchanged. Only the proxy reports it; others: 0."""
         if self.name in (UPSTREAM, LITELLM):
             return 0
         with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{self.port}/health") as response:
@@ -242,7 +249,7 @@ class _Bench:
             return uvloop.run(self._measure(servers))
 
     async def _measure(self, servers: Sequence[_Server]) -> list[ServeRow]:
-        found: dict[tuple[str, str], list[ServeRow]] = {}
+        by_server: dict[tuple[str, str], list[ServeRow]] = {}
         for run in range(self.plan.runs):
             for kind in TARGETS:
                 traffic, base = Traffic(kind, seed=run), None
@@ -268,13 +275,13 @@ class _Bench:
                         over_p50_ms=p50 - base[0], over_p99_ms=p99 - base[1], mb=server.mb,
                         late=(server.late() - late) / (count + rate * self.plan.seconds),
                     )  # fmt: skip
-                    found.setdefault((server.name, kind), []).append(row)
-                    what = f"run {run + 1}, {server.name}, {kind}"
-                    self.report(f"{what}: {row.per_second:.0f} requests/s, p50 {p50:.2f} ms")
-        return [_median_row(rows) for rows in found.values()]
+                    by_server.setdefault((server.name, kind), []).append(row)
+                    title = f"run {run + 1}, {server.name}, {kind}"
+                    self.report(f"{title}: {row.per_second:.0f} requests/s, p50 {p50:.2f} ms")
+        return [_median_row(rows) for rows in by_server.values()]
 
     async def prefix(self) -> list[float]:
-        """The shares of a session that grows by an answer and a question at each turn."""
+        """Return the unchanged shares of the prompts of a session that grows by an answer and a question a turn."""
         asked, stack = list[str](), ExitStack()
         async with serve_upstream(ServerOptions(responder=answer)) as running:
             try:
@@ -307,9 +314,9 @@ class _Bench:
     def _start(
         self, stack: ExitStack, name: str, command: Sequence[str], port: int, health: str, cores: set[int] | None = None
     ) -> _Server:
-        """Start a server, on the server's core unless told otherwise, and wait until `health` is answered."""
+        """Start a server and wait until it answers `health`. It runs on the server's core unless `cores` are passed."""
         log = self.folder / f"{name}.log"
-        # A process and all its threads have the cores of the thread that starts it.
+        # A process and all its threads inherit the cores of the thread that starts it.
         with log.open("wb") as output, _affinity(cores or {self.core}):
             process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
         stack.callback(_stop, process)
@@ -323,8 +330,8 @@ class _Bench:
 
 
 class Traffic:
-    """Requests of one kind, in sessions that have a system message and three earlier turns each. The words of the last
-    message are of the vocabulary that the entries have, or of random letters."""
+    """Requests of one kind, in sessions with a system message and three earlier turns each. The words of the last
+    message are from the vocabulary of the entries, or of random letters with `new_words`."""
 
     def __init__(self, kind: str, seed: int, *, new_words: bool = False) -> None:
         self._name = f"{kind}-{seed}{'-new' if new_words else ''}"
@@ -344,7 +351,7 @@ class Traffic:
         ]
 
     def request(self, session: int) -> tuple[bytes, bytes]:
-        """A request with a new last message, and the bytes that its answer ends with."""
+        """Return a request with a new last message, and the bytes that its answer ends with."""
         session %= len(self._sessions)
         new = ("".join(self._rng.choices(ascii_lowercase, k=7)) for _ in range(NEW_WORDS))
         last = " ".join(new) if self._new_words else self.message()
@@ -354,8 +361,8 @@ class Traffic:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of HTTP/1.1 that is kept. It takes a tenth of the CPU of a client library, which would be measured
-    instead of the server."""
+    """Connection of HTTP/1.1 that stays open. It needs a tenth of the CPU of a client library, whose CPU would limit
+    the measurement."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -365,8 +372,8 @@ class _Connection(asyncio.Protocol):
         self.transport = transport
 
     async def ask(self, request: bytes, end: bytes) -> float:
-        """Send a request and wait for its answer; returns the seconds until the first byte of the body. Raises
-        BenchError unless its status is 200 and it ends with these bytes."""
+        """Send a request and wait for its answer. Returns the seconds until the first byte of the body. Raises
+        BenchError unless the answer's status is 200 and the answer ends with `end`."""
         self._answered = asyncio.get_running_loop().create_future()
         self._first, self._tail, self._sent = 0.0, b"", time.perf_counter()
         self.transport.write(request)
@@ -399,7 +406,7 @@ async def _connect(port: int) -> _Connection:
 
 
 async def closed_load(port: int, traffic: Traffic, seconds: float, connections: int = CONNECTIONS) -> int:
-    """Send from so many connections, each as soon as it was answered; returns how many requests were answered."""
+    """Send from a number of connections, on each as soon as its last answer is complete. Returns the answers' count."""
     end = time.perf_counter() + seconds
 
     async def send(number: int) -> int:
@@ -414,7 +421,7 @@ async def closed_load(port: int, traffic: Traffic, seconds: float, connections: 
 
 
 async def open_load(port: int, traffic: Traffic, rate: float, seconds: float) -> list[float]:
-    """Send at random times, whether or not there were answers; returns the seconds to each first byte."""
+    """Send at random times, without waiting for answers. Returns the seconds to the first byte of each answer."""
     idle = [await _connect(port) for _ in range(CONNECTIONS)]
     firsts, asked = list[float](), list[asyncio.Task[None]]()
 
@@ -434,7 +441,7 @@ async def open_load(port: int, traffic: Traffic, rate: float, seconds: float) ->
 
 
 async def _quantiles(port: int, traffic: Traffic, rate: float, seconds: float) -> tuple[float, float]:
-    """The median and the 99th percentile of the time to the first byte, in milliseconds."""
+    """Return the median and the 99th percentile of the time to the first byte (ms)."""
     firsts = sorted(await open_load(port, traffic, rate, seconds))
     return 1000 * median(firsts), 1000 * firsts[int(0.99 * len(firsts))]
 
@@ -454,7 +461,7 @@ def _prompt(body: Any) -> str:
 
 
 def _unchanged(before: str, after: str) -> float:
-    """The share of a text, in characters, that another begins with."""
+    """Return the share of `before`, in characters, that `after` begins with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))) / len(before)
 
 
@@ -467,7 +474,7 @@ def vocabulary() -> list[str]:
 
 
 def make_seed(folder: Path, entries: int) -> None:
-    """A run with entries of 20 words, of which 1 in 500 is a rule."""
+    """Create a run with entries of 20 words. One entry in 500 is a rule."""
     rng, words = Random(0), vocabulary()
     adds = tuple(
         Add(section="memories" if number % 500 else "rules", text=" ".join(rng.choices(words, k=20)))
@@ -480,7 +487,7 @@ def _litellm_command(place: Place, python: Path) -> list[str]:
     params = {"model": "openai/sim", "api_base": place.upstream, "api_key": "bench"}
     config = place.store / "litellm.json"  # which is YAML too
     models = [{"model_name": "sim", "litellm_params": params}]
-    # It asks for no key, which is less work for it.
+    # Without a key, litellm does less work.
     general = {"dangerously_permit_weak_or_unset_master_key": True}
     config.write_text(json.dumps({"model_list": models, "general_settings": general}))
     return [str(python.with_name("litellm")), "--config", str(config), "--host", "127.0.0.1", "--port", str(place.port)]
@@ -496,9 +503,9 @@ def _median_row(rows: Sequence[ServeRow]) -> ServeRow:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -522,42 +529,42 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def show(found: ServeResult) -> None:
+def show(result: ServeResult) -> None:
     """Print the tables."""
     lines = []
-    for row in found.rows:
+    for row in result.rows:
         times = (f"{ms:.2f}" for ms in (row.p50_ms, row.p99_ms, row.over_p50_ms, row.over_p99_ms))
         cpu = (f"{row.busy:.0%}", f"{row.cpu_ms:.2f}", f"{row.alone_ms:.2f}")
         counts = (f"{row.per_second:,.0f}", *cpu, f"{row.rate:.0f}")
         lines.append((row.server, row.kind, *counts, *times, f"{row.late:.1%}", f"{row.mb:.0f}"))
-    columns = ("server", "kind", "requests/s", "busy", "CPU ms", "alone", "at /s")
+    columns = ("server", "kind", "requests/s", "busy", "CPU ms", "single", "at /s")
     latencies = ("p50 ms", "p99 ms", "more p50", "more p99")
     print_table((*columns, *latencies, "late", "MB"), lines)
     print(
-        "busy: share of the server's core at that many requests/s (far below 100%: the load or the machine was the\n"
-        "limit); alone: CPU ms of one request after the other, with words that no entry has; p50, p99: to the first\n"
-        "byte, at so many requests/s; more: than without a proxy; late: requests that went on unchanged, because what\n"
-        "to show came too late"
+        "busy: share of the server's core that it used at requests/s (far below 100%: the load or the machine was the\n"
+        "limit); single: CPU ms a request, sent one at a time, with words that no entry has; p50, p99: time to the\n"
+        "first byte at the rate 'at /s'; more: difference to the upstream without a proxy; late: requests that were\n"
+        "sent on unchanged, because the view was not ready in time"
     )
-    cold = ", ".join(f"{us:.0f} us after {pause} ms" for pause, us in found.megabyte_us.items())
+    cold = ", ".join(f"{us:.0f} us after {pause} ms" for pause, us in result.megabyte_us.items())
     print(f"a megabyte is read in {cold}")
-    print(f"prompt unchanged at the front: {mean(found.prefix):.1%} on average, {min(found.prefix):.1%} at least")
+    print(f"prompt unchanged at the front: {mean(result.prefix):.1%} on average, {min(result.prefix):.1%} at least")
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="runs; each number is the median of theirs (3)")
+    parser.add_argument("--runs", type=int, default=3, help="runs; each number is a median over the runs (3)")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each load (5)")
     parser.add_argument("--entries", type=int, default=20_000, help="entries of the space (20000)")
     parser.add_argument("--litellm", type=Path, help="the Python of an environment with litellm[proxy], to measure it")
     options, load = parser.parse_args(), load_average()
     plan = ServePlan(runs=options.runs, seconds=options.seconds, entries=options.entries, litellm=options.litellm)
     try:
-        found = serve(plan, print)
+        result = serve(plan, print)
     except BenchError as error:
         sys.exit(str(error))
-    show(found)
-    print_end("serve", {"runs": options.runs, **found.as_json()}, found.targets(), load, options.json)
+    show(result)
+    print_end("serve", {"runs": options.runs, **result.as_json()}, result.targets(), load, options.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""How often texts that were written independently of each other share rare words, and how often a copied passage is
-found by them (`core.shingles`).
+"""How often independent texts share rare words, and how often a copied passage is recognized by its rare words
+(`core.shingles`).
 
     python bench/shingles_bench.py FILE.jsonl:FIELD ... [--texts 8 58] [--json]
 
-Each file is a collection of texts that nobody copied from each other. "wrong" is the share of the texts that have a
-rare piece of another one, with so many texts read together. "found" is the share of the passages of so many words, each
-copied from one text to the end of another, that are recognized.
+Each file is a collection of independent texts. "wrong" is the share of texts with a rare piece of another text, by the
+number of texts that are read together (--texts). "found N" is the share of passages of N words that are recognized.
+Each passage is copied from one text to the end of another.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ TRIES = 400
 
 
 def wrong(texts: Sequence[str], size: int, rng: random.Random) -> float:
-    """The share of the texts that have a rare piece of one of the others."""
-    found = 0
+    """Return the share of the texts that have a rare piece of another text."""
+    hits = 0
     for _ in range(TRIES):
         one, *others = rng.sample(texts, min(size, len(texts)))
         among, words = Rarity(others), grams(one)
-        found += any(among.rare(pieces(other) & words) for other in others)
-    return found / TRIES
+        hits += any(among.rare(pieces(other) & words) for other in others)
+    return hits / TRIES
 
 
-def found(texts: Sequence[str], size: int, length: int, rng: random.Random) -> float:
-    """The share of the copied passages that are recognized."""
-    made = 0
+def share_recognized(texts: Sequence[str], size: int, length: int, rng: random.Random) -> float:
+    """Return the share of the copied passages that are recognized."""
+    hits = 0
     for _ in range(TRIES):
         one, source, *others = rng.sample(texts, min(size, len(texts)))
         words = source.split()
         start = rng.randrange(max(len(words) - length, 0) + 1)
         copied = f"{one}\n{' '.join(words[start : start + length])}"
-        made += bool(Rarity([source, *others]).rare(pieces(source) & (grams(copied) - grams(one))))
-    return made / TRIES
+        hits += bool(Rarity([source, *others]).rare(pieces(source) & (grams(copied) - grams(one))))
+    return hits / TRIES
 
 
 def main() -> None:
@@ -60,7 +60,9 @@ def main() -> None:
         for size in asked.texts:
             rng = random.Random(0)
             row = {"wrong": wrong(texts, size, rng)}
-            row |= {f"found {n}": found([t for t in texts if len(t.split()) >= n], size, n, rng) for n in LENGTHS}
+            for n in LENGTHS:
+                long_enough = [text for text in texts if len(text.split()) >= n]
+                row[f"found {n}"] = share_recognized(long_enough, size, n, rng)
             result[f"{Path(path).stem}:{field}, {size} texts"] = row
             print(f"{Path(path).stem}:{field}, {size} texts: " + ", ".join(f"{k} {v:.0%}" for k, v in row.items()))
     print_end("shingles", result, [], load, asked.json)

@@ -1,11 +1,12 @@
-"""From which cosine a correction is shown to a request that asks something else (`serve.corrections.SIMILAR`), and from
-which similarity a note is shown (`serve.corrections.ALIKE`).
+"""Data for two thresholds: the cosine from which a correction is shown to a different request
+(`serve.corrections.SIMILAR`), and the similarity from which a note is shown (`serve.corrections.ALIKE`).
 
-Each file is a set of tasks whose `meta` names a topic or an intent. For each set and cosine, prints how many pairs with
-requests of other sets reach it, and the shares of requests whose nearest request of their own topic, of another topic
-of the set, and of another set reach it; then for each value of the setting `retrieval` and each similarity, with the
-requests of the set as notes, how many pairs with requests of other sets reach it, and the share of requests whose
-nearest note of their own topic reaches it. One JSON object a line.
+Each file is a set of tasks whose `meta` names a topic or an intent. The bench prints JSON objects, one a line. For each
+set and each cosine, it prints the share of pairs with requests of other sets that reach the cosine. It also prints the
+shares of requests whose nearest request of the same topic, of another topic of the set, and of another set reaches it.
+Then the requests of the set are notes. For each value of the setting `retrieval` and each similarity, the bench prints
+the share of pairs with requests of other sets that reach the similarity, and the share of requests whose nearest note
+of the same topic reaches it.
 
     python bench/similarity_bench.py SET.jsonl ... --others OTHER.jsonl ...
 """
@@ -29,7 +30,7 @@ SIMILARITIES = (0.05, 0.08, 0.1, 0.12, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3)
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:
-    """The questions of a set, and their topics; empty where there is none."""
+    """Return the questions of a set, and their topics. An empty topic: the task names none."""
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     metas = [row.get("meta") or {} for row in rows]
     texts = [str(row.get("input") or row.get("question"))[:2_000] for row in rows]
@@ -37,29 +38,29 @@ def read(path: Path) -> tuple[list[str], list[str]]:
 
 
 def reached(values: np.ndarray, least: tuple[float, ...] = COSINES) -> dict[str, float]:
-    """The share of values that reach each of these."""
+    """Return the share of values that reach each number of `least`."""
     return {str(each): round(float((values >= each).mean()), 3) for each in least} if values.size else {}
 
 
 async def similarities(retriever: Retriever, notes: list[str], texts: list[str]) -> np.ndarray:
-    """The similarity of each note to each text, shape (len(texts), len(notes))."""
+    """Return the similarity of each note to each text, in the shape (len(texts), len(notes))."""
     context = initial_context([Add("notes", note) for note in notes])
-    found = np.zeros((len(texts), len(notes)))
-    for row, text in zip(found, texts, strict=True):
+    similarities_ = np.zeros((len(texts), len(notes)))
+    for row, text in zip(similarities_, texts, strict=True):
         for match in (await retriever.nearest(context, text, len(notes))).found:
             row[match.entry.number] = match.similarity
-    return found
+    return similarities_
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="+", type=Path)
     parser.add_argument("--others", nargs="*", type=Path, default=[])
-    given = parser.parse_args()
+    options = parser.parse_args()
     vectors = Vectors(WordLlama())
-    sets = {path.stem: read(path) for path in (*given.sets, *given.others)}
+    sets = {path.stem: read(path) for path in (*options.sets, *options.others)}
     matrices = {name: await vectors(texts) for name, (texts, _) in sets.items()}
-    for name in (path.stem for path in given.sets):
+    for name in (path.stem for path in options.sets):
         mine, topics = matrices[name], np.array(sets[name][1])
         cosines = mine @ mine.T
         np.fill_diagonal(cosines, -1)

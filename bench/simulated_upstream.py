@@ -1,4 +1,4 @@
-"""A simulated model server that answers every request with one text, so that it takes little of the CPU of a bench."""
+"""Simulated model server that answers every request with the same text, so that it needs little CPU during a bench."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from practicum.testing import Body, main
 
 SCRIPT = str(Path(__file__).resolve())
 CHUNKS = 60
-"""The chunks of a streamed answer."""
+"""Number of chunks of a streamed answer."""
 TEXT = " ".join(f"Sentence {n} of the answer says what was asked." for n in range(1, 13))
 
 

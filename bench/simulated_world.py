@@ -1,10 +1,10 @@
 """The simulated world of the speed benches: tasks, and a model that plays all roles of the methods.
 
-The agent fails a hard task at first, and solves it after it read a reflection. Each reflection has a rule with a case
-number of its own, so that none is a duplicate; the curator adds each one. A failure is always the playbook's fault.
+The agent fails a hard task at first, and solves it after it read a reflection. Each reflection has a rule with a new
+case number, so that no rule is a duplicate, and the curator adds each rule. A failure is always the playbook's fault.
 Answers are a function of the prompt, with one exception: an agent that is asked to reason does so at a different length
 each time, and then solves a hard task about every second time.
-`python bench/simulated_world.py` serves it, with the server's options.
+`python bench/simulated_world.py` serves this world, with the server's options.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from practicum.core.types import Task
 from practicum.testing import Body, fill, main, pseudo_words
 
 SCRIPT = str(Path(__file__).resolve())
-"""The script that `start_process` starts."""
+"""Path of this script, which `start_process` starts."""
 
 LATENCIES: dict[str, Any] = {"latency": 0.2, "per_1k_prompt": 0.02, "per_output": 0.002}
-"""Seconds of a call of the simulated server, much like those of a hosted model."""
+"""Latencies of the simulated server (s), similar to the latencies of a hosted model."""
 
 LABELS = ("north", "south", "east", "west", "harbour")
 VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter
@@ -39,26 +39,26 @@ dentist lawyer judge soldier sailor pilot farmer miner weaver potter"""
 TOPICS = VOCABULARY.split()
 
 PLACES = ("the front", "the back", "the left", "the right", "the top")
-"""The parts of every task for a network of agents; none needs another."""
+"""Parts of every task for a network of agents. No part needs another part."""
 
 MAX_CHANGES = 48
-"""Insights of one call that the simulated curator takes up, at most."""
+"""Maximum number of insights of one call that the simulated curator adds."""
 
 FIXED: Mapping[str, Mapping[str, Any]] = {
     "Attribution": {"attribution": "actionable_gap"}, "RootCause": {"tags": []}, "State": {"assessment": []},
     "Ability": {"alone": False}, "Verdict": {}, "Contrast": {}, "Memories": {}, "Answered": {}, "Critique": {},
     "Quality": {},
 }  # fmt: skip
-"""Answers to schemas that need no text of their own: their fields that matter here."""
+"""Schema → the fields of its answer that matter here, for schemas whose answer is the same for every prompt."""
 
 
 def words(seed: str, count: int) -> str:
-    """Distinct words of the vocabulary; the same for the same seed."""
+    """Return distinct words of the vocabulary. The same seed gives the same words."""
     return " ".join(Random(seed).sample(TOPICS, count))
 
 
 def padded(text: str, tokens: int) -> str:
-    """The text, cut or padded to a number of tokens of four characters."""
+    """Return the text, cut or padded to a number of tokens of four characters."""
     return text[: 4 * tokens].ljust(4 * tokens, ".")
 
 
@@ -67,7 +67,7 @@ INSTRUCTIONS = padded("You route the messages of customers to one of five teams.
 
 
 def tasks(count: int, easy: int = 6) -> list[Task]:
-    """Distinct tasks of 100 tokens; `easy` of each ten are solved at once. The target is one of the teams, LABELS."""
+    """Return distinct tasks of 100 tokens. `easy` of each ten are solved at once. The targets are teams of LABELS."""
     texts = (
         f"{'M' if n % 10 < easy else 'Hard m'}essage {n}: it is about {words(f'task {n}', 75)}" for n in range(count)
     )
@@ -75,8 +75,8 @@ def tasks(count: int, easy: int = 6) -> list[Task]:
 
 
 def attempt(text: str, last: str, before: int = 0) -> str:
-    """The simulated agent's answer. `text` is the whole prompt, `last` its last message, and `before` the number of
-    earlier calls with this prompt."""
+    """Return the simulated agent's answer. `text` is the whole prompt, `last` its last message, and `before` the number
+    of earlier calls with this prompt."""
     reasons = "\nReasoning: <" in text
     seed = int(sha256(f"{text}{before if reasons else ''}".encode()).hexdigest()[:12], 16)
     message = re.match(r"(Hard m|M)essage (\d+):", last)
@@ -89,8 +89,8 @@ def attempt(text: str, last: str, before: int = 0) -> str:
 
 
 def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
-    """The answer of another role: made up to fit the schema, with only the fields that matter here set. `name` is the
-    name of the schema, `text` the whole prompt, and `last` its last message."""
+    """Return the answer of another role. It fits the schema, and only the fields that matter here have a meaning.
+    `name` is the name of the schema, `text` the whole prompt, and `last` its last message."""
     seed = int(sha256(text.encode()).hexdigest()[:12], 16)
     answer = fill(schema, seed)
     match name:
@@ -113,7 +113,7 @@ def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
 
 @dataclass
 class Responder:
-    """Answers requests to the server, and counts those for an answer of the agent by their prompts."""
+    """Answers the server's requests, and counts the requests to the agent by their prompts."""
 
     calls: Counter[str] = field(default_factory=Counter)
 

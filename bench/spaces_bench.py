@@ -1,8 +1,9 @@
-"""A service with many spaces, of which only some fit in its memory at once.
+"""A service with many spaces. Only some of them fit in its memory at once.
 
-Each space has 1,000 entries of 20 words of its own. A request is what a task is shown (`Service.show_text`), one after
-the other, in the process that is measured. They go to random spaces: to all alike, and as customers ask, where the
-n-th most frequent one asks 1/n as often as the first. The second half counts, when as many spaces are open as fit.
+Each space has 1,000 different entries of 20 words. A request gets the view of a task (`Service.show_text`). Requests
+are made one after the other, in the process that is measured. They go to random spaces: to all with the same frequency,
+and as customers ask, where the n-th customer asks 1/n as often as the first. Only the second half counts, when the
+memory is full of open spaces.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from practicum.store.database import Database
 from practicum.store.names import LIVE, name_version
 
 ENTRIES, TEXTS = 1_000, 20_000
-"""Entries of a space, and texts that they are drawn from."""
+"""Number of entries of a space, and of texts that they are drawn from."""
 
 P50_MS = 3.0
-"""Target: the median over the spaces in use, as customers ask."""
+"""Target: the median time of requests as customers ask."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpacesPlan:
-    """What to measure. `folder` is kept, and used again if it is there; `memory` is what the service may use for open
-    spaces, in MB."""
+    """Plan of the measurements. `folder` is not removed, and is used again if it exists. `memory` is the service's
+    limit of memory for open spaces (MB)."""
 
     spaces: int
     requests: int = 4_000
@@ -54,9 +55,10 @@ class SpacesPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SpacesRow:
-    """Times of requests, and of those whose space was open and was not. `opened` is the share of the latter."""
+    """Times of all requests of a pattern, of requests to an open space, and of requests that had to open their space.
+    `opened` is the share of the latter."""
 
-    what: str
+    pattern: str
     p50_ms: float
     p99_ms: float
     open_p50_ms: float
@@ -68,7 +70,7 @@ class SpacesRow:
 
 @dataclass(frozen=True, kw_only=True)
 class SpacesResult:
-    """The times of each pattern. `open` is how many spaces were open in the end, and `peak_mb` the most memory."""
+    """Times of each pattern. `open` is the number of open spaces at the end, and `peak_mb` the peak memory."""
 
     spaces: int
     rows: Sequence[SpacesRow]
@@ -76,8 +78,8 @@ class SpacesResult:
     peak_mb: float
 
     def targets(self) -> list[Target]:
-        """The target that spaces in use have."""
-        (row,) = (row for row in self.rows if row.what == SKEWED)
+        """Return the target of requests as customers ask."""
+        (row,) = (row for row in self.rows if row.pattern == SKEWED)
         return [Target(name=f"{self.spaces:,} spaces, {SKEWED}: p50, ms", value=row.p50_ms, bound=P50_MS)]
 
     def as_json(self) -> dict[str, Any]:
@@ -91,7 +93,7 @@ UNIFORM, SKEWED = "all alike", "as customers ask"
 
 
 def spaces(plan: SpacesPlan, report: OnResult = lambda line: None) -> SpacesResult:
-    """Make the spaces and measure them."""
+    """Create the spaces and measure the requests."""
     allow_many_files()
     with ExitStack() as stack:
         folder = plan.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="practicum-spaces-")))
@@ -100,8 +102,7 @@ def spaces(plan: SpacesPlan, report: OnResult = lambda line: None) -> SpacesResu
 
 
 async def _make(folder: Path, spaces: int, report: OnResult) -> None:
-    """Make those spaces that are not there. The service makes the first one, and the others learn as that one does,
-    with entries of their own."""
+    """Create the missing spaces. The service creates the first space; the others have its settings and new entries."""
     seed, store = folder / "seed", folder / "store"
     if not store.exists():
         make_seed(seed, ENTRIES)
@@ -131,12 +132,12 @@ async def _make_others(database: Database, spaces: int, there: Collection[str], 
             continue
         some = Random(number).sample(range(TEXTS), ENTRIES)
         context = initial_context(Add("memories" if at % 500 else "rules", texts[i]) for at, i in enumerate(some))
-        with database.create(name) as made:
-            await made.write(vectors, [rows[i] for i in some])
-            begin(made, config, Splits(), context, "done")
-            name_version(made, LIVE)
+        with database.create(name) as space:
+            await space.write(vectors, [rows[i] for i in some])
+            begin(space, config, Splits(), context, "done")
+            name_version(space, LIVE)
         if number % 1_000 == 0:
-            report(f"{number:,} spaces made")
+            report(f"{number:,} spaces created")
 
 
 def _settings(folder: Path, **more: Any) -> ServiceSettings:
@@ -145,17 +146,17 @@ def _settings(folder: Path, **more: Any) -> ServiceSettings:
 
 
 async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesResult:
-    rng, words, found = Random(2), vocabulary(), list[SpacesRow]()
+    rng, words, rows = Random(2), vocabulary(), list[SpacesRow]()
     service = Service(_settings(folder, memory=plan.memory))
 
-    async def ask(what: str, numbers: Sequence[int]) -> None:
+    async def ask(pattern: str, numbers: Sequence[int]) -> None:
         times, opened = list[float](), list[bool]()
         for number in numbers:
             opened.append(f"s{number}" not in service.spaces)
             began = time.perf_counter()
             await service.show_text(f"s{number}", " ".join(rng.choices(words, k=10)), None, None)
             times.append(1_000 * (time.perf_counter() - began))
-            # Another task of the service may begin.
+            # Other tasks of the service may run now.
             await asyncio.sleep(0)
         all_ms, was_closed = np.array(times[len(times) // 2 :]), np.array(opened[len(times) // 2 :])
         values = [
@@ -164,10 +165,10 @@ async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesRe
             for share in (50, 99)
         ]
         names = ("p50_ms", "p99_ms", "open_p50_ms", "open_p99_ms", "opened_p50_ms", "opened_p99_ms")
-        row = SpacesRow(what=what, opened=float(was_closed.mean()), **dict(zip(names, values, strict=True)))
-        found.append(row)
+        row = SpacesRow(pattern=pattern, opened=float(was_closed.mean()), **dict(zip(names, values, strict=True)))
+        rows.append(row)
         report(
-            f"{what}: p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.1f} ms; of spaces that were open "
+            f"{pattern}: p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.1f} ms; of spaces that were open "
             f"{row.open_p50_ms:.2f} and {row.open_p99_ms:.1f}, of the {row.opened:.0%} that were not "
             f"{row.opened_p50_ms:.1f} and {row.opened_p99_ms:.1f}"
         )
@@ -179,7 +180,7 @@ async def _measure(folder: Path, plan: SpacesPlan, report: OnResult) -> SpacesRe
         by_frequency = rng.sample(every, plan.spaces)
         weights = [*accumulate(1 / (rank + 1) for rank in every)]
         await ask(SKEWED, rng.choices(by_frequency, cum_weights=weights, k=plan.requests))
-        return SpacesResult(spaces=plan.spaces, rows=found, open=len(service.spaces), peak_mb=peak_mb())
+        return SpacesResult(spaces=plan.spaces, rows=rows, open=len(service.spaces), peak_mb=peak_mb())
     finally:
         await service.close()
 
@@ -191,14 +192,14 @@ def main() -> None:
     )
     parser.add_argument("--requests", type=int, default=4_000, help="requests of each pattern (4000)")
     parser.add_argument("--memory", type=int, default=4_000, help="MB that the service may use for open spaces (4000)")
-    parser.add_argument("--folder", type=Path, help="where the spaces are made, and stay (a folder for now)")
+    parser.add_argument("--folder", type=Path, help="folder of the spaces, not removed (a temporary folder)")
     options, load = parser.parse_args(), load_average()
     plan = SpacesPlan(
         spaces=options.spaces, requests=options.requests, memory=options.memory, folder=options.folder
     )  # fmt: skip
-    found = spaces(plan, print)
-    print(f"{found.open:,} of {found.spaces:,} spaces open in the end, {found.peak_mb:,.0f} MB at most")
-    print_end("spaces", found.as_json(), found.targets(), load, options.json)
+    result = spaces(plan, print)
+    print(f"{result.open:,} of {result.spaces:,} spaces open in the end, {result.peak_mb:,.0f} MB at most")
+    print_end("spaces", result.as_json(), result.targets(), load, options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""How fast a run learns from many tasks at once, against one at a time (Combee, section 4.2).
+"""Speed of learning from many tasks at once, compared with one task at a time (Combee, section 4.2).
 
-Tasks of the simulated world go through ACE one at a time, and through the methods that learn from many at once. One
+ACE learns from the tasks of the simulated world one at a time; other methods learn from many tasks at once. One
 reflection follows each attempt, so an iteration is attempts, reflections, level 1, level 2. Three more methods:
 
 - RCL with all its primitives: executions (groups and twins included), the heads of all failures, mutator, state.
@@ -9,8 +9,10 @@ reflection follows each attempt, so an iteration is attempts, reflections, level
 
 A run before the clock starts loads the libraries and the embedder.
 
-    critical path     duration of the run if practicum itself took no time: the calls that waited for each other
-    speed-up          wall time of one task at a time over this one's; its ceiling is the ratio of the critical paths
+    critical path     duration of the run if practicum itself took no time: the longest chain of calls that wait for
+                      each other
+    speed-up          wall time of one task at a time over this wall time; its ceiling is the ratio of the critical
+                      paths
 """
 
 from __future__ import annotations
@@ -52,24 +54,24 @@ WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     SCALED: ("reasoning_bank", {"batch": 1, "k": 5}),
     NETWORK: ("mael", {"batch": 5, "rounds": 2}),
 }
-"""Methods and their settings. A batch has `SpeedPlan.batch` tasks unless the settings say otherwise."""
+"""Name → method and its settings. A batch has `SpeedPlan.batch` tasks unless the settings have another number."""
 NEAR: Mapping[str, float] = {COMBEE: 1.10, RCL: 1.10, SCALED: 1.10, NETWORK: 1.15}
 """Targets: wall time over the critical path."""
 PARTS = (*WAYS, HEAVY_TAIL, IN_FLIGHT)
 EXECUTIONS = 120
-"""The most that rcl runs at once: thirty tasks, each in a group of three and with a twin."""
+"""Maximum number of executions that rcl runs at once: thirty tasks, each in a group of three and with a twin."""
 FEW = 15
-"""Tasks of `SCALED`, which takes them one at a time, and of `NETWORK`, which makes many calls for each."""
+"""Number of tasks of `SCALED`, which learns from one at a time, and of `NETWORK`, which makes many calls a task."""
 REASONING: Mapping[str, Any] = {"labels": False, "reasoning": True}
-"""Further options of `SCALED`: attempts differ in length and outcome, and a judge compares them."""
+"""Additional options of `SCALED`: attempts differ in length and score, and a judge compares them."""
 SYNCHRONOUS = "synchronous"
-"""The name of combee with a barrier, in the comparison with `ASYNCHRONOUS`."""
+"""Name of combee with a barrier, in the comparison with `ASYNCHRONOUS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedPlan:
-    """What to measure. `draws` is the number of servers with a heavy tail, each with other latencies; their times are
-    added."""
+    """Plan of the measurements. `draws` is the number of servers with a heavy tail. Each has different latencies, and
+    their times are added."""
 
     parts: Sequence[str] = PARTS
     tasks: int = 90
@@ -90,8 +92,8 @@ class SpeedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
-    """One way to learn. Times are in seconds; `most` is the most calls in flight at once, `errors` are the run's
-    counts."""
+    """Measurement of one method. Times are in seconds, `most` is the highest number of calls in flight, and `errors`
+    are the run's counts."""
 
     name: str
     iterations: int
@@ -110,7 +112,7 @@ class SpeedRow:
         return self.wall_s / self.critical_s
 
     def speed_up(self, over: SpeedRow) -> tuple[float, float]:
-        """How many times faster than another row, and its ceiling, the same ratio of the critical paths."""
+        """Return the speed-up over another row, and its ceiling: the same ratio of the critical paths."""
         return over.wall_s / self.wall_s, over.critical_s / self.critical_s
 
 
@@ -127,7 +129,7 @@ class SpeedResult:
 
     @property
     def tail_ratio(self) -> float | None:
-        """How many times faster combee is without a barrier, if latencies have a heavy tail."""
+        """Speed-up of combee without a barrier over combee with one, if latencies have a heavy tail."""
         return sum(self.tail[SYNCHRONOUS]) / sum(self.tail[ASYNCHRONOUS]) if self.tail else None
 
     def targets(self) -> list[Target]:
@@ -142,12 +144,12 @@ class SpeedResult:
             note = f"ceiling {ceiling:.1f} by the critical paths, {one.iterations / many.iterations:.3g} by iterations"
             targets.append(Target(name="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
         if self.tail_ratio is not None:
-            what = "heavy tail: synchronous / asynchronous"
-            targets.append(Target(name=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
+            title = "heavy tail: synchronous / asynchronous"
+            targets.append(Target(name=title, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
         return targets + [target for row in self.in_flight for target in row.targets()]
 
     def as_json(self) -> dict[str, Any]:
-        """The values that `--json` prints."""
+        """Return the values that `--json` prints."""
         one, rows = self.row(SEQUENTIAL), []
         for row in self.rows:
             times, ceiling = row.speed_up(one) if one else (None, None)
@@ -163,7 +165,7 @@ class SpeedResult:
 
 
 def speed(plan: SpeedPlan, report: OnResult = lambda line: None) -> SpeedResult:
-    """Measure what the plan names, one after another."""
+    """Make the measurements of the plan, one after another."""
     rows: list[SpeedRow] = []
     ways = [name for name in WAYS if name in plan.parts]
     with tempfile.TemporaryDirectory(prefix="practicum-speed-") as name:
@@ -194,11 +196,11 @@ def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> Spe
 
 
 def critical_path(folder: Path, latencies: ServerOptions) -> float:
-    """Seconds of the critical path of the finished run in `folder`, which was served with these latencies.
+    """Return the critical path (s) of the finished run in `folder`, whose server had these latencies.
 
-    The run is replayed from its journal with the exact latencies in place of the measured ones: the server waits for a
-    time that follows from the tokens, and the journal has the tokens. Raises ValueError for a heavy tail, with which a
-    latency does not follow from the tokens.
+    The run is replayed from its journal with exact latencies in place of the measured ones: the server computes a
+    latency from the tokens, and the journal has the tokens. Raises ValueError for a heavy tail, because then a latency
+    does not follow from the tokens.
     """
     if latencies.tail:
         raise ValueError("with a heavy tail, a latency does not follow from the tokens")
@@ -211,8 +213,8 @@ def critical_path(folder: Path, latencies: ServerOptions) -> float:
 
 
 def _heavy_tail(plan: SpeedPlan, folder: Path, report: OnResult) -> dict[str, list[float]]:
-    """Wall times with and without a barrier, for the same number of attempts, by draw. A prompt has the same latency in
-    both."""
+    """Return the wall times of each draw with and without a barrier, for the same number of attempts. A prompt has the
+    same latency in both."""
     spent: dict[str, list[float]] = {SYNCHRONOUS: [], ASYNCHRONOUS: []}
     for draw in range(plan.draws):
         with _warm_server(replace(plan.latencies, tail=plan.tail, seed=draw), folder / f"warm-{draw}") as server:
@@ -226,17 +228,17 @@ def _heavy_tail(plan: SpeedPlan, folder: Path, report: OnResult) -> dict[str, li
 
 @contextmanager
 def _warm_server(latencies: ServerOptions, folder: Path) -> Iterator[ServerProcess]:
-    """A server in a process of its own, after small runs that load everything."""
+    """Start a server in a new process, and make small runs that load libraries and the embedder."""
     with start_process(simulated_world.SCRIPT, **asdict(latencies)) as server:
         timed_run(server.url, 4, "combee", {"batch": 4}, folder, 8)
         timed_run(server.url, 1, "mael", {}, folder.with_name(f"{folder.name}-network"), 8)
         yield server
 
 
-def show(found: SpeedResult) -> None:
+def show(result: SpeedResult) -> None:
     """Print the tables."""
-    one, rows = found.row(SEQUENTIAL), []
-    for row in found.rows:
+    one, rows = result.row(SEQUENTIAL), []
+    for row in result.rows:
         times, ceiling = row.speed_up(one) if one else (None, None)
         ratios = [None if times is None else f"{times:.1f}", None if ceiling is None else f"{ceiling:.1f}"]
         seconds = (f"{row.wall_s:.2f}", f"{row.critical_s:.2f}", f"{row.ratio:.3f}")
@@ -245,29 +247,29 @@ def show(found: SpeedResult) -> None:
     if rows:
         columns = ("way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached")
         print_table((*columns, "at once"), rows)
-    for name, spent in found.tail.items():
+    for name, spent in result.tail.items():
         print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in spent)} = {sum(spent):.1f} s")
-    if found.in_flight:
-        many = [(r.method, r.at_once, r.most, r.calls, r.cpu_ms, r.peak_mb, r.wall_s) for r in found.in_flight]
+    if result.in_flight:
+        many = [(r.method, r.at_once, r.most, r.calls, r.cpu_ms, r.peak_mb, r.wall_s) for r in result.in_flight]
         print_table(("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s"), many)
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--tasks", type=int, default=90, help="tasks to learn from (90)")
-    parser.add_argument("--only", help=f"what to measure, as a,b,c (all): {', '.join(PARTS)}")
+    parser.add_argument("--only", help=f"parts to measure, as a,b,c (all): {', '.join(PARTS)}")
     parser.add_argument("--at-once", type=int, default=1000, help="attempts in flight at zero latency (1000)")
-    parser.add_argument("--output-tokens", type=int, help="tokens that every answer counts as (its own)")
+    parser.add_argument("--output-tokens", type=int, help="number of tokens counted for every answer (its own number)")
     options, load = parser.parse_args(), load_average()
     latencies = ServerOptions(**simulated_world.LATENCIES, output_tokens=options.output_tokens)
     parts = tuple(options.only.split(",")) if options.only else PARTS
     try:
         plan = SpeedPlan(tasks=options.tasks, latencies=latencies, at_once=options.at_once, parts=parts)
-        found = speed(plan, print)
+        result = speed(plan, print)
     except BenchError as error:
         sys.exit(str(error))
-    show(found)
-    print_end("speed", {"tasks": options.tasks, **found.as_json()}, found.targets(), load, options.json)
+    show(result)
+    print_end("speed", {"tasks": options.tasks, **result.as_json()}, result.targets(), load, options.json)
 
 
 if __name__ == "__main__":

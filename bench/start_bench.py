@@ -1,9 +1,9 @@
-"""How long a command takes to its first model call, and from the last answer to its end.
+"""Time of a command to its first model call, and from the last answer to its end.
 
-`practicum learn` runs as a user starts it, in a process of its own, against a server on loopback that answers at once.
-The server's clock says when the first request arrived and the last one was answered. CPU seconds are those of the
-whole process, and depend less on what else the machine does. With --against, each run is followed by one of another
-source tree, so that both see the same machine.
+`practicum learn` runs as a user starts it, in a new process, with a server on loopback that answers at once. The server
+records when the first request arrived and when the last request was answered. CPU seconds are of the whole process, and
+depend less on other work of the machine. With --against, each run is followed by a run of another source tree, so that
+both have the same conditions.
 
     first call   from the start of the process to the arrival of its first request
     exit         from the last answer to the end of the process
@@ -35,7 +35,7 @@ FIRST_CALL, EXIT = 0.8, 0.2
 
 @dataclass(frozen=True)
 class Start:
-    """One run of the command; all in seconds."""
+    """Times of one run of the command (s)."""
 
     first_call: float
     exit: float
@@ -44,7 +44,7 @@ class Start:
 
 
 class Clock:
-    """Answers as the simulated world does, and keeps when the requests came and what CPU the command had used."""
+    """Responder of the simulated world that records the times of the requests, and the command's CPU time at first."""
 
     def __init__(self) -> None:
         self.process = 0
@@ -60,20 +60,20 @@ class Clock:
 
 
 def _cpu_seconds(process: int) -> float:
-    """The CPU seconds that the threads of a process have used so far (Linux counts them in nanoseconds)."""
+    """Return the CPU seconds that the threads of a process have used (Linux counts nanoseconds)."""
     threads = Path(f"/proc/{process}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 async def one_start(tree: Path, folder: Path, count: int) -> Start:
-    """Run the command once, with the practicum of a source tree."""
+    """Run the command of a source tree once."""
     clock = Clock()
     async with serve(ServerOptions(responder=clock)) as server:
         command = (
             *(sys.executable, "-m", "practicum.cli.app", "learn", "tasks.jsonl", "--model", f"{server.url}#sim"),
             *("--choices", ",".join(LABELS), "--set", "rounds=0", "--epochs", "1", "--out", str(folder / "run")),
         )
-        # Compiled modules are kept, as those of an installed package are.
+        # Compiled modules are stored, like the modules of an installed package.
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
         (folder / "tasks.jsonl").write_text("".join(_lines(count)), encoding="utf-8")
         began = time.monotonic()
@@ -104,7 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=20, help="runs; the medians count (20)")
     parser.add_argument("--tasks", type=int, default=2, help="tasks to learn from (2)")
-    parser.add_argument("--against", type=Path, help="another source tree, which is measured in turn with this one")
+    parser.add_argument("--against", type=Path, help="another source tree, measured in turn with this tree")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
     trees = [Path(__file__).resolve().parents[1], *([options.against.resolve()] if options.against else [])]
@@ -118,15 +118,15 @@ def main() -> None:
                 start = asyncio.run(one_start(tree, folder, options.tasks))
                 if number:  # the first compiles the modules
                     starts[tree].append(start)
-    found = {str(tree): medians(values) for tree, values in starts.items()}
-    for tree, values in found.items():
+    by_tree = {str(tree): medians(values) for tree, values in starts.items()}
+    for tree, values in by_tree.items():
         print(f"{tree}: {', '.join(f'{name} {value:.3f}' for name, value in values.items())}")
-    own = found[str(trees[0])]
+    own = by_tree[str(trees[0])]
     targets = [
         Target(name="start to first call, s", value=own["first_call"], bound=FIRST_CALL),
         Target(name="last answer to exit, s", value=own["exit"], bound=EXIT),
     ]
-    print_end("start", found, targets, before, options.json)
+    print_end("start", by_tree, targets, before, options.json)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Retrieval among many memories, in memory and from the disk.
 
 The vectors of memories have 256 dimensions and lie in clusters, and differ mostly in few dimensions, as vectors of real
-texts do (`ClusteredEmbedder`). Memories are found by texts of eight words, some common and most rare, as the words of
-real texts are that are no words of grammar (`_said`). Questions are drawn from the same distributions. They are asked
-among all memories, and among those with a tag that 10%, 1% and 0.01% have. "best" is the fastest question, for machines
-that are shared with other work. Exact search, indexed search and opening from the disk have a process each, since a
-peak of memory does not go down again; `--part PART FOLDER` is one such process, which prints one line of JSON.
+texts do (`ClusteredEmbedder`). The keys of memories have eight words; some are common and most are rare, as the content
+words of real texts (`_keys`). Questions are drawn from the same distributions. Each is asked among all memories, and
+among the memories with a tag that 10%, 1% and 0.01% have. "best" is the fastest question, for machines that are shared
+with other work. Exact search, indexed search and opening from the disk run in a process each, because the peak of a
+process's memory never goes down. `--part PART FOLDER` is one such process, which prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ PER_CLUSTER, SPREAD = 200, 0.8
 """Memories in a cluster, and their distance from its centre, as a share of the centre's length."""
 
 FILTERS: Mapping[str, Filter] = {share: Filter(tags=(f"{share} 0",)) for share in ("10%", "1%", "0.01%")}
-"""Filters by the share of the memories that they keep."""
+"""Share of the memories that match → the filter."""
 TAGS = [[f"tag:{share} {n}" for n in range(many)] for share, many in zip(FILTERS, (10, 100, 10_000), strict=True)]
 
 BLOCK = 4_096
-"""Vectors that are made at once."""
+"""Number of vectors that are computed at once."""
 VOCABULARY, LENGTH = 50_000, 8
-"""Words in all, and in a text."""
+"""Number of words of the vocabulary, and of words in a text."""
 ALL = 2**40
-"""A limit above the number of memories, so that no index is used."""
+"""Limit for exact search. It is above the number of memories, so that no index is used."""
 
 
 class ClusteredEmbedder:
-    """Embeds a text that ends with a number as that number's point. The standard deviation along dimension i is
-    proportional to i to the power of -1/2, about as in embeddings of real texts."""
+    """Embedder that returns, for a text that ends with a number, the vector of that number. The standard deviation
+    along dimension i is proportional to i to the power of -1/2, about as in embeddings of real texts."""
 
     name = "clustered"
 
@@ -80,9 +80,9 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return unit
 
 
-def _said(first: int, end: int) -> Iterator[str]:
-    """Texts that end with their numbers. The frequency of a word is proportional to 1 / (rank + 50): the most frequent
-    one is in 2% of the texts."""
+def _keys(first: int, end: int) -> Iterator[str]:
+    """Yield texts that end with their numbers. The frequency of a word is proportional to 1 / (rank + 50): the most
+    frequent word is in 2% of the texts."""
     cumulated = np.cumsum(1 / (np.arange(VOCABULARY) + 50))
     for block in range(first // BLOCK, -(-end // BLOCK)):
         drawn = np.random.default_rng((2, block)).random((BLOCK, LENGTH)) * cumulated[-1]
@@ -92,17 +92,17 @@ def _said(first: int, end: int) -> Iterator[str]:
 
 
 def memories(first: int, end: int) -> Iterator[Add]:
-    """Memories as methods add them: a title, a description and advice, with the task they came from as the key."""
-    for n, said in enumerate(_said(first, end), first):
+    """Yield memories as methods add them: a title, a description and advice. The key is the text of their task."""
+    for n, key in enumerate(_keys(first, end), first):
         text = f"Refund {n}: when the customer names an order.\nLook the order up in ledger {n % 97} before you answer."
         data = {"title": f"Refund {n}", "outcome": "failure" if n % 3 else "success"}
         tags = (group[n % len(group)] for group in TAGS)
-        yield Add("memories", text, key=said, data=data, sources=(f"task:t{n}", *tags))
+        yield Add("memories", text, key=key, data=data, sources=(f"task:t{n}", *tags))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreResult:
-    """The numbers of each part."""
+    """Measurements of each part."""
 
     memories: int
     parts: Mapping[str, Mapping[str, float]]
@@ -127,13 +127,13 @@ class StoreResult:
 
 
 def store(n: int, report: OnResult = lambda line: None) -> StoreResult:
-    """Measure n memories, part by part."""
+    """Measure each part with n memories."""
     parts = {}
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
         for name in PARTS:
-            what = f"{name} with {n:,} memories"
+            title = f"{name} with {n:,} memories"
             parts[name] = in_process(
-                what, [str(Path(__file__).resolve()), "--memories", str(n), "--part", name, folder]
+                title, [str(Path(__file__).resolve()), "--memories", str(n), "--part", name, folder]
             )
             report(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in parts[name].items()))
     return StoreResult(memories=n, parts=parts)
@@ -146,19 +146,19 @@ async def exact(n: int, folder: Path) -> dict[str, float]:
 
 
 async def indexed(n: int, folder: Path) -> dict[str, float]:
-    """Search by an index; then save everything for `opened`."""
+    """Measure searches by an index, then save the context and the index for `opened`."""
     with Store.create(folder / "run") as run:
         vectors = Vectors(ClusteredEmbedder(n), run)
         retriever = Retriever(vectors, 1)
         context, numbers = await _search(n, retriever)
         everything = Retriever(vectors, ALL)
         for name, where in (("recall", VISIBLE), *((f"recall_{share}", where) for share, where in FILTERS.items())):
-            hits = wanted = 0
+            hits = expected = 0
             for question in _questions(n):
                 true = {near.entry.id for near in (await everything.nearest(context, question, K, where)).found}
                 near = (await retriever.nearest(context, question, K, where)).found
-                hits, wanted = hits + len(true & {each.entry.id for each in near}), wanted + len(true)
-            numbers[name] = hits / max(wanted, 1)
+                hits, expected = hits + len(true & {each.entry.id for each in near}), expected + len(true)
+            numbers[name] = hits / max(expected, 1)
         began = time.perf_counter()
         begin(run, Config(method="none"), Splits(()), context, "done")
         await save_snapshot(run, replace(context, version=0), retriever)
@@ -167,7 +167,7 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
 
 
 async def opened(n: int, folder: Path) -> dict[str, float]:
-    """Open a run from the disk and search it, in a process that did nothing else."""
+    """Measure opening a run from the disk and searching it, in a process that did no other work."""
     before, began = peak_mb(), time.perf_counter()
     with Store.read(folder / "run") as run:
         retriever = Retriever(Vectors(ClusteredEmbedder(n), run), 1)
@@ -192,8 +192,9 @@ async def _search(n: int, retriever: Retriever) -> tuple[Context, dict[str, floa
 
 
 async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, float]:
-    """Time the questions one after another, among all and by each filter, then adding memories with one more question,
-    and deleting what it found with the same one again. The time of the simulated embedder is not included."""
+    """Measure the questions one after another, among all memories and by each filter. Then measure adding memories, and
+    deleting the memories that the first question finds, each with that question asked again. The time of the simulated
+    embedder is not included."""
     questions = _questions(n)
     await retriever.vectors.ready([*questions, *(add.key for add in memories(n, n + ADDED))])
     numbers = {}
@@ -210,18 +211,18 @@ async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, floa
             numbers |= {"median_ms": median, "best_ms": min(times), "p95_ms": p95}
     start = time.perf_counter()
     more = context.apply(Delta(tuple(memories(n, n + ADDED)))).context
-    found = (await retriever.nearest(more, questions[0], K)).found
+    matches = (await retriever.nearest(more, questions[0], K)).found
     added = time.perf_counter()
-    fewer = more.apply(Delta(tuple(Delete(near.entry.id) for near in found))).context
+    fewer = more.apply(Delta(tuple(Delete(near.entry.id) for near in matches))).context
     left = {near.entry.id for near in (await retriever.nearest(fewer, questions[0], K)).found}
     delete_s = time.perf_counter() - added
-    still = len(left & {near.entry.id for near in found})
+    still = len(left & {near.entry.id for near in matches})
     return {**numbers, "add_s": added - start, "delete_s": delete_s, "still_found": still, "peak_mb": peak_mb()}
 
 
 def _questions(n: int) -> list[str]:
     first = 2 * n + ADDED
-    return list(_said(first, first + QUESTIONS))
+    return list(_keys(first, first + QUESTIONS))
 
 
 PARTS = {"exact": exact, "indexed": indexed, "opened": opened}
@@ -237,10 +238,10 @@ def main() -> None:
         print(json.dumps(asyncio.run(PARTS[name](options.memories, Path(folder)))))
         return
     try:
-        found = store(options.memories, print)
+        result = store(options.memories, print)
     except BenchError as error:
         sys.exit(str(error))
-    print_end("store", found.as_json(), found.targets(), load, options.json)
+    print_end("store", result.as_json(), result.targets(), load, options.json)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A stream of tasks through `practicum serve`: success over time, with and without outcomes sent back.
+"""A stream of tasks through `practicum serve`: success over time, with and without reported outcomes.
 
-The tasks are asked one after the other, as a user's agent would, in a session each. After each answer its score goes
-back, and after a wrong one the right answer too; without outcomes nothing does. The service is a process of its own,
-with its defaults. Prints one JSON line, and writes a picture: the share of right answers among the last 20.
+The tasks are asked one after the other, as a user's agent would, each in a new session. With outcomes, the bench
+reports the score of each answer, and the right answer after a wrong one. The service runs in a new process, with its
+defaults. The bench prints one JSON line, and writes a picture: the share of right answers among the last 20.
 
     python bench/stream_bench.py TASKS.jsonl ... --upstream http://host:port/v1#NAME --system TEXT --out PICTURE.png
 """
@@ -31,42 +31,42 @@ from practicum.tasks.load import load_tasks
 from practicum.tasks.scoring.rules import normalise
 
 LAST = 20
-"""Answers of which the picture shows the share that is right."""
+"""Number of answers whose share of right answers is a point of the picture."""
 
 
 @contextmanager
 def service(upstream: str, profile: str, options: Sequence[str]) -> Iterator[str]:
-    """A service on a new store, at an address."""
+    """Start a service on a new store, and yield its address."""
     with tempfile.TemporaryDirectory(prefix="practicum-stream-") as store:
-        given = ("serve", "--upstream", upstream, store, "--port", "0", "--profile", profile, *options)
-        command = python_command("practicum.cli.app", *given)
+        arguments = ("serve", "--upstream", upstream, store, "--port", "0", "--profile", profile, *options)
+        command = python_command("practicum.cli.app", *arguments)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
             try:
                 ready = process.stdout.readline() if process.stdout else ""
-                if not (found := re.search(r"(http://\S+)/v1:", ready)):
+                if not (match := re.search(r"(http://\S+)/v1:", ready)):
                     raise SystemExit("the service did not start")
-                yield found[1]
+                yield match[1]
             finally:
                 process.terminate()
 
 
 def post(url: str, body: Any, **headers: str) -> tuple[Any, Any]:
-    """The answer to a request, and its headers."""
+    """Send a request, and return the answer and its headers."""
     opener = build_opener(ProxyHandler({}))  # the environment's proxy is not for this machine
     with opener.open(Request(url, json.dumps(body).encode(), headers)) as response:
         return json.load(response), response.headers
 
 
-def run(url: str, tasks: Sequence[Any], system: str, told: bool) -> list[bool]:
-    """Ask every task; returns which answers were right."""
+def run(url: str, tasks: Sequence[Any], system: str, learns: bool) -> list[bool]:
+    """Ask every task, and report outcomes if `learns`. Returns whether each answer was right."""
     right = []
     for number, task in enumerate(tasks):
         messages = [{"role": "system", "content": system}, {"role": "user", "content": task.input}]
         body = {"messages": messages, "temperature": 0, "max_tokens": 16}
         answer, headers = post(f"{url}/v1/chat/completions", body, **{"x-practicum-session": str(number)})
-        said = answer["choices"][0]["message"]["content"] or ""
-        right.append(normalise(said) == normalise(task.target))
-        if told:
+        text = answer["choices"][0]["message"]["content"] or ""
+        right.append(normalise(text) == normalise(task.target))
+        if learns:
             outcome = {"score": 1.0} if right[-1] else {"score": 0.0, "target": task.target}
             post(f"{url}/v1/feedback", {"interaction": headers["x-practicum-interaction"], **outcome})
         print(f"{number + 1} of {len(tasks)}: {sum(right)} right", file=sys.stderr, flush=True)
@@ -96,17 +96,17 @@ def main() -> None:
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--serve", default="", metavar="OPTIONS", help="more options of practicum serve, as one text")
-    given = parser.parse_args()
-    tasks = [task for file in given.files for task in load_tasks(file)]
-    Random(given.seed).shuffle(tasks)
-    tasks = tasks[: given.count]
+    parser.add_argument("--serve", default="", metavar="OPTIONS", help="additional options of practicum serve")
+    options = parser.parse_args()
+    tasks = [task for file in options.files for task in load_tasks(file)]
+    Random(options.seed).shuffle(tasks)
+    tasks = tasks[: options.count]
     series, seconds, began = dict[str, list[bool]](), {}, time.monotonic()
-    for name, told in (("outcomes sent back", True), ("no learning", False)):
-        with service(given.upstream, given.profile, shlex.split(given.serve)) as url:
-            series[name] = run(url, tasks, given.system, told)
+    for name, learns in (("outcomes sent back", True), ("no learning", False)):
+        with service(options.upstream, options.profile, shlex.split(options.serve)) as url:
+            series[name] = run(url, tasks, options.system, learns)
         seconds[name], began = round(time.monotonic() - began), time.monotonic()
-    picture(series, given.out)
+    picture(series, options.out)
     result = {}
     for name, right in series.items():
         half = right[len(right) // 2 :]
@@ -115,7 +115,7 @@ def main() -> None:
             "right": sum(right) / len(right), "second half": sum(half) / len(half), "interval": [low, high],
             "seconds": seconds[name], "answers": "".join("01"[each] for each in right),
         }  # fmt: skip
-    print(json.dumps({"tasks": len(tasks), "seed": given.seed, **result}))
+    print(json.dumps({"tasks": len(tasks), "seed": options.seed, **result}))
 
 
 if __name__ == "__main__":

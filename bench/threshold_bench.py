@@ -1,15 +1,15 @@
-"""From which cosine similarity on two entries say the same: measured for an embedder on pairs written for it.
+"""The cosine similarity from which two entries have the same meaning, measured for an embedder on pairs of entries.
 
     python bench/threshold_bench.py [--embedder NAME] [--json]
 
-Each group holds an entry, the same entry in other words, and an entry on the same subject that says something else; in
-several domains: of one sentence, of several, and of one form. "same" is the share of the pairs in other words that a
-threshold finds.
-"wrong" is the share of the entries that it would merge into another one although they say something else: into the
-nearest entry of its domain that de-duplication does not tell apart by numbers, names or negations. The threshold to
-take is the lowest with `wrong` at most `MOST_WRONG`: what is merged wrongly is lost, and a duplicate costs some tokens.
+Each group has an entry, the same entry in other words, and an entry on the same subject with another meaning. The
+groups are in several domains, with entries of one sentence, of several sentences, and of one form. "same" is the share
+of the pairs with the same meaning that reach a threshold. "wrong" is the share of the entries that the threshold would
+merge with an entry of another meaning: the nearest such entry of the domain, if de-duplication does not distinguish the
+two by numbers, names or negations. The best threshold is the lowest with `wrong` at most `MOST_WRONG`, because a wrong
+merge loses an entry, and a duplicate only costs some tokens.
 
-Entries of one form ("If ..., ...") are alike by their form, and small models write no others.
+Entries of one form ("If ..., ...") are similar by their form, and small models write only such entries.
 """
 
 from __future__ import annotations
@@ -406,12 +406,12 @@ THRESHOLDS = np.round(np.arange(0.5, 1.0, 0.01), 2)
 
 
 def measured(embedder: str, domains: Domains) -> tuple[np.ndarray, np.ndarray]:
-    """The similarity of each entry to itself in other words, and of each entry to the nearest one of its domain that
-    says something else and that de-duplication does not tell apart by its words."""
+    """Return the similarity of each pair with the same meaning, and of each entry to the nearest entry of its domain
+    that has another meaning and that de-duplication does not distinguish by its words."""
     same, other = list[float](), list[float]()
     for groups in domains.values():
         texts = [text for group in groups for text in group]
-        # The first two entries of a group say the same.
+        # The first two entries of a group have the same meaning.
         says = [(n, max(at, 1)) for n, group in enumerate(groups) for at in range(len(group))]
         vectors = asyncio.run(open_embedder(embedder).embed(texts))
         similarity = vectors @ vectors.T
@@ -429,24 +429,24 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--embedder", default="wordllama")
     reader.add_argument("--json", action="store_true", help="print one JSON line last")
-    given = reader.parse_args()
+    options = reader.parse_args()
     before = load_average()
-    kinds = {name: measured(given.embedder, pairs) for name, pairs in KINDS.items()}
+    kinds = {name: measured(options.embedder, pairs) for name, pairs in KINDS.items()}
     kinds["all"] = tuple(np.concatenate(part) for part in zip(*kinds.values(), strict=True))
     rows = [
         {"threshold": float(t), **{k: [float((x >= t).mean()) for x in pair] for k, pair in kinds.items()}}
         for t in THRESHOLDS
     ]
-    print(f"{given.embedder}: " + ", ".join(f"{len(pair[0])} pairs {name}" for name, pair in kinds.items()) + "\n")
+    print(f"{options.embedder}: " + ", ".join(f"{len(pair[0])} pairs {name}" for name, pair in kinds.items()) + "\n")
     print("threshold" + "".join(f"{name + ': same':>26}{'wrong':>7}" for name in kinds))
     for row in rows[::5]:
         print(f"{row['threshold']:9.2f}" + "".join(f"{row[name][0]:26.0%}{row[name][1]:7.0%}" for name in kinds))
     lowest = {name: next(row for row in rows if row[name][1] <= MOST_WRONG) for name in kinds}
     print(f"\nlowest with at most {MOST_WRONG:.0%} wrong:")
     for name, row in lowest.items():
-        print(f"  {name}: {row['threshold']:.2f}, which finds {row[name][0]:.0%} of the same")
-    found = {name: row["threshold"] for name, row in lowest.items()}
-    print_end("threshold", {"embedder": given.embedder, "lowest": found, "rows": rows}, [], before, given.json)
+        print(f"  {name}: {row['threshold']:.2f}, which finds {row[name][0]:.0%} of the pairs with the same meaning")
+    thresholds = {name: row["threshold"] for name, row in lowest.items()}
+    print_end("threshold", {"embedder": options.embedder, "lowest": thresholds, "rows": rows}, [], before, options.json)
 
 
 if __name__ == "__main__":

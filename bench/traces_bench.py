@@ -1,11 +1,11 @@
 """Learning from many stored traces: memory, and the time to the first model call.
 
-For each size and kind of file a process of its own makes the file, if it is not there, then learns from it for a few
-steps with a scripted model. A trace is a chat of about 3 kB with a tool call.
+For each size and kind of file, the bench writes the file if it does not exist. Then a new process learns from it for a
+few steps with a scripted model. A trace is a chat of about 3 kB with a tool call.
 
     first call   seconds from the start of `learn` to the first call: reading, checking and storing every trace
     resumed      the same for `resume`, which reads the traces from the run
-    grown        MB by which the largest resident size exceeds the one before `learn`
+    grown        growth of the peak memory (resident, MB) since before `learn`
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 from measure import Target, load_average, print_end
 
 GROWN, STEPS, BATCH = 500, 3, 40
-"""Target: MB for a million traces. The steps of the run, and the traces of each."""
+"""Target: MB for a million traces. Number of steps of the run, and of traces in a step."""
 
 ONE_GROUP = "one-group.parquet"
-"""The kind of a table whose rows are all in one group."""
+"""Kind of a table whose rows are all in one group."""
 
 WORDS = [a + b + c for a in ("ka", "lo", "mi", "ter", "su") for b in ("ran", "vel", "dor", "pin") for c in "aeioub"]
 
@@ -68,7 +68,7 @@ def write(path: Path, count: int) -> None:
         schema = pyarrow.Table.from_pylist(list(traces(1))).schema
         rows, sizes = traces(count), (min(10_000, count - start) for start in range(0, count, 10_000))
         chunks = (pyarrow.Table.from_pylist([*islice(rows, size)], schema) for size in sizes)
-        # One group of rows is written from one table.
+        # Each table is written as one group of rows.
         tables = [pyarrow.concat_tables(chunks)] if ONE_GROUP in path.name else chunks
         with parquet.ParquetWriter(part, schema) as writer:
             for table in tables:
@@ -77,13 +77,13 @@ def write(path: Path, count: int) -> None:
 
 
 def largest() -> float:
-    """MB of the largest resident size of this process so far."""
+    """Return the peak memory of this process (resident, MB)."""
     status = Path("/proc/self/status").read_text("utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def measure(path: Path, run: Path, resumed: bool) -> dict[str, float]:
-    """One run in this process. A resume makes a step more."""
+    """Learn in this process, or resume the run with twice the calls, and return the measurements."""
     import practicum
     from practicum.models.scripted import Call, ScriptedClient
     from practicum.session.components import Parts
@@ -93,10 +93,10 @@ def measure(path: Path, run: Path, resumed: bool) -> dict[str, float]:
     def respond(call: Call) -> str:
         first.append(time.monotonic())
         if call.role == "reflector":
-            said = {"kind": "rule", "correction": "c", "insight": "Look it up first.", "diagnosis": "d", "tags": []}
+            answer = {"kind": "rule", "correction": "c", "insight": "Look it up first.", "diagnosis": "d", "tags": []}
         else:
-            said = {"decisions": []}
-        return json.dumps(said)
+            answer = {"decisions": []}
+        return json.dumps(answer)
 
     parts = Parts(clients={"agent": ScriptedClient(respond)})
     before, began = largest(), time.monotonic()
@@ -115,25 +115,25 @@ def measure(path: Path, run: Path, resumed: bool) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="for the files and runs; a million traces take about 8 GB")
+    parser.add_argument("folder", type=Path, help="folder of the files and runs; a million traces take about 8 GB")
     parser.add_argument("--traces", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--kinds", nargs="+", default=["jsonl", "parquet", ONE_GROUP])
-    parser.add_argument("--json", action="store_true", help="the result as JSON in the last line")
+    parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     parser.add_argument("--one", nargs=2, metavar=("FILE", "RUN"), help=argparse.SUPPRESS)
     parser.add_argument("--resumed", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(Path(given.one[0]), Path(given.one[1]), given.resumed)))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(Path(options.one[0]), Path(options.one[1]), options.resumed)))
         return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    targets, found, load = list[Target](), list[dict[str, Any]](), load_average()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    targets, results, load = list[Target](), list[dict[str, Any]](), load_average()
     print(f"{'file':>17} {'traces':>9} {'first call':>11} {'a trace':>8} {'grown':>8} {'resumed':>8} {'grown':>8}")
-    for kind in given.kinds:
-        for count in given.traces:
-            path, run = given.folder / f"{count}.{kind}", given.folder / f"run-{count}-{kind}-{time.time_ns()}"
+    for kind in options.kinds:
+        for count in options.traces:
+            path, run = options.folder / f"{count}.{kind}", options.folder / f"run-{count}-{kind}-{time.time_ns()}"
             if not path.exists():
                 write(path, count)
-            one = [sys.executable, __file__, str(given.folder), "--one", str(path), str(run)]
+            one = [sys.executable, __file__, str(options.folder), "--one", str(path), str(run)]
             new, old = (
                 json.loads(subprocess.run([*one, *more], check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
                 for more in ([], ["--resumed"])
@@ -142,10 +142,10 @@ def main() -> None:
                 f"{kind:>17} {count:>9,} {new['first call']:>9.1f} s {1e6 * new['first call'] / count:>5.0f} µs "
                 f"{new['grown']:>5.0f} MB {old['first call']:>6.1f} s {old['grown']:>5.0f} MB"
             )
-            what = f"MB grown with {count:,} traces of {kind}"
-            targets.append(Target(name=what, value=max(new["grown"], old["grown"]), bound=GROWN))
-            found.append({"kind": kind, "traces": count, "learn": new, "resume": old})
-    print_end("traces", found, targets, load, given.json)
+            name = f"MB grown with {count:,} traces of {kind}"
+            targets.append(Target(name=name, value=max(new["grown"], old["grown"]), bound=GROWN))
+            results.append({"kind": kind, "traces": count, "learn": new, "resume": old})
+    print_end("traces", results, targets, load, options.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each peer is given and what it answers. Standard library only: this module is imported in every environment."""
+"""Input and output of each peer. It needs only the standard library, because every environment imports it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Case:
-    """One run of one method. `learning` and `testing` are addresses of the same model, at which calls are counted for
-    the two stages; `learning` refuses all calls after the first `budget`. Tasks are {"id", "input", "target"}, those to
-    test without a target; `choices` may be empty."""
+    """Input of one run of one method. `learning` and `testing` are addresses of the same model, which count the calls
+    of the two stages. `learning` refuses all calls after the first `budget`. Tasks are {"id", "input", "target"}; test
+    tasks have no target. `choices` may be empty."""
 
     method: str
     train: list[dict[str, str]]
@@ -33,17 +33,17 @@ class Case:
 
     @property
     def attempts(self) -> int:
-        """The attempts at tasks that GEPA may make within the budget: what it limits includes neither its reflections
-        nor the validation that it is in when the limit is reached."""
+        """Number of attempts at tasks that GEPA may make within the budget. Its limit includes neither its reflections
+        nor the validation that runs when the limit is reached."""
         return 3 * self.budget // 4
 
     @property
     def split(self) -> int:
-        """Where a peer that needs tasks to validate with cuts the training tasks: the last third is for that."""
+        """Index that splits the training tasks for a peer that validates: the last third is for validation."""
         return len(self.train) - len(self.train) // 3
 
     def predict(self, answer: Callable[[str], str], at_once: int = AT_ONCE) -> None:
-        """Write the answer to each test task. An attempt that raises has no answer; why is printed."""
+        """Write the answer to each test task. If an attempt raises, its answer is empty and the error is printed."""
 
         def one(task: dict[str, str]) -> str:
             try:
@@ -59,5 +59,5 @@ class Case:
 
 
 def read_case() -> Case:
-    """The case in the file that the command line names."""
+    """Return the case in the file that the command line names."""
     return Case(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

@@ -1,9 +1,9 @@
 """practicum and other learners on the same tasks, with the same model and the same budget of calls to learn.
 
-Each peer is a script of this folder that runs in an environment of its own, with pinned packages. All reach the model
-through one proxy, which counts calls and tokens alike for all, lets as many calls through as the budget has, and
+Each peer is a script of this folder that runs in a separate environment with pinned packages. All peers call the model
+through one proxy. The proxy counts calls and tokens in the same way for all, refuses calls after the budget, and
 answers every request for vectors with practicum's default embedder. Answers are scored by practicum's scorer, and
-differences are claimed as `practicum compare` claims them. The same command again goes on where it stopped.
+differences are claimed as `practicum compare` claims them. If you repeat a command, it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from practicum.tasks.scoring.registry import load_scorer
 HERE = Path(__file__).parent
 
 AT_ONCE = 2
-"""Calls that the proxy passes on at once, whatever a peer asks for."""
+"""Maximum number of calls that the proxy passes on at once, for any peer."""
 
 MAX_BODY_BYTES = 2**26
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A method of a package: the script that runs it, and the requirements of its environment. Without requirements it
-    runs in practicum's own."""
+    """A method of a package: the script that runs it, and the requirements of its environment. Without requirements,
+    the method runs in practicum's environment."""
 
     script: str
     method: str
@@ -70,13 +70,13 @@ PEERS = {
 }
 
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MEM0_TELEMETRY": "False", "HF_HUB_OFFLINE": "1"}
-"""Peers fetch nothing and report to nobody."""
+"""Environment variables that stop peers from downloading files and sending telemetry."""
 
 
 @dataclass
 class Stage:
-    """What one stage of a run used. `failed` calls were passed on and answered with an error, `refused` ones came when
-    the budget was spent; `seconds` are those that the model took, added up."""
+    """Usage of one stage of a run. `failed` calls were passed on and answered with an error; `refused` calls came after
+    the budget was spent. `seconds` is the sum of the model's times."""
 
     calls: int = 0
     failed: int = 0
@@ -88,8 +88,8 @@ class Stage:
 
 
 class CountingProxy:
-    """An OpenAI-compatible server in front of another one at `upstream`, with an address for each of two stages, so
-    that what a peer spends is counted in one place."""
+    """OpenAI-compatible proxy of the server at `upstream`, with an address for each of two stages. It counts the calls
+    and tokens of a peer."""
 
     def __init__(self, upstream: str, budget: int) -> None:
         self.stages = {"learning": Stage(), "testing": Stage()}
@@ -98,12 +98,12 @@ class CountingProxy:
         self._embedder, self._gate = open_embedder("wordllama"), asyncio.Semaphore(AT_ONCE)
 
     def address(self, stage: str) -> str:
-        """What a peer is given as the address of the model."""
+        """Return the address of the model for a peer, in a stage."""
         return f"{self.url}/{stage}/v1"
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Serve on a free port of this machine, for as long as the block lasts."""
+        """Serve on a free port of this machine while the block runs."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post("/{stage:learning|testing}/v1/chat/completions", self._chat)
         app.router.add_post("/{stage:learning|testing}/v1/embeddings", self._embed)
@@ -148,7 +148,7 @@ class CountingProxy:
         body = await request.json()
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
         if not all(isinstance(text, str) for text in texts):
-            return _refusal(400, "invalid_request_error", "the input is not text: tokens of another model mean nothing")
+            return _refusal(400, "invalid_request_error", "the input must be text, not tokens of another model")
         vectors = await self._embedder.embed(texts)
         packed = body.get("encoding_format") == "base64"
         data = [
@@ -160,14 +160,14 @@ class CountingProxy:
 
 
 def _refusal(status: int, code: str, message: str) -> web.Response:
-    # What is refused stays refused, and clients of OpenAI's make obey this header.
+    # A retry would be refused again. OpenAI's clients obey this header.
     error = {"message": message, "type": code, "param": None, "code": code}
     return web.json_response({"error": error}, status=status, headers={"x-should-retry": "false"})
 
 
 def python_of(requirements: tuple[str, ...], folder: Path) -> Path:
-    """The Python of an environment with these packages, which is made where `folder` has none yet. Raises SystemExit
-    if pip cannot install them."""
+    """Return the Python of an environment with these packages. Creates the environment in `folder` if it does not
+    exist. Raises subprocess.CalledProcessError if pip cannot install the packages."""
     if not requirements:
         return Path(sys.executable)
     place = folder / hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
@@ -183,7 +183,7 @@ def python_of(requirements: tuple[str, ...], folder: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What all runs share. `model` is an address and a name; `limit` the seconds that one run may take."""
+    """Settings of all runs. `model` is an address and a name, `limit` the time limit of one run (s)."""
 
     train: Sequence[Task]
     test: Sequence[Task]
@@ -195,8 +195,8 @@ class Plan:
 
 
 async def measured(plan: Plan, peer: Peer, python: Path, seed: int, folder: Path) -> dict[str, Any]:
-    """One run of a peer in an empty folder with an absolute path: the score of each test task by its id, what the run
-    cost, and why it failed, if it did."""
+    """Run a peer in an empty folder with an absolute path. Returns the score of each test task by its id, the costs of
+    the run, and the error if it failed."""
     upstream, _, model = plan.model.partition("#")
     proxy = CountingProxy(upstream, plan.budget)
     async with proxy.serving():
@@ -219,8 +219,8 @@ async def measured(plan: Plan, peer: Peer, python: Path, seed: int, folder: Path
 
 
 async def _run_script(python: Path, script: str, folder: Path, limit: float) -> str | None:
-    """Run a peer's script on the case in `folder`; why it failed, or None. What it prints is kept in log.txt."""
-    # A home of its own: what a peer keeps from one run must not reach another.
+    """Run a peer's script on the case in `folder`, with its output in log.txt. Returns the error, or None."""
+    # Each run has a separate home, because files that a peer stores in one run must not affect another run.
     env = {**environment(), **OFFLINE, "HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     env |= {"PYTHONPATH": str(HERE.parents[1])} if python == Path(sys.executable) else {}
     with (folder / "log.txt").open("wb") as log:
@@ -243,7 +243,7 @@ async def _run_script(python: Path, script: str, folder: Path, limit: float) -> 
 
 
 def scores_of(predictions: Path, test: Sequence[Task], choices: tuple[str, ...]) -> dict[str, float]:
-    """The scores of a peer's answers by task id, by the scorer that practicum chooses for such tasks."""
+    """Return the scores of a peer's answers by task id, from the scorer that practicum uses for such tasks."""
     scorer = load_scorer("choice" if choices else "exact", choices)
     rows = map(json.loads, predictions.read_text(encoding="utf-8").splitlines())
     answers = {row["id"]: row["answer"] for row in rows}
@@ -251,15 +251,16 @@ def scores_of(predictions: Path, test: Sequence[Task], choices: tuple[str, ...])
 
 
 def table(runs: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) -> tuple[list[str], dict[str, Any]]:
-    """The rows of all methods as a table in markdown, and as plain values: scores with 95% intervals, differences from
-    the baseline with p-values corrected for all of them, and mean costs. `runs` are those of each method, by seed."""
+    """Return the rows of all methods as a table in Markdown, and as plain values: scores with 95% intervals,
+    differences from the baseline with p-values corrected for the number of methods, and mean costs. `runs` has the runs
+    of each method, by seed."""
     by_task = {
         name: {id: [run["scores"][id] for run in scored] for id in scored[0]["scores"]}
         for name, own in runs.items()
         if (scored := [run for run in own if not run["failed"]])
     }
     base = by_task.get(baseline, {})
-    found = claims({n: [(own[id], base[id]) for id in base] for n, own in by_task.items() if n != baseline and base})
+    claim_of = claims({n: [(own[id], base[id]) for id in base] for n, own in by_task.items() if n != baseline and base})
     titles = (
         "method", "score (95%)", f"less {baseline} (95%), p", "calls to learn",
         "tokens to learn: prompt (cached), output", "calls a test task", "tokens a test task: prompt (cached), output",
@@ -268,7 +269,7 @@ def table(runs: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) -> tup
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     values: dict[str, Any] = {}
     for name, own in runs.items():
-        row = _row(own, by_task.get(name), found.get(name))
+        row = _row(own, by_task.get(name), claim_of.get(name))
         values[name] = row
         lines.append(_line(name, row))
     return lines, values
@@ -320,66 +321,66 @@ def _line(name: str, row: Mapping[str, Any]) -> str:
 
 
 def claim_folder(folder: Path, *plan: Any) -> None:
-    """Mark a new folder as that of a bench with this plan. Raises UsageError if it is another plan's, or holds anything
-    else."""
+    """Mark a new folder as the folder of a bench with this plan. Raises UsageError if the folder belongs to another
+    plan, or has other files."""
     path, name = folder / "plan.json", digest(*plan)
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
             raise UsageError(
-                "comparison.mismatch", f"{folder} holds a bench with other tasks or settings: give another --out"
+                "comparison.mismatch", f"{folder} has a bench with other tasks or settings: pass another --out"
             )
         return
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError("file.exists", f"{folder} is not empty and holds no bench: give another --out")
+        raise UsageError("file.exists", f"{folder} is not empty and has no bench: pass another --out")
     write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is not measured yet, and print the table."""
+    """Run the methods that are not measured yet, and print the table."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--model", required=True, metavar="URL#NAME", help="an OpenAI-compatible address, and a model")
     reader.add_argument("--train", required=True, type=Path, metavar="FILE", help="tasks as JSON lines")
     reader.add_argument("--test", required=True, type=Path, metavar="FILE", help="tasks as JSON lines")
     reader.add_argument("--instructions", required=True)
-    reader.add_argument("--choices", default="", metavar="A,B,C", help="the possible answers, where they are few")
+    reader.add_argument("--choices", default="", metavar="A,B,C", help="the possible answers, if they are few")
     reader.add_argument("--methods", default=",".join(PEERS), metavar="A,B,C", help="default: all")
     reader.add_argument("--baseline", default="practicum:episodes", metavar="METHOD")
-    reader.add_argument("--budget", type=int, default=200, help="calls that each may make to learn")
+    reader.add_argument("--budget", type=int, default=200, help="calls that each method may make to learn (200)")
     reader.add_argument("--seeds", type=int, default=1)
-    reader.add_argument("--minutes", type=float, default=60.0, help="how long one run may take")
+    reader.add_argument("--minutes", type=float, default=60.0, help="time limit of one run in minutes (60)")
     reader.add_argument("--out", required=True, type=Path, metavar="FOLDER")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "practicum-peers"
     reader.add_argument("--environments", type=Path, default=cache, metavar="FOLDER")
     reader.add_argument("--json", action="store_true", help="print one JSON line last")
-    given = reader.parse_args(arguments)
-    names = given.methods.split(",")
+    options = reader.parse_args(arguments)
+    names = options.methods.split(",")
     if unknown := [name for name in names if name not in PEERS]:
-        reader.error(f"there is no method {unknown[0]!r}; there are {', '.join(PEERS)}")
+        reader.error(f"no method named {unknown[0]!r}: the methods are {', '.join(PEERS)}")
     before = load_average()
     plan = Plan(
-        train=load_tasks(given.train), test=load_tasks(given.test), instructions=given.instructions,
-        choices=tuple(filter(None, given.choices.split(","))), model=given.model, budget=given.budget,
-        limit=60 * given.minutes,
+        train=load_tasks(options.train), test=load_tasks(options.test), instructions=options.instructions,
+        choices=tuple(filter(None, options.choices.split(","))), model=options.model, budget=options.budget,
+        limit=60 * options.minutes,
     )  # fmt: skip
-    # The budget may differ between methods: it is kept with each run.
-    claim_folder(given.out, asdict(replace(plan, budget=0, limit=0)))
+    # The budget may differ between methods: it is stored with each run.
+    claim_folder(options.out, asdict(replace(plan, budget=0, limit=0)))
     runs: dict[str, list[dict[str, Any]]] = {}
     for name in names:
-        for seed in range(given.seeds):
-            folder = given.out.absolute() / f"{name.replace(':', '-')}-{seed}"
-            kept = folder / "measured.json"
-            if not kept.exists():
+        for seed in range(options.seeds):
+            folder = options.out.absolute() / f"{name.replace(':', '-')}-{seed}"
+            path = folder / "measured.json"
+            if not path.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
-                python = python_of(PEERS[name].requirements, given.environments)
+                python = python_of(PEERS[name].requirements, options.environments)
                 run = asyncio.run(measured(plan, PEERS[name], python, seed, folder))
-                write_atomic(kept, json.dumps(run))
-            runs.setdefault(name, []).append(json.loads(kept.read_text(encoding="utf-8")))
-            said = runs[name][-1]["failed"] or percent(fmean(runs[name][-1]["scores"].values()))
-            print(f"{name}, seed {seed}: {said}", flush=True)
-    lines, values = table(runs, given.baseline)
+                write_atomic(path, json.dumps(run))
+            runs.setdefault(name, []).append(json.loads(path.read_text(encoding="utf-8")))
+            outcome = runs[name][-1]["failed"] or percent(fmean(runs[name][-1]["scores"].values()))
+            print(f"{name}, seed {seed}: {outcome}", flush=True)
+    lines, values = table(runs, options.baseline)
     print("\n".join(["", *lines]))
-    print_end("peers", values, [], before, given.json)
+    print_end("peers", values, [], before, options.json)
 
 
 if __name__ == "__main__":

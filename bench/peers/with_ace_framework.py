@@ -1,4 +1,4 @@
-"""ace-framework: its offline ACE over the tasks, in the integration that its documentation names for classification."""
+"""ace-framework: its offline ACE over the tasks, by the integration that its documentation has for classification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ace import ACELiteLLM, Sample, SimpleEnvironment
 from peer import AT_ONCE, Case, read_case
 
 CALLS_A_TASK = 3
-"""Agent, reflector and skill manager, where no answer has to be asked for again."""
+"""Number of calls of a task without retries: agent, reflector and skill manager."""
 
 
 def main(case: Case) -> None:
@@ -15,10 +15,10 @@ def main(case: Case) -> None:
     train = case.train[: case.budget // CALLS_A_TASK]
     samples = [Sample(question=t["input"], context=case.instructions, ground_truth=t["target"]) for t in train]
     learner.learn(samples, SimpleEnvironment())
-    kept = f"{case.folder}/skillbook.json"
-    learner.save_skillbook(kept)
+    path = f"{case.folder}/skillbook.json"
+    learner.save_skillbook(path)
     print(learner.skillbook.as_prompt())
-    tester = ACELiteLLM(base_url=case.testing, skillbook_path=kept, is_learning=False, **options)
+    tester = ACELiteLLM(base_url=case.testing, skillbook_path=path, is_learning=False, **options)
     case.predict(lambda text: tester.ask(text, context=case.instructions), AT_ONCE)
 
 

@@ -1,4 +1,4 @@
-"""dspy: few-shot prompts and searches for prompts, with a classifier in the form of its documentation."""
+"""dspy: few-shot prompts and prompt optimizers, with a classifier in the form of its documentation."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def main(case: Case) -> None:
 
 
 def compiled(case: Case, student: Any, train: list[Any], learner: Any) -> Any:
-    """The program that the optimizer makes."""
+    """Return the program that the optimizer builds."""
     fit, val = train[: case.split], train[case.split :]
     match case.method:
         case "LabeledFewShot":
             return dspy.LabeledFewShot().compile(student, trainset=train)
         case "KNNFewShot" | "KNNFewShot-labelled":
             vectors = dspy.Embedder("openai/wordllama", api_base=case.learning, api_key="none", caching=False)
-            # At its defaults it lets the model answer the neighbours, too, and shows what is right by the metric.
+            # By default, the model also answers the neighbours, and the demonstrations are its right answers.
             shown = {"metric": right} if case.method == "KNNFewShot" else {"max_bootstrapped_demos": 0}
             return dspy.KNNFewShot(k=NEIGHBOURS, trainset=train, vectorizer=vectors, **shown).compile(student)
         case "MIPROv2":
@@ -55,10 +55,10 @@ def right(example: Any, prediction: Any, trace: Any = None) -> bool:
 
 
 def explained(gold: Any, pred: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
-    """The score with feedback in words, which GEPA's documentation asks for."""
+    """Return the score with feedback in words, which GEPA's documentation requires."""
     good = right(gold, pred)
-    said = f"The answer {pred.answer!r} is " + ("right." if good else f"wrong: the right answer is {gold.answer!r}.")
-    return dspy.Prediction(score=float(good), feedback=said)
+    note = f"The answer {pred.answer!r} is " + ("right." if good else f"wrong: the right answer is {gold.answer!r}.")
+    return dspy.Prediction(score=float(good), feedback=note)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ def main(case: Case) -> None:
         for base in (case.learning, case.testing)
     )  # fmt: skip
     adapter = gepa.adapters.default_adapter.default_adapter.DefaultAdapter(learner, max_litellm_workers=AT_ONCE)
-    found = gepa.optimize(
+    result = gepa.optimize(
         seed_candidate={"system_prompt": case.instructions}, trainset=data[: case.split], valset=data[case.split :],
         adapter=adapter, reflection_lm=learner, max_metric_calls=case.attempts, seed=case.seed,
     )  # fmt: skip
-    system = found.best_candidate["system_prompt"]
+    system = result.best_candidate["system_prompt"]
     print(system)
     case.predict(lambda text: tester([{"role": "system", "content": system}, {"role": "user", "content": text}]))
 

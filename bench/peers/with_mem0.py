@@ -1,6 +1,6 @@
-"""mem0: solved tasks as memories, and the nearest ones in the prompt, as in the chat of its quickstart.
+"""mem0: solved tasks as memories, and the nearest memories in the prompt, as in the chat of its quickstart.
 
-`raw` keeps the memories as they are written (infer=False); `inferred` lets the model extract them, mem0's default.
+`raw` stores the texts of the tasks (infer=False). With `inferred`, mem0's default, the model extracts the memories.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from peer import MAX_OUTPUT_TOKENS, Case, read_case
 
 NEAREST = 4
 DIMENSIONS = 256
-WHOSE = "operator"
+USER = "operator"
 
 
 def main(case: Case) -> None:
@@ -29,14 +29,14 @@ def main(case: Case) -> None:
     for task in case.train:
         try:
             text = f"Message: {task['input']} Answer: {task['target']}"
-            memory.add(text, user_id=WHOSE, infer=case.method == "inferred")
+            memory.add(text, user_id=USER, infer=case.method == "inferred")
         except Exception as error:
             print(f"{task['id']}: {type(error).__name__}: {error}")
     client = OpenAI(base_url=case.testing, api_key="none", timeout=3000)
 
     def answer(text: str) -> str:
-        found = memory.search(text, filters={"user_id": WHOSE}, top_k=NEAREST)["results"]
-        memories = "".join(f"- {one['memory']}\n" for one in found)
+        matches = memory.search(text, filters={"user_id": USER}, top_k=NEAREST)["results"]
+        memories = "".join(f"- {one['memory']}\n" for one in matches)
         system = f"{case.instructions} Use the memories.\nMemories of the user:\n{memories}"
         reply = client.chat.completions.create(
             model=case.model, temperature=0.0, max_tokens=MAX_OUTPUT_TOKENS,
@@ -44,7 +44,7 @@ def main(case: Case) -> None:
         )  # fmt: skip
         return reply.choices[0].message.content or ""
 
-    # Its local database may be read by one thread at a time.
+    # Only one thread at a time may read mem0's local database.
     case.predict(answer, at_once=1)
 
 

@@ -1,4 +1,4 @@
-"""practicum's own methods, by the same two addresses as the peers, in the profile for small models."""
+"""practicum's methods, with the same two addresses as the peers, in the profile for small models."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ def test_a_score_out_of_range_is_refused_and_changes_nothing() -> None:
 def test_thirty_points_are_detected_within_sixty_scores_of_the_canary() -> None:
     for share, high in ((0.1, 60), (0.5, 110)):
         row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 30)[WORSE]
-        assert (quantile(row.found, 0.5) or inf) <= 60
-        assert (quantile(row.found, 0.9) or inf) <= high
+        assert (quantile(row.scored, 0.5) or inf) <= 60
+        assert (quantile(row.scored, 0.9) or inf) <= high
 
 
 def test_equal_arms_seldom_decide() -> None:
