@@ -59,7 +59,7 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
     everything, questions = Retriever(Vectors(embedder), 2**40), [add.key for add in memories(2 * n, 2 * n + asked)]
     true = {
         (name, text): {
-            match.entry.id for match in (await everything.nearest(seed, text, K, Filter(tags=(name,)))).found
+            match.entry.id for match in (await everything.nearest(seed, text, K, Filter(tags=(name,)))).matches
         }
         for name in EVERY
         for text in questions
@@ -87,7 +87,7 @@ async def measure(folder: Path, url: str, n: int, asked: int) -> dict[str, dict[
                     search = await retrievers[where].nearest(context, text, K, Filter(tags=(name,)))
                     if warm:
                         times[where].append(1000 * (time.perf_counter() - began))
-                        hits[where] += len(true[name, text] & {match.entry.id for match in search.found})
+                        hits[where] += len(true[name, text] & {match.entry.id for match in search.matches})
         for where in stores:
             results[where][f"{name}: ms"] = statistics.median(times[where])
             results[where][f"{name}: recall"] = hits[where] / sum(len(true[name, text]) for text in questions)

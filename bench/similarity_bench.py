@@ -47,7 +47,7 @@ async def similarities(retriever: Retriever, notes: list[str], texts: list[str])
     context = initial_context([Add("notes", note) for note in notes])
     similarities_ = np.zeros((len(texts), len(notes)))
     for row, text in zip(similarities_, texts, strict=True):
-        for match in (await retriever.nearest(context, text, len(notes))).found:
+        for match in (await retriever.nearest(context, text, len(notes))).matches:
             row[match.entry.number] = match.similarity
     return similarities_
 

@@ -155,8 +155,8 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
         for name, where in (("recall", VISIBLE), *((f"recall_{share}", where) for share, where in FILTERS.items())):
             hits = expected = 0
             for question in _questions(n):
-                true = {near.entry.id for near in (await everything.nearest(context, question, K, where)).found}
-                near = (await retriever.nearest(context, question, K, where)).found
+                true = {near.entry.id for near in (await everything.nearest(context, question, K, where)).matches}
+                near = (await retriever.nearest(context, question, K, where)).matches
                 hits, expected = hits + len(true & {each.entry.id for each in near}), expected + len(true)
             numbers[name] = hits / max(expected, 1)
         began = time.perf_counter()
@@ -211,10 +211,10 @@ async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, floa
             numbers |= {"median_ms": median, "best_ms": min(times), "p95_ms": p95}
     start = time.perf_counter()
     more = context.apply(Delta(tuple(memories(n, n + ADDED)))).context
-    matches = (await retriever.nearest(more, questions[0], K)).found
+    matches = (await retriever.nearest(more, questions[0], K)).matches
     added = time.perf_counter()
     fewer = more.apply(Delta(tuple(Delete(near.entry.id) for near in matches))).context
-    left = {near.entry.id for near in (await retriever.nearest(fewer, questions[0], K)).found}
+    left = {near.entry.id for near in (await retriever.nearest(fewer, questions[0], K)).matches}
     delete_s = time.perf_counter() - added
     still = len(left & {near.entry.id for near in matches})
     return {**numbers, "add_s": added - start, "delete_s": delete_s, "still_found": still, "peak_mb": peak_mb()}

@@ -51,5 +51,5 @@ def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
 ) -> None:
     rng, runs = Random(7), 1000 if PROFILE == "slow" else 250
     trials = [tried(lambda: world(rng), 120, alpha) for _ in range(runs)]
-    assert sum(t.decided and not t.kept for t in trials) / runs <= alpha
-    assert sum(t.decided and t.kept for t in trials) / runs <= alpha
+    assert sum(t.decided and not t.accepted for t in trials) / runs <= alpha
+    assert sum(t.decided and t.accepted for t in trials) / runs <= alpha

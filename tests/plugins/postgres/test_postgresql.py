@@ -138,7 +138,7 @@ def test_a_run_is_removed_with_all_its_rows_unless_it_is_being_written(tmp_path:
     with Store.open(tmp_path / "removed"):
         busy = run_command(["store", "remove", postgresql, "removed", "--yes"], tmp_path)
     assert (busy.code, "another process is writing to" in busy.err) == (1, True)
-    reviewing = Store.beside(tmp_path / "removed")
+    reviewing = Store.open_shared(tmp_path / "removed")
     done = run_command(["store", "remove", postgresql, "removed", "--yes", "--json"], tmp_path)
     assert done.json == {"name": "removed", "rows": {"versions": 1}}
     assert PASSWORD not in done.out + done.err + busy.err
