@@ -50,7 +50,7 @@ async def learn_tasks(server: ServerProcess, count: int, rounds: int, folder: Pa
 
 
 async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
-    """Return wall time over latencies of the bare openai client, one call at a time: the machine's share now."""
+    """Return wall time over latencies of the bare openai client, one call at a time, as a baseline of the machine."""
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
     schema = {"name": "answer", "schema": {"type": "object", "properties": {}}}
@@ -58,7 +58,7 @@ async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
     turns: Any = [{"role": "system", "content": INSTRUCTIONS * 5}, {"role": "user", "content": tasks(1)[0].input}]
     async with AsyncOpenAI(base_url=server.url, api_key="none", http_client=DefaultAioHttpClient()) as client:
         for n in range(calls + 1):
-            if n == 1:  # the first opens the connection
+            if n == 1:  # the first call opens the connection and does not count
                 before, began = server.stats()["latency_sum"], time.perf_counter()
             await client.chat.completions.create(model="sim", messages=turns, response_format=shape)
         wall = time.perf_counter() - began

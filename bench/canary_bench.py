@@ -23,7 +23,7 @@ ALPHA = 0.05
 """Bound of each share of false alarms."""
 
 WORSE, WORSE_THERE, BETTER, ALARM = "worse", "worse in its kind", "better", "alarm"
-"""Events."""
+"""Events of rollouts and streams."""
 
 KINDS = 8
 SEVERAL, NEVER = 1_000, 2_000

@@ -201,8 +201,8 @@ def content(disguises: Sequence[str] = tuple(DISGUISES)) -> list[ContentRow]:
 async def _content(disguises: Sequence[str]) -> list[ContentRow]:
     rows = []
     for name, way in WAYS.items():
-        prompts_with_order = [disguise for disguise in disguises if await _attacked(way, DISGUISES[disguise](ORDER))]
-        rows.append(ContentRow(name, len(disguises), tuple(prompts_with_order)))
+        visible = [disguise for disguise in disguises if await _attacked(way, DISGUISES[disguise](ORDER))]
+        rows.append(ContentRow(name, len(disguises), tuple(visible)))
     lost = [f"U+{ord(blank[0]):04X}" for blank in BLANKS if await _replaced(blank)]
     return [*rows, ContentRow("a blank target replaces the right answer", len(BLANKS), tuple(lost))]
 

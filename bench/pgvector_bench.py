@@ -32,7 +32,7 @@ from practicum.store.snapshot import read_context, write_snapshot
 FILES, PGVECTOR = "files", "pgvector"
 K, ADDED, RECALL = 5, 1_000, 0.95
 EVERY = {"all": 1, "10%": 10, "1%": 100, "0.01%": 10_000}
-"""Tag of a filter → N, if one in N entries has it."""
+"""Tag of a filter → N: every Nth entry has the tag."""
 
 
 def tagged(first: int, end: int) -> list[Add]:

@@ -209,7 +209,7 @@ class _Server:
     @property
     def cpu(self) -> float:
         """CPU time of all threads of the server (s)."""
-        # The second field is a name in brackets, which may hold spaces.
+        # The second field is a name in parentheses, which may contain spaces.
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -286,7 +286,7 @@ class _Bench:
         async with serve_upstream(ServerOptions(responder=answer)) as running:
             try:
                 place = Place(running.url, self.folder / PRACTICUM, "bench", _free_port())
-                # The server may call the upstream, which is in this loop, when it starts and when it stops.
+                # Threads start and stop the server, because it may call the upstream, which runs in this event loop.
                 await asyncio.to_thread(self._practicum, stack, PRACTICUM, place)
                 traffic, connection = Traffic("JSON", seed=-1), await _connect(place.port)
                 turns = traffic.opening()
@@ -297,7 +297,7 @@ class _Bench:
                     turns.append({"role": "assistant", "content": TEXT})
             finally:
                 await asyncio.to_thread(stack.close)
-        # The server may ask the upstream for other reasons too, but only later.
+        # The server may also send other requests to the upstream, but only later.
         seen = [_prompt(r.json()) for r in running.requests if r.path == "/v1/chat/completions"]
         prompts = [next(prompt for prompt in seen if text in prompt) for text in asked]
         return [_unchanged(before, after) for before, after in pairwise(prompts)]
@@ -485,7 +485,7 @@ def make_seed(folder: Path, entries: int) -> None:
 
 def _litellm_command(place: Place, python: Path) -> list[str]:
     params = {"model": "openai/sim", "api_base": place.upstream, "api_key": "bench"}
-    config = place.store / "litellm.json"  # which is YAML too
+    config = place.store / "litellm.json"  # JSON is valid YAML
     models = [{"model_name": "sim", "litellm_params": params}]
     # Without a key, litellm does less work.
     general = {"dangerously_permit_weak_or_unset_master_key": True}

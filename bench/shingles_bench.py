@@ -1,5 +1,4 @@
-"""How often independent texts share rare words, and how often a copied passage is recognized by its rare words
-(`core.shingles`).
+"""How often independent texts share rare words (`core.shingles`), and how often a copied passage is recognized.
 
     python bench/shingles_bench.py FILE.jsonl:FIELD ... [--texts 8 58] [--json]
 

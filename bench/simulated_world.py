@@ -49,7 +49,7 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     "Ability": {"alone": False}, "Verdict": {}, "Contrast": {}, "Memories": {}, "Answered": {}, "Critique": {},
     "Quality": {},
 }  # fmt: skip
-"""Schema → the fields of its answer that matter here, for schemas whose answer is the same for every prompt."""
+"""Schema → fixed values of the fields that matter here. The texts in the answers to these schemas do not matter."""
 
 
 def words(seed: str, count: int) -> str:

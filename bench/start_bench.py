@@ -116,7 +116,7 @@ def main() -> None:
                 folder = Path(name, f"{number}-{index}")
                 folder.mkdir()
                 start = asyncio.run(one_start(tree, folder, options.tasks))
-                if number:  # the first compiles the modules
+                if number:  # the first run compiles the modules and does not count
                     starts[tree].append(start)
     by_tree = {str(tree): medians(values) for tree, values in starts.items()}
     for tree, values in by_tree.items():

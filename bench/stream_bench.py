@@ -52,7 +52,7 @@ def service(upstream: str, profile: str, options: Sequence[str]) -> Iterator[str
 
 def post(url: str, body: Any, **headers: str) -> tuple[Any, Any]:
     """Send a request, and return the answer and its headers."""
-    opener = build_opener(ProxyHandler({}))  # the environment's proxy is not for this machine
+    opener = build_opener(ProxyHandler({}))  # ignores the environment's proxy, as the service is local
     with opener.open(Request(url, json.dumps(body).encode(), headers)) as response:
         return json.load(response), response.headers
 
