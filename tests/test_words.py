@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs", "examples"]
 
 
-@pytest.mark.parametrize("folder", ["practicum", "examples", "docs", "tests"])
+@pytest.mark.parametrize("folder", ["practicum", "examples", "docs", "tests", "bench"])
 def test_no_text_or_name_uses_a_word_that_the_language_avoids(folder: str) -> None:
     uses = [use for use in uses_below(ROOT / folder, ROOT) if use.path.name != "words.py"]
     assert [*map(str, uses)] == []
