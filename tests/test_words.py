@@ -10,7 +10,7 @@ from words import WORDS, uses_below
 
 ROOT = Path(__file__).parents[1]
 
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs", "examples"]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs", "examples", "bench"]
 
 
 @pytest.mark.parametrize("folder", ["practicum", "examples", "docs", "tests", "bench"])
