@@ -414,9 +414,9 @@ MODEL_VARIABLE = "PRACTICUM_MODEL"
 
 def config_from(values: Mapping[str, Any]) -> Config:
     """Return a configuration from keywords. Raises UsageError that names the invalid keyword."""
-    default = {"model": os.environ.get(MODEL_VARIABLE) or None} if values.get("model") is None else {}
     try:
-        return Config.model_validate({**values, **default})
+        # Stored values always have a model, perhaps None: the variable must not change a run that exists.
+        return Config.model_validate({"model": os.environ.get(MODEL_VARIABLE) or None, **values})
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))

@@ -89,6 +89,21 @@ def test_a_variable_names_the_model_of_a_run_that_names_none(tmp_path: Path, mon
     assert (score, asked.text) == (0.5, "first")
 
 
+def test_the_variable_gives_no_model_to_a_run_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def own(input: str, context: str) -> str:
+        return "first"
+
+    async def model_of(run: Path) -> str | None:
+        async with practicum.open(run, parts=parts) as space:
+            return (await space.show("which?")).config.model
+
+    parts, tasks = practicum.Parts(agent=own), [practicum.Task("a", "which?", "first")]
+    run = practicum.run_sync(practicum.learn(tasks, method="episodes", parts=parts, out=tmp_path / "run")).run
+    monkeypatch.setenv("PRACTICUM_MODEL", "openai:another")
+    practicum.run_sync(practicum.resume(run, parts=parts))
+    assert practicum.run_sync(model_of(run)) is None
+
+
 # ---- views
 
 
