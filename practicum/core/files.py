@@ -64,18 +64,6 @@ def make_folder(path: Path) -> None:
             folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
-def sync_folder(path: Path) -> None:
-    """Flush the entries of a folder to the disk, so that a file that was created or renamed in it survives a power
-    failure. Raises OSError."""
-    if os.name != "posix":  # Windows opens no folders
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a file and its missing folders atomically; a text is encoded as UTF-8. Their modes follow the umask, or are
     `private` to the user. Raises StoreError if the file cannot be written."""
