@@ -236,11 +236,20 @@ def test_nonsense_on_standard_input_is_an_error_and_the_end_of_it_ends_the_proce
     large = b'{"jsonrpc": "2.0", "id": 1, "text": "' + b"x" * 2**20 + b'"}'
     sent = [message(0, "initialize", **HELLO), *NONSENSE, large, message(99, "ping"), b""]
     typed = [PRACTICUM, "mcp", "--store", tmp_path / "memory"]
-    done = subprocess.run(typed, input=b"\n".join(sent), capture_output=True, env=environment(), timeout=LIMIT)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert -32600 in {one["error"]["code"] for one in answers if "error" in one}
-    assert 99 in {one.get("id") for one in answers if "result" in one}
-    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(typed, stdin=pipe, stdout=pipe, stderr=pipe, env=environment()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n".join(sent))
+        process.stdin.flush()
+        # The end of the input cancels messages without an answer.
+        answers = [{}]
+        while answers[-1].get("id") != 99:
+            answers.append(json.loads(process.stdout.readline()))
+        assert -32600 in {one["error"]["code"] for one in answers if "error" in one}
+        assert "result" in answers[-1]
+        _, errors = process.communicate(timeout=LIMIT)
+    assert (process.returncode, b"Traceback" in errors) == (0, False)
 
 
 @slow
