@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -22,8 +21,10 @@ from typing import Any
 
 import pytest
 from helpers import Launcher
+from loads import free_port
 from needs import needs
 
+from practicum.methods.describe import RECOMMENDED
 from practicum.testing import ServerProcess, start_process
 
 needs("mcp", "serve")
@@ -146,9 +147,7 @@ def test_the_commands_of_a_page_run_in_their_order(
 def test_the_first_result_is_the_one_that_its_page_shows(tmp_path: Path) -> None:
     """All commands of the page, with the real model: the demo, a wrong answer, its correction, the right answer."""
     needs("xllamacpp", "local")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     commands = "\n".join(body for kind, body in blocks_of(DEMO) if kind == "bash")
     commands = commands.replace(":8700", f":{port}").replace("--upstream local", f"--upstream local --port {port}")
     program = tmp_path / "practicum"
@@ -278,6 +277,14 @@ WORDS = 35_000
 def test_the_manual_is_short() -> None:
     assert sum(len((DOCS / page).read_text(encoding="utf-8").split()) for page in PAGES) <= WORDS
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 90
+
+
+def test_the_manual_recommends_the_methods_of_the_command_with_the_same_figures() -> None:
+    page, _, _ = (DOCS / "learn/methods.md").read_text(encoding="utf-8").partition("\n## How the advice is made")
+    rows = dict(re.findall(r"^\| \[`(\w+)`\]\([^|]*\|(.*)$", page, re.MULTILINE))
+    assert [*rows] == [*RECOMMENDED]
+    for name, advice in RECOMMENDED.items():
+        assert {*re.findall(r"[\d.]+%", advice.measured)} <= {*re.findall(r"[\d.]+%", rows[name])}, name
 
 
 def test_every_place_of_the_manual_that_the_code_names_exists() -> None:
