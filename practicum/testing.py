@@ -6,8 +6,8 @@ pseudo-words. `ServerOptions.responder` returns other answers. Usage includes an
 from the tokens, and `SimulatedServer.stats` counts calls, repeated requests and tokens exactly. The server can imitate
 the errors, refused parameters and answer formats of real providers: see `BEHAVIOURS` (data in `testing.json`).
 
-Use `serve` in an event loop, `start_process` for a separate process, or `python -m practicum.testing`. Needs the extra
-`serve`.
+Use `serve` in an event loop, `start_process` for a separate process, or `python -m practicum.testing` in a terminal.
+Needs the extra `serve`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def pseudo_words(rng: Random) -> str:
 
 
 class _TooDeep(Exception):
-    """A recursive reference was followed too often. A caller that has an alternative uses it."""
+    """A recursive reference was followed too often. A caller that has an alternative uses that alternative."""
 
 
 class _Filler:
@@ -210,7 +210,7 @@ class Behaviour:
     """Text that replaces the answer, or the arguments of a tool call."""
 
     finish: str | None = None
-    """Reason to finish."""
+    """Finish reason that replaces the usual reason."""
 
     choices: Sequence[Any] | None = None
     """Value that replaces all choices."""
@@ -344,7 +344,8 @@ def _forced_tool(body: Body) -> str | None:
 
 
 def _schema(body: Body) -> Body | None:
-    """Return the schema of a structured answer: the schema of the response format, or the first in the messages."""
+    """Return the schema of a structured answer: the schema of the response format, or the first schema in the
+    messages."""
     form: Body = body.get("response_format") or (body.get("text") or {}).get("format") or {}
     if form.get("type") == "json_schema":
         schema: Body = form.get("json_schema", form)["schema"]
@@ -416,8 +417,8 @@ def _chat(completion: Body, pieces: Pieces, include_usage: bool) -> list[Body]:
 
 
 def _blocks(completion: Body) -> list[tuple[str, str, str]]:
-    """Return kind (thinking, text or tool), text and tool name of each part of a completion, for the other
-    protocols."""
+    """Return kind (thinking, text or tool), text and tool name of each part of a completion, for protocols other than
+    chat completions."""
     message: Body = next((choice["message"] for choice in completion["choices"]), {})
     content, blocks = message.get("content"), list[tuple[str, str, str]]()
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -716,8 +717,8 @@ class _Request:
 
 
 class SimulatedServer:
-    """ASGI app of the simulated server, with its counters. `url` ends in /v1 while `serve` runs it. `log` is an open
-    file.
+    """ASGI app of the simulated server, with its counters. `url` ends in /v1 while `serve` runs the server. `log` is an
+    open file.
 
     The request header `x-sim-fault` lists behaviours for the answer, separated by commas. The request header
     `x-sim-request-id` is returned unchanged as `x-request-id`. GET /stats returns `stats`, and POST /reset calls

@@ -1,6 +1,6 @@
-"""Reports of an agent in addition to its answer: the entries it used, and if the view asks for them, the entries it
-doubted and the guidance it missed (an annotated view), or a note for a later attempt (a noting view). Defines the JSON
-fields and the labelled parts of a text in which agents report, and reads them."""
+"""Reports of an agent in addition to its answer: the entries that it used. An annotated view also asks for the entries
+that it doubted and the guidance that it missed, a noting view for a note for a later attempt. This module defines and
+reads the JSON fields and the labelled parts of a text in which agents report."""
 
 from __future__ import annotations
 

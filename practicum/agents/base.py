@@ -34,20 +34,22 @@ class AgentRun(Protocol):
         """Return the run at the place `name` below this place."""
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
-        """Call a model and return its answer as an object of `schema`. `form` replaces the JSON schema sent to it."""
+        """Call a model and return its answer as an object of `schema`. `form` replaces the JSON schema sent to the
+        model."""
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """Call a model and return its answer as text. It is one of `choices` if the server can enforce choices."""
+        """Call a model and return its answer as text. The answer is one of `choices` if the server can enforce
+        choices."""
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """Perform an action on the outside world, journal its result, and return the result as a JSON value."""
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a decision, journal it, and return it as a JSON value. A resume does not ask for it again."""
+        """Make a decision, journal it, and return it as a JSON value. A resume returns the journaled decision."""
 
     def restored(self, value: T) -> T:
-        """Return the value with the original text in place of redacted parts, if the run stores it. Use it only for the
-        user's code."""
+        """Return the value with the original text in place of redacted parts, if the run stores that text. Use the
+        value only for the user's code."""
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """Return the semaphore that limits the number of concurrent uses of an endpoint."""
@@ -64,9 +66,9 @@ class TeamRun(AgentRun, Protocol):
 
 
 class Agent(Protocol):
-    """Protocol of an agent under training. `journaled`: whether the run must journal its results, because the agent has
-    effects other than `run.ask`. `moves`: whether the workers of a cluster can run its attempts. `max_turns`: maximum
-    number of model calls in an attempt. `identity`: its name in the journal."""
+    """Protocol of an agent under training. `journaled`: whether the run must journal the agent's results, because the
+    agent has effects other than `run.ask`. `moves`: whether the workers of a cluster can run its attempts. `max_turns`:
+    maximum number of model calls in an attempt. `identity`: the agent's name in the journal."""
 
     @property
     def journaled(self) -> bool: ...

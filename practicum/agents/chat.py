@@ -1,7 +1,7 @@
 """The plain agent: one model call, with the context in its prompt.
 
-The model answers in plain text, because JSON lowers the share of right answers. If it also reports other parts, each
-part begins with a label, and the answer comes last.
+The model answers in plain text, because JSON lowers the share of right answers. If the model also reports other parts,
+each part begins with a label, and the answer comes last.
 
 Order of the prompt: the run's instructions, the use of the playbook, the form, the playbook's pages, earlier turns, the
 task.

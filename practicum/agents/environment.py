@@ -1,9 +1,9 @@
 """Environment of an agent with tools: the tools of one attempt, and its state after the attempt.
 
-A source is a list of tools (Python functions or pydantic-ai toolsets, MCP servers included), or a function that is
-called with the task once per attempt and returns the environment: such a list, or an object with `tools` and, if a
-scorer should see the result, `state()`. If the environment is a context manager, it is entered and exited. pydantic-ai
-derives the names, descriptions and argument schemas of tools.
+A source is a list of tools or a function. Tools are Python functions or pydantic-ai toolsets, MCP servers included. The
+function is called with the task once per attempt, and returns the environment: a list of tools, or an object with
+`tools` and, if a scorer should see the result, `state()`. If the environment is a context manager, it is entered and
+exited. pydantic-ai derives the names, descriptions and argument schemas of tools.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Environment:
 
     @property
     def manual(self) -> str:
-        """Python signatures and descriptions of the tools, after the types they use."""
+        """Python signatures and descriptions of the tools, after the types that the tools use."""
         from pydantic_ai.function_signature import FunctionSignature
 
         definitions = [tool.tool_def for tool in self.tools.values()]
@@ -93,7 +93,7 @@ class Environment:
 
     async def state(self) -> Any:
         """Return the state as a JSON value, or None if the environment has no `state()`. Raise AgentError if the state
-        is not JSON or too long."""
+        is not JSON or is too long."""
         read_state = getattr(self.user_object, "state", None)
         if not callable(read_state):
             return None

@@ -1,6 +1,6 @@
-"""External agents: a program that reads one line of JSON and prints one, or a Python function.
+"""External agents: a program that reads and prints one line of JSON, or a Python function.
 
-Neither gets the task's target or its `meta`.
+Neither of them gets the target or the `meta` of a task.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class CommandAgent:
         return read_answer(value, self.words[0], view)
 
     async def _run(self, line: bytes) -> bytes:
-        """Run the program with a line on standard input, and return its standard output. Raise AgentError if it fails
-        or times out."""
+        """Run the program with a line on standard input, and return its standard output. Raise AgentError if the
+        program fails or times out."""
         try:
             # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may finish.
             process = await asyncio.create_subprocess_exec(
@@ -139,8 +139,8 @@ class CommandAgent:
 
 
 def decode(printed: bytes, program: str) -> str:
-    """Decode the output of a program. Raise AgentError if it is not UTF-8, because another encoding would change the
-    answer."""
+    """Decode the output of a program. Raise AgentError if the output is not UTF-8, because another encoding would
+    change the answer."""
     try:
         if b"\x00" in printed or printed.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise ValueError("UTF-16 or UTF-32, it seems")
@@ -166,7 +166,7 @@ class FunctionAgent:
 
     - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
     - `annotated`: whether the answer should have "doubts" and "missing". `noting`: whether it should have a "note".
-    - `instructions`: the run's instructions. Not passed if the run has none.
+    - `instructions`: the run's instructions. Not passed if the run has no instructions.
 
     See `read_answer` for the type of the result. Raise UsageError if the function does not accept these arguments.
     """

@@ -1,8 +1,8 @@
 """Adapters that turn agents of other frameworks into functions `(input, context) -> answer`, which practicum can train.
 
-Each adapter adds the context to the framework's instructions, and returns the answer and the steps. Pass it to
-`Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no adapter, and a program is
-`--agent command:PROGRAM`. A framework is imported when its agent first runs.
+Each adapter adds the context to the framework's instructions, and returns a function whose result has the answer and
+the steps. Pass the function to `Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no
+adapter, and a program is `--agent command:PROGRAM`. A framework is imported when its agent first runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
 
 
 def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction:
-    """Adapt an agent behind an OpenAI-compatible endpoint, named http://host:port/v1#agent. The context is its system
-    message. `key` defaults to the key that `models.keys` has for its host. `request`: fields of each request
+    """Adapt an agent behind an OpenAI-compatible endpoint, named http://host:port/v1#agent. The context is the system
+    message. `key` defaults to the key that `models.keys` has for the host. `request`: fields of each request
     (temperature, extra_body, ...), and `timeout`, the timeout (s) of a call, 600 by default. Raise UsageError for a
     name in another form, and for a key that would be sent to another machine over plain HTTP."""
     address, _, model = name.partition("#")
@@ -107,9 +107,9 @@ def langchain_input(input: str, learned: str) -> dict[str, Any]:
 
 
 def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, **invoke: Any) -> AgentFunction:
-    """Adapt a LangChain runnable or a LangGraph graph. `ask` makes its input from the task's input and the context.
-    `invoke`: keywords of each `ainvoke` (config, context, ...). For a chain over the variables of a prompt, pass for
-    example `ask=lambda input, learned: {"question": input, "rules": learned}`."""
+    """Adapt a LangChain runnable or a LangGraph graph. `ask` makes the input of the runnable from the task's input and
+    the context. `invoke`: keywords of each `ainvoke` (config, context, ...). For a chain over the variables of a
+    prompt, pass for example `ask=lambda input, learned: {"question": input, "rules": learned}`."""
 
     async def run(input: str, context: str) -> tuple[object, Steps]:
         output = await runnable.ainvoke(ask(input, _instructions(context)), **invoke)
@@ -125,8 +125,9 @@ def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, *
 
 
 def openai_agents(agent: Any, **run: Any) -> AgentFunction:
-    """Adapt an `Agent` of the OpenAI Agents SDK. A copy of it has the context after its instructions. `run`: keywords
-    of each `Runner.run` (context, max_turns, run_config, ...). Agents that it hands over to do not get the context."""
+    """Adapt an `Agent` of the OpenAI Agents SDK. A copy of the agent has the context after the agent's instructions.
+    `run`: keywords of each `Runner.run` (context, max_turns, run_config, ...). Agents that take over from this agent do
+    not get the context."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from agents import ItemHelpers, Runner
@@ -150,8 +151,9 @@ def openai_agents(agent: Any, **run: Any) -> AgentFunction:
 
 
 def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentFunction:
-    """Adapt a DSPy module. A copy of it has the context after the instructions of each predictor. `input` and `output`:
-    names of its fields for the task and the answer. It uses the model that DSPy is configured with."""
+    """Adapt a DSPy module. A copy of the module has the context after the instructions of each predictor. `input` and
+    `output`: names of the module's fields for the task and the answer. The module uses the model that DSPy is
+    configured with."""
     name = f"dspy({type(module).__name__})"
 
     async def ask(text: str, context: str) -> tuple[object, Steps]:
@@ -181,8 +183,8 @@ def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentF
 
 
 def inspect_ai(solver: Any, model: Any) -> AgentFunction:
-    """Adapt a solver of inspect_ai. It runs on one task state, without an eval and so without a sandbox. The context is
-    the first system message. `model`: a model of inspect_ai, or its name."""
+    """Adapt a solver of inspect_ai. The solver runs on one task state, without an eval and so without a sandbox. The
+    context is the first system message. `model`: a model of inspect_ai, or its name."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from inspect_ai import model as models
@@ -283,8 +285,8 @@ def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None
 def _message_steps(
     messages: Iterable[Any], author: str, agent: str, read_call: Callable[[Any], tuple[str, str]]
 ) -> Steps:
-    """Return the steps in messages. `author`: name of the attribute with the author, which is "tool" or, for messages
-    of the agent, the value `agent`."""
+    """Return the steps in messages. `author`: name of the attribute that holds the author. The author is "tool" for
+    results of tools, and `agent` for messages of the agent."""
     steps: Steps = []
     for message in messages:
         if getattr(message, author) == agent:

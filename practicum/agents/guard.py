@@ -1,11 +1,12 @@
 """The guard of an agent's tools: it detects calls whose arguments come only from untrusted entries.
 
 Every entry has the trust level of its origin. The guard holds a call if an argument contains text of an entry below the
-level `own`, and no trusted text contains it. Trusted texts are the task, the instructions, the manual of the tools,
-entries with the level `own`, and the results of tools in this attempt. Text matches if it has five consecutive words of
-the entry, or a quotation, an address, a code or a long number of it (as in `core.shingles`). A whole argument also
-matches if it has four letters or digits, or two if the entry quotes it. Single words and names inside a longer argument
-do not match, because arguments in SQL or code share their words with any notes about them.
+level `own`, and no trusted text contains that text. Trusted texts are the task, the instructions, the manual of the
+tools, entries with the level `own`, and the results of tools in this attempt. Text matches if it has five consecutive
+words of the entry, or a quotation, an address, a code or a long number from the entry (as in `core.shingles`). A whole
+argument also matches if it has four letters or digits, or two if the entry has the argument in quotes. Single words and
+names inside a longer argument do not match, because arguments in SQL or code share their words with any notes about
+them.
 
 The guard does not detect text that the model rewrote, encoded or composed, or a tool that an untrusted entry chose for
 arguments of another origin.

@@ -11,5 +11,5 @@ TOOL_TIMEOUT = 20.0
 """Timeout (s) of a tool call, and of opening or closing the environment."""
 
 GuardTools = Literal["off", "refuse", "ask"]
-"""Handling of a tool call with text that only entries below the trust level `own` contain: make it (off), refuse it, or
-ask for approval."""
+"""Handling of a tool call with text that only entries below the trust level `own` contain: make it (`off`), refuse it
+(`refuse`), or ask for approval (`ask`)."""

@@ -28,14 +28,14 @@ ACCEPTED = "adequate"
 """Text of a critique that accepts a solution."""
 
 FAILURES = (AgentError, OutputError, ProviderError)
-"""Errors of one agent. The network continues without it."""
+"""Errors of one agent. The network continues without the answer of that agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """Question to one agent. `kind`: kind of step. `state`: the text it acts on. `task`: id of the (sub)task: "" is the
     whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the subtasks, from the whole
-    task down to this one, which another agent failed to solve; with `task`, they identify the attempt at a part.
+    task down to this one, that another agent failed to solve; with `task`, they identify the attempt at a part.
     `colleagues`: agents that may get the parts of a plan."""
 
     kind: Kind
@@ -72,8 +72,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """Part of a task. `needs`: numbers (from 1) of the parts whose results it needs. `to`: agent that the plan names
-    for it, or empty."""
+    """Part of a task. `needs`: indices (from 1) of the parts whose results this part needs. `to`: agent that the plan
+    names for this part, or empty."""
 
     text: str
     needs: tuple[int, ...] = ()
@@ -189,7 +189,8 @@ class Network(Generic[R]):
         return Solution(aggregated.text, tuple(moves), rounds)
 
     async def _solve_part(self, whole: Assignment, part: Assignment, other: str, run: R) -> Solution:
-        """Have a neighbour solve a part, and refine its solution. If it fails, the neighbour `other` tries once."""
+        """Have a neighbour solve a part, and refine its solution. If the neighbour fails, the neighbour `other` tries
+        once."""
         solution = await self._work(part, run.at(part.agent))
         if solution.error and other != part.agent:
             first, part = solution, replace(part, agent=other, again=(*part.again, part.id))

@@ -120,7 +120,7 @@ def make_team(size: int, shape: str, seed: int = 0) -> AgentTeam:
 def load_team(source: Path | str | Mapping[str, Any]) -> AgentTeam:
     """Read a team from a file, or from the JSON object of such a file. A file is GraphML or JSON: {"agents": [{"name",
     "role"?, "model"?}], "links": [[name, name]]}, or networkx's node-link data. Raise UsageError with the file's name
-    and the problem if it is invalid."""
+    and the problem if the team is invalid."""
     name = "the topology" if isinstance(source, Mapping) else source
     try:
         if isinstance(source, Mapping):
@@ -172,7 +172,7 @@ def _from_json(value: Any) -> AgentTeam:
 
 
 def _is_name(name: str) -> bool:
-    """Whether the name of an agent is valid: one line, because the name of its pool contains it."""
+    """Return whether the name of an agent is valid: one line, because the name of its pool contains it."""
     return bool(name.strip()) and len(lines(name)) == 1
 
 

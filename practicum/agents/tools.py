@@ -64,8 +64,8 @@ class ToolsAgent:
         return f"tools:{self.name} {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        # Limit an observation of a capable model to a quarter of its window: `room` tokens, used as characters, at four
-        # characters per token.
+        # Limit an observation of a capable model to about a quarter of its window: the number of tokens in `room` is
+        # used as the number of characters, and a token has about four characters.
         most = self.max_observation if run.profile == "small" else run.room("agent")
         arguments = (self.source, self.name, run.restored(task), self.tool_timeout, most)
         async with open_environment(*arguments) as environment:
@@ -138,7 +138,8 @@ class ToolsAgent:
 
 
 def _exchanges(turn: Turn) -> Iterator[Turn]:
-    """Convert a solved task to exchanges in the form of this agent's turns: each call with its result, and the end."""
+    """Convert a solved task to exchanges in the form of this agent's turns: each call with its result, and the final
+    answer."""
     user, reply = turn.user, dict[str, Any]()
     for step in turn.steps:
         if step.kind == "observation" and "action" in reply:
@@ -172,8 +173,8 @@ def _turn_forms(
     tools: str, choices: tuple[str, ...], asked: tuple[bool, bool, bool], profile: Profile
 ) -> tuple[type[Output], dict[str, Any], type[Output]]:
     """Return the form of a turn, its JSON schema, and the form of the end. `tools`: JSON object with the schema of each
-    tool's arguments, which the result contains unchanged, except for limits for small models. `asked`: whether the
-    agent cites entries, annotates entries, and makes notes."""
+    tool's arguments. The result contains these schemas unchanged, except for limits for small models. `asked`: whether
+    the agent cites entries, annotates entries, and makes notes."""
     citing, annotated, noting = asked
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
     text = Annotated[str, MaxChars(MAX_ANSWER)] if profile == "small" else str
@@ -225,7 +226,7 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _for_small_models(schema: Any) -> Any:
     """Return a schema with limits for each unlimited text and list, and with nullable arguments required, because a
-    small model omits all arguments if it may."""
+    small model omits all optional arguments."""
     if isinstance(schema, list):
         return [_for_small_models(part) for part in schema]
     if not isinstance(schema, dict):
@@ -243,7 +244,7 @@ def _for_small_models(schema: Any) -> Any:
 
 
 def _may_be_null(schema: dict[str, Any]) -> bool:
-    """Whether null means the same as omitting the argument."""
+    """Return whether null means the same as omitting the argument."""
     return {"type": "null"} in schema.get("anyOf", ()) and schema.get("default", "") is None
 
 

@@ -21,7 +21,8 @@ class UserCode:
         self._thread = OwnThread("practicum tool")
 
     async def call(self, function: Callable[[], Any]) -> Any:
-        """Call a function with the timeout and return its result. Raise AgentError if it raises or times out."""
+        """Call a function with the timeout and return its result. Raise AgentError if the function raises or times
+        out."""
         from pydantic_ai.exceptions import UserError
 
         clock = asyncio.timeout(self.seconds)

@@ -57,7 +57,7 @@ def make_facts(count: int, seed: int = 0) -> list[Fact]:
 
 
 class FactCount(NamedTuple):
-    """Numbers of facts in a context. `readable`: facts stated with their number. `wrong`: facts stated only with the
+    """Counts of facts in a context. `readable`: facts stated with their number. `wrong`: facts stated only with the
     number of another fact."""
 
     readable: int

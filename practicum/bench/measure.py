@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Measured value with its bound. The value should not exceed the bound, or with `at_least` not be below it."""
+    """Measured value with its bound. The value should be at most the bound; with `at_least`, at least the bound."""
 
     name: str
     value: float

@@ -51,8 +51,9 @@ WAYS: Mapping[str, tuple[Retrieval, bool]] = {
 
 RECALL = tuple(f"@{k}" for k in KS)
 SAME_LABEL = ("nearest", f"of {NEAREST}", "majority")
-"""Measures of questions, and of tasks: whether the nearest task has the same label, the share of the nearest tasks with
-the same label, and whether it is their most frequent label (on ties, the label of the nearer task counts)."""
+"""Measures of questions (RECALL) and of tasks (SAME_LABEL). For a task: whether the nearest task has the same label,
+the share of the nearest tasks with the same label, and whether the label is the most frequent label of the nearest
+tasks (on ties, the label of the nearer task counts)."""
 
 UNANSWERABLE = "5"
 """Category of questions that the conversation does not answer."""
@@ -122,7 +123,7 @@ def read(turns: Path, questions: Path | None = None) -> tuple[list[Task], list[T
     if not with_evidence:
         raise TaskFileError(
             "tasks.missing_field",
-            f"{questions}: no question has evidence to find, a list of ids of turns in meta.evidence",
+            f"{questions}: no question has evidence to find (a list of ids of turns in meta.evidence)",
         )
     return corpus, with_evidence
 
@@ -159,7 +160,7 @@ _TURNS = TypeAdapter(list[_Turn])
 
 def _locomo(path: Path) -> tuple[list[Task], list[Task]]:
     """Read the turns and questions of the published file. The text of a turn starts with the time of its session. Skip
-    evidence that names no turn, which some of the published questions have."""
+    evidence that names no turn: some of the published questions have such evidence."""
     turns, questions = list[tuple[str, Task]](), list[tuple[str, Task]]()
     for place, record in read_records(path):
         try:
@@ -212,9 +213,9 @@ async def retrieval(turns: Sequence[Task], questions: Sequence[Task], embedder: 
 
 
 def read_labelled(train: Path, test: Path, label: str = "") -> tuple[list[Task], list[Task]]:
-    """Read the training and test tasks, with the label of each as its target. The label is the target of the task, or
-    the field `label` of its meta, a text or a list of texts. Raise TaskFileError, which names the first task without a
-    label."""
+    """Read the training and test tasks, and make the label of each task its target. The label is the target in the
+    file, or the field `label` of the task's meta (a text or a list of texts). Raise TaskFileError, which names the
+    first task without a label."""
     return _labelled(train, label), _labelled(test, label)
 
 

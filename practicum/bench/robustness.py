@@ -8,10 +8,10 @@ the right rule, with two exceptions: a harmful reflector writes a wrong answer a
 writes its rule for the kind that the task only mentions, with probability `noise`. Each lesson becomes an entry. There
 is neither a curator nor de-duplication nor pruning, so that only the effect of the gate is measured.
 
-All random choices are functions of the task's text and the seed. The score is that of the last context, not of the best
-context by validation. Learning, gate and test have different tasks. A simulation does not replace the paper's numbers:
-`practicum bench paper ace17` measures unchanged ACE, with the user's tasks and models, and the same harmful instruction
-in the reflector's prompt.
+All random choices are functions of the task's text and the seed. The score is the score of the last context, not of the
+best context by validation. Learning, gate and test have different tasks. A simulation does not replace the paper's
+numbers: `practicum bench paper ace17` measures unchanged ACE, with the user's tasks and models, and the same harmful
+instruction in the reflector's prompt.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SETTINGS = {
     "online": True, "batch": 1, "rounds": 0, "learn_from": "all", "lessons": "all", "curator": "append",
     "dedupe": "never", "harmful": 0,
 }  # fmt: skip
-"""Settings of ACE on a stream, so that task n is step n."""
+"""Settings of ACE on a stream. Step n learns from task n."""
 
 
 @dataclass(frozen=True, slots=True)

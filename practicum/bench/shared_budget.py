@@ -1,4 +1,4 @@
-"""A budget that the runs of a bench share."""
+"""A budget that the runs of a benchmark share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from practicum.session.result import RunInfo, Watch
 
 @dataclass
 class SharedBudget(Halt, Watch):
-    """Budget of the consecutive runs of a bench. `spent`: usage of the finished runs."""
+    """Budget of the consecutive runs of a benchmark. `spent`: usage of the finished runs."""
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     spent: Usage = field(default_factory=Usage)

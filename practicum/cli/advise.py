@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS = {
     "choices": "choices (few different targets)",
     "answers": "short answers",
-    "text": "free text (long targets, or none that learning may see)",
+    "text": "free text (long targets, or no targets that learning may see)",
     "tools": "tools",
     "tiny": "tiny (135M)",
     "small": "small (profile small)",
@@ -60,7 +60,8 @@ def advise(
     if alike is not None:
         out.item(
             f"measured on {quantity(alike.tasks, 'task')}: predicting the target from the four nearest other tasks is "
-            f"right for {alike.nearest:.0%}, always predicting the most frequent target for {alike.frequent:.0%}"
+            f"right for {alike.nearest:.0%}; always predicting the most frequent target is right "
+            f"for {alike.frequent:.0%}"
         )
     out.item(f"learning: {price_text(advice.learning)}")
     if tests:
@@ -76,8 +77,8 @@ def _settings(advice: Advice) -> Iterator[str]:
 
 
 def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
-    """Yield the words of the command to copy: the options that were passed, except models of roles that the method
-    does not call, and the recommended options."""
+    """Yield the words of the command to copy. The command has the options that were passed and the recommended options,
+    but no model of a role that the method does not call."""
     from practicum.models.registry import ROLES
 
     yield from ("practicum", "learn", str(typed["tasks"]))

@@ -87,7 +87,7 @@ def _interrupt() -> None:
 
 
 def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
-    """Return the exit code of an error and the error to print, or None to print nothing."""
+    """Return the exit code of an error, and the body of the error to print (None: print nothing)."""
     if isinstance(error, PracticumError):
         return error.exit_code, {**error.body(), "message": as_options(str(error))}
     if isinstance(error, KeyboardInterrupt | typer.Abort):

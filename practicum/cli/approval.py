@@ -22,7 +22,7 @@ SHOWN = 300
 
 def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None:
     """Return a function that asks the user on this terminal, or None without a terminal. The live view `drawn` is
-    stopped while it asks."""
+    stopped while the function asks."""
     if not (out.is_terminal and sys.stdin.isatty()):
         return None
 

@@ -101,11 +101,11 @@ def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
 @opt.settings(embedder="wordllama")
 def retrieval(
     turns: Path = Argument(
-        ..., help="locomo10.json; turns of conversations: {id, input, meta: {conv}}; or training tasks."
+        ..., help="locomo10.json, turns of conversations ({id, input, meta: {conv}}), or training tasks."
     ),
     questions: Path | None = Argument(
         None,
-        help="Questions about the conversations: {id, input, meta: {conv, evidence: (ids of turns), category}}; or "
+        help="Questions about the conversations ({id, input, meta: {conv, evidence: (ids of turns), category}}), or "
         "test tasks.",
     ),
     label: str = Option("", help="Tasks: the field of meta with the label of a task (default: the target)."),
@@ -139,11 +139,11 @@ def retrieval(
         for r in rows
         if r.way != "cosine"
     ]
-    for title, cells in (("way", shares), ("less cosine", less)):
+    for title, cells in (("way", shares), ("minus cosine", less)):
         out.table((title, "category (n)", *rows[0].measures), cells, text=(title, "category (n)"))
     out.print(
         "nearest: tasks whose nearest task has the same label; of 4: share of the 4 nearest tasks with the same label; "
-        "majority: tasks with the most frequent label of the 4" if tasks else
+        "majority: tasks whose label is the most frequent of these 4" if tasks else
         "@k: share of the evidence among the first k results"
     )  # fmt: skip
     out.print("All values are percentages with 95% intervals; differences are paired.")
@@ -157,15 +157,15 @@ def retrieval(
 
 def robustness(
     every: str = Option("1,2,5,10,20,never", "--harmful-every", help="Steps from one harmful reflection to the next."),
-    noise: str = Option("0.25,0.5,0.75", help="Shares of the lessons of a weak reflector that are wrong."),
+    noise: str = Option("0.25,0.5,0.75", help="Shares of wrong lessons of a weak reflector."),
     seeds: int = opt.option(3, min=1),
     folder: opt.Out = None,
     json_: opt.Json = False,
 ) -> None:
     """Measure ACE with a harmful or weak reflector.
 
-    Runs a simulated world, with the gate and without it. With your own tasks and models, use practicum bench paper
-    ace17.
+    Runs a simulated world, with the gate and without it. To measure with your own tasks and models, use `practicum
+    bench paper ace17`.
     """
     from practicum.analysis.png import can_draw
     from practicum.bench.plots import robustness_plot
@@ -212,8 +212,8 @@ def _print_end(
     out: Printer, bench: str, value: Mapping[str, Any], targets: Sequence[Target], load: float | None = None,
     folder: Path | None = None,
 ) -> None:  # fmt: skip
-    """Print the targets of a bench and, if it measured time, the load of the machine. Print the result with --json, and
-    save it if there is a `folder`."""
+    """Print the targets of a benchmark. If `load` is passed, also print the load of the machine. With --json, print the
+    result; with a `folder`, save the result."""
     from practicum.bench.measure import load_average
 
     value = {"bench": bench, **value, "targets": [target.as_json() for target in targets]}

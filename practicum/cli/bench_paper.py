@@ -40,8 +40,8 @@ def paper(
 ) -> int:
     """Make a table of a paper with your tasks and models.
 
-    Runs the rows of the paper with its settings, and shows the paper's numbers next to yours. Works like `practicum
-    compare`: run the same command again to continue after a stop. The folder has the whole report.
+    Runs the rows of the table with the settings of the paper, and shows the paper's numbers next to yours. Works like
+    `practicum compare`: run the same command again to continue after a stop. The folder has the whole report.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
     from practicum.bench.papers import TABLES
@@ -55,7 +55,7 @@ def paper(
     if name is None:
         if tasks is not None or rows is not None:
             raise UsageError(
-                "settings.missing", "no table is named: pass its name first (practicum bench paper lists the tables)"
+                "settings.missing", "no table is named: pass the name of a table (practicum bench paper lists them)"
             )
         _list(out, config_values(options)["settings"], train, test_n, seeds)
         return 0
@@ -162,8 +162,8 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
-    """Return the data set's name, the tasks and the suitable settings of a file. Name and settings are empty if it is
-    not the file of a public data set.
+    """Return the data set's name, the tasks and the suitable settings of a file. The name and the settings are empty if
+    the file is not from a public data set.
     """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats

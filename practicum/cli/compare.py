@@ -26,11 +26,11 @@ def compare(
     fields: opt.Fields = None,
     methods: str = opt.method(""),
     sweep: str = opt.method("", help="Values of one setting of a single method, as groups=2,4,6,10."),
-    baseline: str | None = opt.method(None, help="Method to compare with (default: `none`, or else the first)."),
+    baseline: str | None = opt.method(None, help="Method to compare with (default: `none` if listed, else the first)."),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),
-    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens of each run instead (input plus output)."),
+    budget_tokens: int | None = opt.budget(None, min=1, help="Maximum tokens (input + output) of each run."),
     runs_at_once: int | None = opt.budget(None, min=1, first=False),
     folder: opt.Out = None,
     store: opt.StoreUrl = None,
@@ -41,7 +41,7 @@ def compare(
     """Compare methods on the same tasks and budget.
 
     Reports which differences are significant. In --methods, NAME=METHOD renames a method. --set NAME=VALUE applies to
-    each method that has the setting NAME, --set METHOD.NAME=VALUE to one method. Run the same command again to
+    each method that has the setting NAME; --set METHOD.NAME=VALUE applies to one method. Run the same command again to
     continue after a stop; no call is paid for twice.
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt
@@ -58,7 +58,7 @@ def compare(
     config = {**config, "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out = Printer(json_)
-    trackers(log, out)  # raise an error for a tracker that is not installed before any cost
+    trackers(log, out)  # before any cost, raise an error for a tracker that is not installed
     progress = ComparisonLines(lambda line: out.print(opt.as_options(line)), partial(trackers, log, out))
 
     comparison = run_work(

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 RESULT: ContextVar[dict[str, Any] | None] = ContextVar("RESULT", default=None)
-"""Result of a command with --json, collected until the command ends, so that an error is in the same JSON object."""
+"""Result of a command with --json, collected until the command ends. An error is added to the same JSON object."""
 
 
 @contextmanager

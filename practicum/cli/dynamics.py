@@ -31,9 +31,9 @@ def dynamics(
 ) -> None:
     """Score every checkpoint of a run on the same tasks.
 
-    Shows which tasks the run learned, kept, lost and learned again, on --tasks (default: the validation tasks of the
-    run, or else its test tasks). Scores from training or an earlier call are reused at no cost. New costs are added to
-    the run, and count towards its limits if it is resumed.
+    Shows which tasks the run learned, kept, lost and learned again. Without --tasks, it uses the validation tasks of
+    the run, or the test tasks if the run has no validation tasks. Scores from training or an earlier call are reused
+    at no cost. New costs are added to the run, and count towards the limits of the run if you resume it.
     """
     from practicum.analysis.dynamics.plot import dynamics_plot
     from practicum.analysis.png import check_png

@@ -1,4 +1,4 @@
-"""`practicum export` and `practicum space import`: write the context or outcomes of a space to files, and read them."""
+"""`practicum export` writes a context or outcomes to a file; `practicum space import` makes a space from a playbook."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def export(
 ) -> None:
     """Write a context or the outcomes of a space as a file.
 
-    The formats markdown, json and agents-md write a context. The formats tasks and traces write outcomes as JSON lines;
-    traces include the answers. --user writes all stored data of an end user as JSON lines, from one --space or from all
-    spaces of a store.
+    The formats `markdown`, `json` and `agents-md` write a context. The formats `tasks` and `traces` write outcomes as
+    JSON lines; `traces` includes the answers. --user writes all stored data of an end user as JSON lines, from one
+    --space or from all spaces of a store.
     """
     if user is not None:
         export_user(where, user, space, key, output, Printer(json_))

@@ -36,7 +36,7 @@ def forget(
     user: str | None = opt.option(None),
     space: Space = None,
     key: Key = None,
-    keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
+    keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks also contributed to."),
     alike: bool = Option(False, "--alike", help="Also remove text that shares rare words with the removed text."),
     copy: bool = Option(True, help="Keep a copy of the unchanged run next to its folder."),
     yes: opt.Yes = False,
@@ -81,7 +81,9 @@ def forget(
         contain = in_number(report.left, "still contain[s|] forgotten data, because kept entries depend on it")
         raise StoreError("forget.incomplete", f"{quantity(report.left, 'record')} in {run} {contain}")
     if has_forgotten:
-        out.print("an earlier forget of this run was interrupted; it is finished now, and none of its data remains")
+        out.print(
+            "an earlier forget of this run was interrupted; it is finished now, and the data to forget is removed"
+        )
     if copied is not None and not copied.exists():
         copied = None
     if copied is not None:
@@ -111,7 +113,7 @@ def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None
     removed = [quantity(len(report.removed), "entry"), quantity(report.edits, "edit"), quantity(report.rows, "record")]
     out.print(f"{', '.join(removed[:2])} and {removed[2]} removed")
     for name in report.namesakes:
-        out.print(f"kept, because its name comes from an earlier run: forget it with --source {shlex.quote(name)}")
+        out.print(f"the source {name} of an earlier run is kept: to forget it, pass --source {shlex.quote(name)}")
 
 
 def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
@@ -128,7 +130,7 @@ def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
         advice = f"; to remove them too, run this on the copy, and use the copy from now on: {again}" if again else ""
         out.print(f"{both} still share rare words with the removed text, copied or by chance{advice}")
     out.print(
-        "checked: no record names the forgotten data, and no text contains its words, unless from another source"
+        "checked: no record names the forgotten data, and no text contains its words, unless they have another source"
         f"{words_too}. Paraphrases cannot be detected"
     )
 
@@ -136,7 +138,7 @@ def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
 def forget_user(
     where: str, user: str, space: str | None, key: str | None, alike: bool, yes: bool, out: Printer
 ) -> None:  # fmt: skip
-    """Remove all data of a user from the spaces of a store or service, and print the numbers of each space."""
+    """Remove all data of a user from the spaces of a store or service, and print the counts for each space."""
     from practicum.session import users
 
     question = f"Remove all data of user {user} from {where}"
@@ -153,7 +155,7 @@ def forget_user(
         learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
         out.print(f"space {counts['space']}: {', '.join(rows)} removed; learned from the user: {learned} removed")
         if counts["again"]:
-            out.print(f"{quantity(counts['again'], 'outcome')} of sessions with others will be learned from again")
+            out.print(f"{quantity(counts['again'], 'outcome')} of sessions with other users will be learned from again")
         if counts["alike"]:
             records = f"{counts['alike']:,} record[|s] of the run still share[s|] rare words with the removed text"
             out.print(f"{in_number(counts['alike'], records)}, copied or by chance")

@@ -28,8 +28,8 @@ PROBLEMS_SHOWN = 20
 
 
 def config_values(options: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
-    """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from, whose targets
-    replace `--choices auto`; None: `auto` is not replaced."""
+    """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from: their targets
+    replace `--choices auto`. If `tasks` is None, `auto` is not replaced."""
     values = {name: value for name, value in options.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
@@ -58,8 +58,8 @@ def read_tasks(
     path: Path | None, fields: str | None, trust: Trust = "own", *, scorer: str | None = None,
     trust_tools: bool | None = None, held_out: bool = False,
 ) -> list[Task]:  # fmt: skip
-    """Return the tasks of a file, with `fields` as the names of its fields (--fields), or of a space. Without a path,
-    return no tasks.
+    """Return the tasks of a file or of a space; without a path, no tasks. `fields` are the names of the fields in a
+    file (--fields).
 
     The tasks of a space are its outcomes that `scorer` (None: the default scorer) can score; with `held_out` only the
     outcomes that the space holds out from learning. Raise TaskFileError for an invalid file; if it is the file of a
@@ -118,8 +118,8 @@ def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
 
 
 def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
-    """Open recorded attempts of agents as a stream of tasks. After the last one, print the number of traces and the
-    problems of reading them on standard error."""
+    """Open recorded attempts of agents as a stream of tasks. After the last task, print on standard error the number of
+    traces and the problems found while reading them."""
     from practicum.tasks.traces import TraceStream
     from practicum.tasks.traces.sources import shown
 

@@ -24,12 +24,12 @@ def learn(
         "--from",
         metavar="SPACE",
         first=False,
-        help="Learn from the outcomes of a space instead, with their recorded answers.",
+        help="In place of TASKS: learn from the outcomes of a space, with the recorded answers.",
     ),
     from_traces: str | None = opt.task(
         None,
         metavar="PATH|URL",
-        help="Learn from traces instead: a file, a folder, or a URL such as s3://bucket/prefix.",
+        help="In place of TASKS: learn from traces in a file, a folder, or a URL such as s3://bucket/prefix.",
     ),
     val: Path | None = opt.task(None),
     test: Path | None = opt.task(None),
@@ -84,7 +84,8 @@ def resume(
     """Continue a run that was stopped.
 
     The run keeps its tasks and settings, unless you pass options. The model of a role can only change while the run has
-    no answer from that role, the agent only while the run has no attempt, limits and other settings at any time.
+    no answer from that role. The agent can only change while the run has no attempt. Limits and other settings can
+    change at any time.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import run_session
@@ -105,7 +106,7 @@ def resume(
             f"run from its playbook with practicum learn TASKS --seed-playbook {run} --model NAME",
         )
     spent = spent_limit(reason)
-    # If the limit was raised after this report, and that resume was killed, the limit is not spent.
+    # If a later resume raised the limit and was then killed, the limit of this report is not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in changes:
         raise UsageError("budget.spent", f"{reason} in {run}: pass a higher limit with `{spent}`")

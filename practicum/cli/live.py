@@ -35,7 +35,7 @@ SHORTEST_WAIT = 1.0
 
 
 class Download:
-    """Printer of the progress of a model's download. Call it with the bytes so far and the total bytes."""
+    """Printer of the progress of a model's download. Call it with the bytes downloaded so far and the total bytes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -29,7 +29,7 @@ class AgentRole(StrEnum):
 
 def mcp(
     store: str | None = opt.option(None, metavar="PLACE"),
-    service: str | None = Option(None, metavar="URL", help="Address of a running practicum serve (not a store)."),
+    service: str | None = Option(None, metavar="URL", help="Address of a running service, in place of --store."),
     key_env: str | None = Option(None, metavar="NAME", help="The environment variable with the key of the service."),
     space: str | None = opt.option(None, metavar="NAME"),
     learner: str | None = opt.option(None, metavar="MODEL"),
@@ -38,8 +38,9 @@ def mcp(
 ) -> None:
     """Serve a memory over MCP for Claude Code, Cursor and others.
 
-    The MCP client starts this command, which uses standard input and output, and the agent learns across sessions. The
-    tools are recall, remember, report, playbook, history and remove; --grant review adds the tools that review edits.
+    The MCP client starts this command and exchanges messages with it over standard input and output. The agent learns
+    across sessions. The tools are recall, remember, report, playbook, history and remove; --grant review adds the tools
+    that review edits.
     """
     if (store is None) == (service is None):
         raise UsageError("settings.missing", "pass --store FOLDER, or --service URL of a running practicum serve")

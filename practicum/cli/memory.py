@@ -63,7 +63,7 @@ def list_(
     columns = ("entry", "outcome", "text", "helpful", "harmful", "used", "born", *(("trust",) if foreign else ()))
     out.table(columns, rows, text=("entry", "outcome", "text", "trust"))
     older = f"; {len(matches) - len(shown):,} older not shown" if len(matches) > len(shown) else ""
-    out.print(f"{len(matches):,} in version {context.version}{older}")
+    out.print(f"{quantity(len(matches), 'entry')} in version {context.version}{older}")
 
 
 @opt.settings("embedder")

@@ -140,11 +140,11 @@ def _contrast(n: Numbers) -> Iterator[str]:
 def _judge(n: Numbers) -> Iterator[str]:
     if (scorer := n.get("against_scorer")) is not None:
         lenient, strict = quantity(scorer["lenient"], "wrong answer"), quantity(scorer["strict"], "right answer")
-        same = f"the same in {_rate(scorer, 'same')} of {quantity(scorer['n'], 'attempt')}"
+        same = f"the same verdict in {_rate(scorer, 'same')} of {quantity(scorer['n'], 'attempt')}"
         yield f"judge compared with the scorer: {same}; {lenient} judged right, {strict} judged wrong"
     if (again := n.get("again")) is not None:
         shown = quantity(again["n"], "attempt")
-        same = f"the same in {_rate(again, 'same')} of {shown}" if "same" in again else "no verdict"
+        same = f"the same verdict in {_rate(again, 'same')} of {shown}" if "same" in again else "no verdict"
         none = f", {again['no_verdict']:,} without a verdict" if again["no_verdict"] else ""
         calls = quantity(again["usage"]["calls"], "call")
         yield f"judge called a second time, at temperature {again['temperature']:g}: {same}{none}; {calls}"

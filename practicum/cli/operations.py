@@ -54,8 +54,8 @@ def by_command() -> dict[str, Operation]:
 
 
 def command_of(operation: Operation) -> Callable[..., None]:
-    """Return the function of an operation's command, with its options. Its attribute `operation` determines the error
-    code for invalid options (see `cli.app`)."""
+    """Return the function of an operation's command, with the command's options. The attribute `operation` of the
+    function determines the error code for invalid options (see `cli.app`)."""
     named = operation.form.model_fields
 
     def run(
@@ -138,7 +138,8 @@ def require_none(where: str, local: Mapping[str, Any]) -> None:
     if named := [name for name, value in local.items() if value]:
         raise UsageError(
             "settings.unused",
-            f"--{named[0].replace('_', '-')} applies to folders only, but {where} is the address of a service: omit it",
+            f"--{named[0].replace('_', '-')} applies to folders only, but {where} is the address of a service: omit "
+            "the option",
         )
 
 

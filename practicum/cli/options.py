@@ -27,7 +27,7 @@ PANELS = (None, DECIDE, ONLY, TRY, *Panel)
 
 class CommandOption(OptionInfo):
     """Option of a command. `first`: whether the short help lists it. `shown`: the default to display if the real
-    default is None. An option without a help text takes the text of its name from `HELPS`."""
+    default is None. An option without a help text gets the text for its name from `HELPS`."""
 
     def __init__(
         self, default: Any, names: tuple[str, ...], panel: str | None, first: bool, shown: Any = None, **kwargs: Any
@@ -80,11 +80,11 @@ METHOD_SETTINGS: Mapping[str, SettingField] = {
         _method_setting("epochs", int, "Passes over the tasks.", 1, first=True),
         _method_setting("steps", int, "Learning steps, over several epochs.", 1),
         _method_setting(
-            "batch", str, "Tasks per step, before the context changes; combee: or auto.", option="--batch-size"
+            "batch", str, "Tasks per step, between changes of the context; combee: also auto.", option="--batch-size"
         ),
         _method_setting("online", bool, "Predict each task before learning from it, and score the prediction."),
         _method_setting("asynchronous", bool, "combee: steps do not wait for slow attempts."),
-        _method_setting("staleness", int, "combee --asynchronous: the most versions a delta may be behind."),
+        _method_setting("staleness", int, "combee --asynchronous: maximum versions that a delta may be behind."),
         _method_setting(
             "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how the k attempts are made."
         ),
@@ -145,9 +145,9 @@ def settings(
     *names: str, where: Where | None = None, but: tuple[str, ...] = (), begins: bool = False,
     fields: Callable[[], Mapping[str, SettingField]] = all_settings, **defaults: Any,
 ) -> Callable[[C], C]:  # fmt: skip
-    """Add options of settings to a command, which takes them as keywords: the settings in `names`, the settings for
-    which `where` is true except the names in `but`, and the settings in `defaults`, with another default. `begins`:
-    the command begins runs, so its help shows the defaults of the fields.
+    """Add options of settings to a command, which receives the values as keywords. The settings are `names`, the
+    settings for which `where` is true (except `but`), and the keys of `defaults`, whose values replace the defaults of
+    the fields. `begins`: the command begins runs, so its help shows the defaults of the fields.
     """
 
     def parameters() -> list[Parameter]:

@@ -77,8 +77,8 @@ class Printer(Console):
         write("]}\n")
 
     def item(self, text: str, style: str | None = None) -> None:
-        """Print one of several texts that may be long. On a terminal, wrapped lines are indented, so that only items
-        begin at the margin.
+        """Print one of several texts that may be long. On a terminal, only the first line of an item begins at the left
+        edge: wrapped lines are indented.
         """
         text = visible(text)
         for line in text.split("\n") if self.is_terminal else ():

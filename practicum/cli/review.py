@@ -53,14 +53,14 @@ def review(
         rich_help_panel=opt.DECIDE,
     ),
     try_: str | None = Option(
-        None, "--try", help="Score tasks with and without these edits (or all without a flag).", **TRY
+        None, "--try", help="Score tasks with and without these edits (all: all unflagged edits).", **TRY
     ),
     val: Path | None = opt.option(None, panel=opt.TRY),
     fields: opt.Fields = None,
     approve_better: bool = Option(
         False,
         "--approve-better",
-        help="With --try: approve each unflagged edit that is shown to be better.",
+        help="With --try: approve each unflagged edit that the test finds better.",
         **TRYING,
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List the edits in this state.", **ONLY),
@@ -221,7 +221,7 @@ def _decide(
     for one in approved:
         if one.correction is not None:
             withdrawing = f"practicum review {run} --reject {one.id} --reason TEXT"
-            out.print(f"{one.id} approved: active, in a running service within a second; undo it with {withdrawing}")
+            out.print(f"{one.id} approved: a running service uses it within a second; undo it with {withdrawing}")
     for id, why in refused.items():
         out.item(visible_line(f"{id} is not approved and still waits: {why}"))
     if edits := [one for one in rejected if one.correction is None]:

@@ -1,4 +1,4 @@
-"""`practicum run`: answers one query with the context of a run, and learns from it on demand."""
+"""`practicum run`: answers one query with the context of a run, and learns from the query on demand."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run(
 ) -> int:
     """Answer one query with a learned context.
 
-    Shows the answer, the entries that it relies on, and why it was chosen. Settings that you do not pass are taken from
-    the run.
+    Shows the answer, the entries that the answer relies on, and why the answer was chosen. Settings that you do not
+    pass are taken from the run.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import Interrupted, Warnings, parts_for, run_work
@@ -47,7 +47,7 @@ def run(
 
     if options["scorer"] is not None and not learn:
         raise UsageError(
-            "settings.unused", "--scorer needs --learn, because nothing is scored without it: pass both, or neither"
+            "settings.unused", "--scorer needs --learn, because only learning scores an answer: pass both, or neither"
         )
     config, out, text = config_values(options), Printer(json_), _read(query)
     with out.status("answering") if out.is_terminal else nullcontext() as status:

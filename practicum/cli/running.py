@@ -53,7 +53,8 @@ S = TypeVar("S", bound=Stoppable)
 
 
 class Stopper(Watch):
-    """Handler of Ctrl-C and other stop signals: the first lets the calls in flight finish, the second exits at once."""
+    """Handler of Ctrl-C and other stop signals. The first signal lets the calls in flight finish; the second exits at
+    once."""
 
     def __init__(self, out: Printer) -> None:
         self.out = out
@@ -99,7 +100,8 @@ class Warnings(Watch):
 
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
-    """Run async work that Ctrl-C can stop. Output of the user's functions goes to the stream of the text for people."""
+    """Run async work that Ctrl-C can stop. Text that the user's functions print goes to standard output, or with --json
+    to standard error."""
 
     # Import the types of openai later: they take a third of its import time, and most are never used.
     import_later("openai.types", "openai.types.responses")

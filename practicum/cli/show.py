@@ -322,7 +322,7 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     if not fits:
         raise UsageError(
             "run.no_data",
-            f"{run} has no measured delays: only a run with a batch size controller measures them, when it has tried "
+            f"{run} has no measured delays: only a run with a batch size controller measures them, after it has tried "
             "its sizes (practicum learn --method combee --batch-size auto)",
         )
     fit = DelayFit.from_json(fits[-1])

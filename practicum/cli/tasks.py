@@ -17,7 +17,7 @@ from practicum.core.words import quantity
 def tasks(
     file: Path = Argument(..., help="The published file of a data set: JSON, CSV, parquet, gzip; or ids for --server."),
     format: str | None = opt.option(None),
-    server: str | None = Option(None, help="The address of the server (AppWorld) that has the tasks of these ids."),
+    server: str | None = Option(None, help="The address of the server (AppWorld) that has the tasks with these ids."),
     to: Path | None = opt.output(None, "--out"),
     json_: opt.Json = False,
 ) -> None:

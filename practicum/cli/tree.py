@@ -99,7 +99,7 @@ def summary_of(path: str) -> str:
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield each group with the summaries of its commands. The summary of a plug-in that cannot be used is the
+    """Yield each group with the summaries of its commands. For a plug-in that cannot be used, the summary is the
     reason."""
     for panel, commands in START.items():
         yield panel, [(name, summary_of(name)) for name in commands]

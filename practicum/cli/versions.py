@@ -22,7 +22,7 @@ def name(
     delete: bool = Option(False, "--delete", help="Delete the name, and keep its version."),
     json_: opt.Json = False,
 ) -> None:
-    """Name a version, list the names, or delete one.
+    """Name a version, list the names, or delete a name.
 
     Use a name in place of its version: RUN@prod, --version prod.
     """
@@ -127,7 +127,7 @@ def diff_json(
 def print_diff(
     out: Printer, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
 ) -> None:
-    """Print the difference of two contexts: removed, changed and added entries, and their numbers."""
+    """Print the difference of two contexts: removed, changed and added entries, and the count of each kind."""
     from practicum.core.views import entry_line
 
     for entry in removed:

@@ -38,7 +38,7 @@ def view(
         raise UsageError("settings.conflict", "--output writes files and starts no server: omit --port and --no-open")
     folders, out = Folders(runs), Printer(json_)
     for run in filter(is_run, runs):
-        # Raise the error of a space that cannot be opened here: its page would show nothing else.
+        # If a space cannot be opened, raise the error here: the page of the space would only show the error.
         Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():

@@ -1,6 +1,7 @@
 """Blocks: parts of a program that handle one task or one session. A block sends its report at its end.
 
-Model calls of wrapped clients inside a block carry its session and user, also in asyncio tasks started inside it.
+Model calls of wrapped clients inside a block carry the session and the user of the block. This includes calls in
+asyncio tasks that the block starts.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from practicum.serve.answers import Reported
 
 CONTEXT_TIMEOUT = 1.0
-"""Timeout of a task for its context (s). After it, the task continues without a context."""
+"""Time (s) that a task waits for its context; then the task continues without a context."""
 
 MAX_NAME = 200
-"""Maximum number of characters of the name of a session or a user, which is sent in a header."""
+"""Largest length (characters) of the name of a session or a user. The name is sent in a header."""
 
 
 class ReportFields(TypedDict, total=False):
@@ -82,8 +83,9 @@ class _Block:
         self._report: ReportFields = {}
 
     def report(self, **fields: Unpack[ReportFields]) -> None:
-        """Set fields of the report about this block. The block sends the report at its end and waits until it is
-        stored. If the block has a user, the report counts as that user's. Raises UsageError for an invalid report."""
+        """Set fields of the report about this block. The block sends the report at its end and waits until the
+        report is stored. If the block has a user, the report counts as that user's. Raises UsageError for an invalid
+        report."""
         require_report(fields)
         self._report.update(fields)
 
@@ -122,17 +124,17 @@ class _Block:
 
 
 class SessionBlock(_Block):
-    """A session, such as a conversation or a ticket. A report is about its last answer; the score is about all
-    answers."""
+    """A session, such as a conversation or a ticket. The score of a report counts for all answers of the session; the
+    rest of the report is about the last answer."""
 
 
 class TaskBlock(_Block):
     """A task of an agent that builds its prompt itself.
 
     `context`: learned text for the prompt, from the version `version`. `entries`: ids of entries that were looked up,
-    with their similarities. `corrections`: numbers of corrections that were looked up. Set `answer` to the answer of
-    the agent; its text is stored. If the context does not arrive in time, `context` is empty, `interaction` is None,
-    and reports are dropped.
+    with their similarities. `corrections`: numbers of corrections that were looked up (5 for `c5`). Set `answer` to the
+    answer of the agent; its text is stored. If the context does not arrive in time, `context` is empty, `interaction`
+    is None, and reports are dropped.
     """
 
     def __init__(self, link: Link, input: str, session: str | None, user: str | None) -> None:

@@ -114,8 +114,8 @@ class _Transport:
 
 
 def collect_body(response: Any, done: Callable[[bytes], None]) -> None:
-    """Collect the body of a response while the caller reads it. At the end or at close, `done` receives the bytes
-    read."""
+    """Collect the body of a response while the caller reads it. At the end of the body, or when the response is
+    closed, `done` receives the bytes that were read."""
     response.stream = _collecting(library(response))(response.stream, done)
 
 

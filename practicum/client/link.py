@@ -86,8 +86,8 @@ class Link(ABC):
             self._loop.call_soon_threadsafe(work)
 
     def warn(self, kind: str, reason: object) -> None:
-        """Count a failure that does not stop the user's agent. Logs the first, second, fourth, eighth, ... of a
-        kind."""
+        """Count a failure that does not stop the user's agent. Log the first, second, fourth, eighth, ... failure of
+        a kind."""
         self.counts[kind] += 1
         count = self.counts[kind]
         if not count & (count - 1):

@@ -19,7 +19,7 @@ EXIT_TIMEOUT = 20.0
 """Timeout for pending writes at the end of the program (s)."""
 
 _REWRITTEN = ("content-length", "accept-encoding")
-"""Headers that a request with learned text replaces."""
+"""Headers that are replaced in a request with learned text."""
 
 
 class StoreLink(Link):
@@ -45,8 +45,8 @@ class StoreLink(Link):
         await super()._close()
 
     def _at_exit(self) -> None:
-        """Write pending data of a program that ends without `close`, which cannot run at exit because it starts a
-        thread."""
+        """Write pending data of a program that ends without calling `close`. `close` itself cannot run at exit, because
+        it starts a thread."""
 
         async def written() -> None:
             async with asyncio.timeout(EXIT_TIMEOUT):

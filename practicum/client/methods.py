@@ -1,5 +1,5 @@
 """Operations of a space as methods of its client: `await space.report(...)`, or `space.report_sync(...)` in sync
-programs. Their types are in `methods.pyi`, which is generated from the table of operations.
+programs. The types of these methods are in `methods.pyi`, which is generated from the table of operations.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SYNC = "_sync"
 class OperationMethods:
     """One method for each operation, with the fields of its form as parameters.
 
-    If the form has no fields `session` and `user`, the method takes them too: the session and the user on whose behalf
-    it is called. Raises UsageError if the operation is refused, and StoreError if it fails."""
+    A method also takes `session` and `user`, on whose behalf it is called, unless the form of the operation has such a
+    field. Raises UsageError if the operation is refused, and StoreError if it fails."""
 
     _link: Link
 

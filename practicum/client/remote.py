@@ -23,7 +23,7 @@ class ServiceLink(Link):
         super().__init__(transport)
 
     async def carry(self, request: Any, send: Send, wait: Wait) -> Any:
-        """Send a request to the service instead of the provider; to the provider if the service cannot be reached."""
+        """Send a request to the service. If the service cannot be reached, send the request to the provider."""
         redirected = self._redirected(request)
         if redirected is None:
             return await send(request)
@@ -39,7 +39,8 @@ class ServiceLink(Link):
         return response
 
     def _redirected(self, request: Any) -> Any:
-        """Return the request to the service; None for a request that the service does not handle (not below /v1)."""
+        """Return a request for the service, made from a request for the provider. None if the service does not handle
+        the request (its path is not below /v1)."""
         path, mark, query = request.url.raw_path.decode("ascii").partition("?")
         end = path_suffix(request) or (f"/v1/{path.partition('/v1/')[2]}" if "/v1/" in path else "")
         if not end:

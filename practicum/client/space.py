@@ -36,11 +36,11 @@ def open(
     service with --pass-key.
 
     For a store: `learner`: model that learns in the background, such as openai:gpt-4.1-mini; None: corrections take
-    effect, and nothing else is learned. `trust_users` and `trust_tools`: trust questions of end users and results of
-    tools as your own; without them, lessons from these wait for `practicum review`.
+    effect, and nothing else is learned. `trust_users`: trust questions of end users like your own tasks.
+    `trust_tools`: trust results of tools. Otherwise, lessons from such text wait for `practicum review`.
 
     Raises UsageError for arguments that cannot be combined, and StoreError if the store cannot be opened. A service is
-    first contacted by the first request.
+    not contacted before the first request.
     """
     if isinstance(where, str) and where.startswith(ADDRESSES):
         for name, value in (("learner", learner), ("trust_users", trust_users), ("trust_tools", trust_tools)):
@@ -58,7 +58,8 @@ def open(
     if key is not None or pass_key:
         raise UsageError(
             "settings.unused",
-            f"`key` and `pass_key` are for a service: {str(where)!r} is a folder. Pass the URL of the service (http://host:port)",
+            f"`key` and `pass_key` are for a service: {str(where)!r} is a folder. Pass the URL of the service "
+            "(http://host:port)",
         )
     return SpaceClient(StoreLink(StoreTransport(
         Path(where), space or "default", learner, trust_users=trust_users, trust_tools=trust_tools
@@ -78,8 +79,8 @@ class SpaceClient(OperationMethods):
         return self._link.counts
 
     def task(self, input: str, *, user: str | None = None, session: str | None = None) -> TaskBlock:
-        """Return a task, for `async with` or `with`: it has the context for the prompt, and takes the answer and a
-        report."""
+        """Return a task, for `async with` or `with`: the task has the context for the prompt, and takes the answer and
+        a report."""
         return TaskBlock(self._link, input, session, user)
 
     def session(self, session: str, *, user: str | None = None) -> SessionBlock:

@@ -1,4 +1,4 @@
-"""Length limits on the outputs of models: in the JSON schema for small models only, and lenient in validation.
+"""Length limits on the outputs of models. The JSON schema states them for small models only; validation is lenient.
 
 A small model that a grammar constrains to a schema would fill an unbounded text or list until its output is cut off. A
 capable model needs no limit in the schema: its prompts state 2,000 characters for each text, and a longer answer is not
@@ -40,10 +40,10 @@ LENIENT = frozenset({"maxLength", "maxItems", "pattern", "default"})
 class Output(BaseModel):
     """Base class of all structured outputs.
 
-    `SHORT` derives the short form, which small models are asked for: the names of its fields in order, each with its
-    limit (the characters of a text, the items of a list; None: unchanged). A field that only the short form has is
-    declared as (type, Field), and `from_short` converts it into a field of the full form. An answer in the short form
-    is converted into the full form; fields that were not requested are empty.
+    `SHORT` defines the short form, which small models are asked for. It maps the field names, in order, to limits: the
+    maximum characters of a text, the maximum items of a list, or None to keep the field unchanged. A field that only
+    the short form has is declared as (type, Field), and `from_short` converts it into a field of the full form. An
+    answer in the short form is converted into the full form; fields that were not requested are empty.
     """
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
@@ -103,7 +103,7 @@ LongText = Annotated[str, MaxChars(2_000)]
 
 def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
     """Return a schema for one sentence of the form "If ..., ...", for servers that enforce schemas; validation accepts
-    any text. Small models ramble without it."""
+    any text. Without the schema, small models ramble."""
     # A full stop may occur inside a number or a name, but not before a space, where it ends the sentence.
     form = f'If ([^".\\\\\\n]|[.][^" .\\\\\\n]){{10,{limit}}}[.]'
     return WithJsonSchema({"type": "string", "pattern": f"^({form})?$" if empty else f"^{form}$"})
@@ -127,7 +127,7 @@ EntryId = Annotated[
     AfterValidator(lambda id: id.strip(" []()#")),
     WithJsonSchema({"type": "string", "pattern": "^e[0-9]{1,6}$"}),
 ]
-"""Id of an entry. Brackets around it, with which it is shown, are removed."""
+"""Id of an entry. Prompts show ids in brackets, so validation removes brackets around an id."""
 
 
 def clean(text: str) -> str:

@@ -20,7 +20,7 @@ class OwnThread:
 
     Objects bound to a thread (such as a SQLite connection) work, and the functions need not be thread-safe. A cancelled
     call keeps running in its thread, and the next call gets a new thread. Neither the event loop nor the exit of Python
-    waits for a function that hangs: it is a daemon thread.
+    waits for a function that hangs: the thread is a daemon.
     """
 
     def __init__(self, name: str) -> None:

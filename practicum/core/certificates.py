@@ -15,7 +15,7 @@ OF_HTTPX = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables that the model clients and the service's upstream client read."""
 
 OF_REQUESTS = (*OF_HTTPX, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Variables that file downloads with `requests` and pip read."""
+"""Variables that `requests` and pip read when they download files."""
 
 
 def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:

@@ -15,15 +15,16 @@ ON = bool
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Combination of settings that is refused. The settings object has a method `given(*names)`, which returns the
+    """Combination of settings that is refused. The settings object has a method `were_set(*names)`, which returns the
     names that were set.
 
-    The clash holds if all of `when` is true, none of `unless` is true and, if `unused` names settings, at least one of
-    them was set: it has no effect then. A condition maps the name of a setting (`splits.val` is an attribute of an
-    attribute) to a value, a tuple of values, or a function of the value; `when` may also be a function of the settings.
+    The clash holds if all conditions of `when` are true, no condition of `unless` is true, and at least one of the
+    settings in `unused` was set or `unused` is empty. These settings have no effect then. A condition maps the name of
+    a setting (`splits.val` is an attribute of an attribute) to a value, a tuple of values, or a function of the value;
+    `when` may also be a function of the settings.
 
-    `do` is the message, with the advice: {names} are the unused settings that were set, {setting} the first of them,
-    {s.NAME} a value.
+    `do` is the message, with the advice. In it, {names} is replaced by the unused settings that were set, {setting} by
+    the first of these settings, and {s.NAME} by the value of a setting.
     """
 
     when: Mapping[str, Any] | Callable[[Any], object]

@@ -79,7 +79,7 @@ class Page:
         return self._entries
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> T:
-        """Return `render` of the entries, computed once. It must not depend on counters, versions or sources."""
+        """Return `render` of the entries, computed once. `render` must not read counters, versions or sources."""
         try:
             rendering: T = self._renderings[render]
         except KeyError:
@@ -103,7 +103,7 @@ def _page_digest(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True)
 class Context:
-    """All entries at one version. `next_number` only grows, so no id is reused. An id is `letter` and a number."""
+    """All entries at one version. `next_number` only grows, so no id is reused. An id is `letter` and then a number."""
 
     pages: tuple[Page, ...] = ()
     version: int = 0
@@ -221,7 +221,7 @@ class Context:
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
         """Return the context after edits from a log, with the entry ids recorded there.
 
-        An edit of an entry that is missing, because the edit that added it was left out, has no effect.
+        An edit has no effect if its entry is missing because the edit that added the entry was left out of the log.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
@@ -236,8 +236,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """Context after a delta, with the applied and refused edits. `refs` maps the ref of each added entry that has one
-    to its id."""
+    """Context after a delta, with the applied and refused edits. `refs` maps the refs of added entries to their ids."""
 
     context: Context
     applied: tuple[Applied, ...]
@@ -412,8 +411,8 @@ def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
 
 
 def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
-    """Return the context at version 0 with these entries. `ids` are their ids in the same order; without them, entries
-    are numbered. Raises ContextFileError if an entry is refused."""
+    """Return the context at version 0 with these entries. `ids` are their ids in the same order; if it is empty,
+    the entries are numbered. Raises ContextFileError if an entry is refused."""
     draft = _Draft(Context(), 0)
     numbered = enumerate(zip_longest(edits, ids), 1)
     # Entries are stored in the order of their ids.

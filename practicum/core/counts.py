@@ -27,14 +27,14 @@ class Count(StrEnum):
         return member
 
     def text(self, number: int) -> str:
-        """Return the number with the meaning, such as `1 answer requested again, because it did not fit its schema`."""
+        """Return the count with its meaning, such as `1 answer requested again, because it did not fit its schema`."""
         return f"{number:,} {in_number(number, self._forms)}"
 
     REPAIRED_OUTPUTS = (
         "repaired_outputs",
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
-    MENDED_JSON = "mended_json", "answer[|s] whose JSON was repaired before it was parsed: backslashes, quotes, commas"
+    MENDED_JSON = "mended_json", "answer[|s] whose JSON was repaired before parsing (backslashes, quotes, commas)"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     EMPTY_ANSWERS = "empty_answers", "answer[|s] of a model without any text", True
     REFUSED_ANSWERS = "refused_answers", "answer[|s] that a model refused to give", True
@@ -71,10 +71,10 @@ class Count(StrEnum):
     )
     REFUSED_PARAMETERS = (
         "refused_parameters",
-        "parameter[|s] that a model's server refused, left out or replaced",
+        "parameter[|s] left out or replaced, because a model's server refused [it|them]",
     )
     MOVED_CALLS = "moved_calls", "call[|s] answered by another server, because the first server failed", True
-    MENDED_TEXTS = "mended_texts", "answer[|s] with characters that are not valid in a text, which were replaced", True
+    MENDED_TEXTS = "mended_texts", "answer[|s] in which characters that are not valid in a text were replaced", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = (
         "shortened_playbooks",
@@ -95,7 +95,7 @@ class Count(StrEnum):
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
     UNTESTABLE_ANSWERS = (
         "untestable_answers",
-        "answer[|s] scored 0 because of [its|their] task: test arguments that cannot be sent, or an endless pattern",
+        "answer[|s] scored 0, because [its|their] task has test arguments that cannot be sent, or an endless pattern",
         True,
     )
     UNFENCED_PROGRAMS = (
@@ -148,7 +148,7 @@ class Count(StrEnum):
     DUPLICATE_ENTRIES = "duplicate_entries", "duplicate entr[y|ies] merged"
     SIMILAR_KEPT_APART = (
         "similar_kept_apart",
-        "similar entr[y|ies] kept apart, because of a number, a name or an answer",
+        "similar entr[y|ies] kept apart, because a number, a name or an answer differs",
     )
     COMPARED_BY_WORDS = (
         "compared_by_words",
@@ -186,10 +186,10 @@ class Count(StrEnum):
     )
     REFUSED_CALLS = (
         "refused_calls",
-        "call[|s] of tools refused, because [its|their] arguments contain text from untrusted sources only",
+        "tool call[|s] refused, because [its|their] arguments contain text from untrusted sources only",
         True,
     )
-    CONFLICTING_EDITS = "conflicting_edits", "edit[|s] of parallel groups in conflict, reconciled by the curator"
+    CONFLICTING_EDITS = "conflicting_edits", "conflicting edit[|s] of parallel groups, reconciled by the curator"
     WIDENED_JOINS = "widened_joins", "join[|s] wider than fan_in, to keep the number of levels"
     GROUPS_RAISED = "groups_raised", "step[|s] with more groups than requested, to keep within fan_in"
     GROUPS_LOWERED = "groups_lowered", "step[|s] with fewer groups than requested, because there were fewer lessons"

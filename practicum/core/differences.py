@@ -8,10 +8,10 @@ with that variance.
 
 With fewer runs, no claim about the methods is possible, and the difference only describes these runs. The task is then
 the unit, and scores are averaged within a task first. Scores of 0 and 1 are compared with McNemar's exact test (1947)
-and Newcombe's interval (1998, method 10), which has a width also if no task differs. Other scores are compared with the
-paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded. The percentile bootstrap
-reports too many significant differences with few tasks: up to 10% instead of 5% in four simulated settings of ten
-tasks, against up to 4% here.
+and Newcombe's interval (1998, method 10), whose width is above 0 even if no task differs. Other scores are compared
+with the paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded. The percentile
+bootstrap reports too many significant differences with few tasks: up to 10% instead of 5% in four simulated settings of
+ten tasks, where the bootstrap-t reports up to 4%.
 
 Several comparisons with one baseline are corrected by Holm's method (1979).
 """
@@ -43,8 +43,8 @@ class Difference:
 
     `effect` is the mean difference, from -1 to 1, `ci95` its 95% interval, and `p` the p-value of no difference by
     `test`, on `n` tasks. `seeds` is the smaller number of runs of the two methods: with `MIN_SEEDS` or more, interval
-    and p-value are about the methods (`test` is "crossed"), with fewer about these runs. `better` and `worse` count the
-    tasks on which the first method scored higher or lower.
+    and p-value are about the methods (`test` is "crossed"). With fewer, they are about these runs only. `better` and
+    `worse` count the tasks on which the first method scored higher or lower.
     """
 
     effect: float
@@ -85,7 +85,7 @@ def difference(first: ArrayLike, second: ArrayLike) -> Difference:
     return Difference(effect, ci95, p, test, len(d), seeds, better, worse)
 
 
-UNPAIRED = "paired scores need the same tasks on both sides, each with the score of every run"
+UNPAIRED = "both methods need scores on the same tasks, with a score of every run on each task"
 
 
 def _scores(values: ArrayLike) -> np.ndarray:
@@ -109,7 +109,7 @@ def mcnemar(better: int, worse: int) -> float:
 
 def newcombe(both: int, better: int, worse: int, n: int) -> tuple[float, float]:
     """Return the 95% interval of the difference of two paired proportions: Wilson's intervals, with their correlation.
-    Of `n` tasks, `both` methods solved `both`, only the first solved `better`, only the second `worse`."""
+    Both methods solved `both` of `n` tasks, only the first method `better`, only the second `worse`."""
     first, second = (both + better) / n, (both + worse) / n
     low_first, high_first = share_ci95(both + better, n)
     low_second, high_second = share_ci95(both + worse, n)
@@ -194,8 +194,8 @@ Verdict = Literal["better", "worse", "runs higher", "runs lower", "unclear"]
 
 def verdict(difference: Difference, corrected: float) -> Verdict:
     """Return the possible claim: "better" or "worse" about the method, or, with fewer than three runs of a method,
-    "runs higher" or "runs lower" about these runs only. "unclear" with fewer than ten tasks, or if chance explains the
-    corrected p-value."""
+    "runs higher" or "runs lower" about these runs only. "unclear" with fewer than ten tasks, or if the
+    corrected p-value or the interval is compatible with no difference."""
     low, high = difference.ci95
     if difference.n < MIN_TASKS or corrected > ALPHA or low <= 0.0 <= high:
         return "unclear"
@@ -214,8 +214,9 @@ class Claim:
 
 
 def claims(pairs: Mapping[str, Sequence[tuple[ArrayLike, ArrayLike]]]) -> dict[str, Claim]:
-    """Return the claim for each name. Each pair has the scores at one task in all runs, first of the variant, then of
-    the baseline. A name without pairs is left out. Raises ValueError as `difference` does."""
+    """Return the claim for each name. Each pair has the scores of all runs on one task: first the scores of the
+    variant, then the scores of the baseline. A name without pairs is left out. Raises ValueError as `difference`
+    does."""
     differences = {name: difference(*map(list, zip(*scores, strict=True))) for name, scores in pairs.items() if scores}
     corrected = holm([result.p for result in differences.values()])
     return {

@@ -80,8 +80,8 @@ class Entry:
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """Return the text with, for a solved task, its steps and its answer or, for a correction, the comment on the wrong
-    answer. This is all that a prompt would show, so a review shows it and identifies edits by it."""
+    """Return the text, followed by the steps and the answer of a solved task, or by the answer of a correction and the
+    comment on the wrong answer. A prompt shows no other content, so a review shows this and identifies edits by it."""
     steps = [Step(kind, part).line for kind, part in data.get("steps", ())]
     answer = [f"→ {data['answer']}"] if "answer" in data else []
     wrong = [f"wrong: {data['comment']}"] if "comment" in data else []
@@ -205,7 +205,7 @@ class Delta:
     def covered(self) -> set[str]:
         """Lessons that the delta adds to an entry, or that an entry already covers.
 
-        Votes and deletions do not count, because they show that an entry is wrong but not the correct content. An entry
+        Votes and deletions do not count, because they can show that an entry is wrong, but do not correct it. An entry
         that the delta deletes covers nothing.
         """
         deleted = self.deleted

@@ -8,7 +8,7 @@ PracticumError
 ├── MethodError           a method returned a wrong value from a seam
 ├── StoreError            a run folder cannot be opened or written
 │   ├── NotARun           the folder contains no run
-│   └── RunBusy           another process is writing to it
+│   └── RunBusy           another process is writing to the folder
 ├── JournalMismatch       the journal has the result of a different request
 ├── PlaceTaken            two effects have the same place in the journal
 ├── ModelError            a model cannot be used in this run
@@ -47,8 +47,8 @@ def error_body(code: str, message: str) -> ErrorBody:
 
 
 def received(error: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Json]]:
-    """Return the code, message and fields of the `error` object in a service's answer. Raises KeyError if it has no
-    message. A code that this version does not know is replaced by service.invalid_answer."""
+    """Return the code, message and fields of the `error` object in a service's answer. Raises KeyError if the
+    object has no message. A code that this version does not know is replaced by `service.invalid_answer`."""
     code, fields = str(error.get("code")), error.get("fields")
     message = str(error["message"]).removeprefix("practicum: ")
     return code if code in CODES else "service.invalid_answer", message, fields if isinstance(fields, dict) else {}

@@ -1,4 +1,4 @@
-"""Reading of external files, and atomic writing of files, private to the user where runs need it."""
+"""Reading of external files, and atomic writing of files, which can be private to the user."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MOST_BYTES = 2**30
 
 
 def open_file(path: Path | str) -> BinaryIO:
-    """Open a file for reading. Raises OSError for a folder, for a device, which may never end, and for a pipe, which
-    may never begin. The shell's pipes can be read: standard input, and `<(...)`."""
+    """Open a file for reading. Raises OSError for a folder, for a device (reading it may never end), and for a pipe
+    (reading it may never begin). The pipes of a shell can be read: standard input, and `<(...)`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         kind = os.fstat(descriptor).st_mode
@@ -65,8 +65,9 @@ def make_folder(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Write a file and its missing folders atomically; a text is encoded as UTF-8. Their modes follow the umask, or are
-    `private` to the user. Raises StoreError if the file cannot be written."""
+    """Write a file atomically, and create its missing folders; a text is encoded as UTF-8. With `private`, only the
+    user can read the file and these folders; otherwise their modes follow the umask. Raises StoreError if the file
+    cannot be written."""
     part = path.with_name(f".{path.name[:64]}.{secrets.token_hex(8)}")
     try:
         make_folder(path.parent) if private else path.parent.mkdir(parents=True, exist_ok=True)

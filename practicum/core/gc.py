@@ -1,4 +1,4 @@
-"""Settings of the garbage collector for practicum's processes; a program that imports practicum keeps its settings.
+"""Settings of the garbage collector for practicum's processes; a program that imports practicum keeps its own.
 
 Calls in flight are young objects that stay alive, and Python would scan them repeatedly: this takes a quarter of the
 CPU time of 1,000 concurrent attempts (`bench/speed_bench.py --only in-flight`). The classes and functions of imported

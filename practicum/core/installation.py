@@ -1,7 +1,7 @@
 """The installation of a user: a secret key, and marks (keyed hashes) made with it.
 
-A run folder names the programs to execute and the addresses to call. The mark in it shows whether this user on this
-machine wrote them. Anyone with the key can make marks, so only its user can read the key.
+A run folder names the programs to execute and the addresses to call. A mark in the folder shows whether this user on
+this machine wrote them. Anyone with the key can make marks, so only the user can read the key.
 """
 
 from __future__ import annotations

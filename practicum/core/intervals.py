@@ -2,9 +2,9 @@
 
 Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and also has a width at 0% and 100%. Other
 scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for some
-small samples; with fewer than ten values both are somewhat narrow. If all values are equal, resampling gives no spread,
-so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the interval is
-conservative.
+small samples; with fewer than ten values, both bootstraps are somewhat narrow. If all values are equal, resampling
+gives no spread, so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the
+interval is conservative.
 
 These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
 runs.
@@ -63,10 +63,10 @@ def share_ci95(hits: int, n: int) -> tuple[float, float]:
 
 
 def total_ci95(total: float, n: int) -> tuple[float, float]:
-    """Return the 95% interval of the mean `total / n` of n scores in [0, 1], in constant time. It includes the mean.
+    """Return the 95% interval of the mean `total / n` of n scores in [0, 1], in constant time.
 
-    It is Wilson's interval at the rounded number of right answers, which is too wide for scores between 0 and 1. Raises
-    ValueError for n < 1.
+    The interval includes the mean. It is Wilson's interval for the total rounded to a whole number of right answers, so
+    it is too wide for scores between 0 and 1. Raises ValueError for n < 1.
     """
     total = min(max(total, 0.0), n)
     low, high = share_ci95(round(total), n)
@@ -151,7 +151,7 @@ def _wilson(mean: float, n: float, z: float = NormalDist().inv_cdf(0.975)) -> tu
 def resamples(values: np.ndarray) -> Iterator[np.ndarray]:
     """Yield 9,999 samples of n from n values, with replacement and seeded, in parts of shape (m, n).
 
-    All at once would take 80 kB per value.
+    All samples at once would take 80 kB per value.
     """
     import numpy as np
 

@@ -2,8 +2,8 @@
 
 A package that re-exports names of its many modules makes every user of one module import them all. `import_later`
 installs the package without executing it: its modules can be imported one by one, and the first use of another name of
-the package executes it. It is for practicum's own processes; a program that uses practicum as a library imports as
-usual.
+the package executes it. `import_later` is for practicum's own processes; a program that uses practicum as a library
+imports as usual.
 """
 
 from __future__ import annotations

@@ -172,12 +172,12 @@ _ALL = [
         ("cached_share", "share", "cached", "input tokens that the provider had in its cache"),
         ("usd", "USD", "cost", "US dollars of a run with its evaluation, if all prices are known"),
         ("single_run_s", "seconds", "single-run time", "an upper bound on the time that a run takes with no other run "
-         "next to it: L + (W − L) / c, where W is the work, c is the number of calls allowed at once, and L is the "
+         "on the machine: L + (W − L) / c, where W is the work, c is the number of calls allowed at once, and L is the "
          "longest chain of calls that wait for each other (Brent's bound)"),
         ("work_s", "seconds", "work", "the sum of the durations of all calls: the least time of a run with one call at "
          "a time"),
-        ("wall_s", "seconds", "wall", "the time from start to end next to the other runs; not comparable between "
-         "variants"),
+        ("wall_s", "seconds", "wall", "the time from start to end while other runs may be in progress; not comparable "
+         "between variants"),
         ("context_tokens", "tokens", "context, tokens", "tokens of the learned context"),
         ("entries", "count", "entries", "entries of the learned context"),
         ("helpful", "count", "helpful hits", "helpful votes of the entries of the learned context (Combee, figure 2)"),
@@ -196,8 +196,8 @@ _ALL = [
         ("cached_tokens", "tokens", "input tokens of interactions that the model server had in its cache"),
         ("output_tokens", "tokens", "output tokens of interactions, if the model server reports them"),
         ("interactions", "count", "requests that were answered and stored"),
-        ("uncounted_interactions", "count", "requests of clients for titles and summaries, and contexts without "
-         "an outcome: stored, and not counted as requests"),
+        ("uncounted_interactions", "count", "requests of clients for titles and summaries, and requests for a "
+         "context: stored, and not counted as interactions until an outcome is reported"),
         ("unchanged_requests", "count", "requests that were forwarded without the learned context, because of a "
          "failure or a timeout"),
         ("views_without_a_model", "count", "requests whose method needs a model call to select entries; they get "
@@ -206,17 +206,17 @@ _ALL = [
          "were forwarded unchanged"),
         ("oversized_requests", "count", "requests too large to be parsed; they were forwarded unchanged"),
         ("oversized_answers", "count", "answers too large to be parsed; they were passed on unchanged"),
-        ("unread_answers", "count", "answers with status 200 that could not be parsed, or only in part. They are "
+        ("unread_answers", "count", "answers with status 200 that could not be parsed completely. They are "
          "stored with the text that could be parsed"),
         ("refused_rows", "count", "rows that the database refused because of their content. They are lost, and an "
          "alarm of the kind `store` is raised, at most once an hour in a space"),
         ("wrong_numbers", "count", "impossible numbers from the model server, such as negative tokens or the "
-         "status 999. Tokens count as unknown, a status as a failure"),
+         "status 999. Such tokens count as unknown, and such a status as a failure"),
         *((key, "count", f"answers of a model that {why.partition(';')[0]}") for key, why in SILENCES.items()),
         ("failed_open", "count", "unforeseen failures while a request was prepared or stored. The client got its "
-         "answer; the log has each kind once"),
-        ("upstream_failures", "count", "requests that the model server did not answer, or only in part, or with an "
-         "error and the status 200"),
+         "answer; the log has each kind of failure once"),
+        ("upstream_failures", "count", "requests that the model server did not answer, answered only in part, or "
+         "answered with an error and the status 200"),
         ("upstream_errors", "count", "answers of the model server with an error status; see the label `status` of "
          "practicum_requests_total"),
         ("client_departures", "count", "requests whose client disconnected before the end of the answer"),
@@ -224,7 +224,7 @@ _ALL = [
         ("refused_pages", "count", "pages that were refused"),
         ("failed_pages", "count", "pages that could not be rendered"),
         ("failed_writes", "count", "requests that failed because the store could not be read or written"),
-        ("faults", "count", "requests that failed because of a bug in practicum. The log has each"),
+        ("faults", "count", "requests that failed because of a bug in practicum. The log has each failure"),
         ("mcp_requests", "count", "requests of agents over MCP"),
         ("refused_mcp_requests", "count", "requests over MCP that are not valid requests"),
         ("feedback", "count", "reports that were accepted"),
@@ -251,7 +251,10 @@ _ALL = [
         ("learning_calls_today", "count", "model calls of learning today (UTC), on all nodes", "space"),
         ("learning_usd_today", "USD", "US dollars of learning today (UTC), on all nodes", "space"),
     ),
-    *_service("summary", ("score", "share", "first scores of interactions: `_sum` by `_count` is the mean", "space")),
+    *_service(
+        "summary",
+        ("score", "share", "first scores of interactions: `_sum` divided by `_count` is the mean", "space"),
+    ),
     *_service(
         "histogram",
         ("request_duration_seconds", "seconds", "time from a request to the end of its answer", "route"),

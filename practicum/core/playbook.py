@@ -261,9 +261,9 @@ def _from_markdown(text: str) -> tuple[Context, list[LeftOut]]:
 def read_items(text: str) -> tuple[list[MarkdownEntry], list[LeftOut]]:
     """Return the entries of a markdown text, and the lines that are not in any entry.
 
-    List items are entries, and headings are sections, also underlined headings. If the text has exactly one first-level
-    heading, and deeper ones, it is the title; entries directly below it, or above all headings, are in the section
-    `general`.
+    List items are entries. Headings, including underlined headings, are sections. If the text has exactly one
+    first-level heading and also deeper headings, the first-level heading is the title. Entries directly below the
+    title, or above all headings, are in the section `general`.
 
     An item includes the indented lines after it, with the blank lines between them, and lines that directly follow it.
     A code block without indentation belongs to the item before it or, directly below a heading, is an entry.
@@ -290,9 +290,9 @@ class _Reader:
     entries: list[tuple[int, _Heading | None, list[str]]] = field(default_factory=list)
     """Line number, heading above, and lines of each item."""
     prose: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Lines outside of items by number, each with the reason."""
+    """Lines outside of items, by line number, each with the reason why it is outside."""
     paragraph: list[int] = field(default_factory=list)
-    """Numbers of the lines of prose that an underline would turn into a heading."""
+    """Line numbers of the prose that an underline would turn into a heading."""
     item: list[str] = field(default_factory=list)
     """Lines of the open item; empty if no item is open."""
     follows: bool = False

@@ -1,8 +1,8 @@
 """Redaction: credentials and personal data are replaced by placeholders before they are stored or sent.
 
 A placeholder such as <email-3f2a9c01d4b7> is a keyed hash of the value. So the same value has the same placeholder in
-all runs of an installation, and guesses cannot be tested without its key. The values are not stored, unless the caller
-names a file for them: placeholders can only be turned back into values with that file.
+all runs of an installation, and guesses cannot be tested without its secret key. The values are not stored, unless the
+caller names a file for them: placeholders can only be turned back into values with that file.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def pip_install(extra: str) -> str:
 
 
 def require(package: str, feature: str) -> None:
-    """Raise UsageError that `feature` cannot be used, if a package is missing or of an unsuitable version. Calling an
-    unsuitable version would fail with an unclear error."""
+    """Raise UsageError, which says that `feature` cannot be used, if a package is missing or of an unsuitable version.
+    Without this check, an unsuitable version would fail with an unclear error."""
     if unmet := unmet_requirements(package):
         raise UsageError("package.unsuitable", f"{feature} cannot be used: {unmet[0]}{_held_back(package)}")
 
@@ -44,8 +44,8 @@ def unmet_requirements(package: str | None = None) -> list[str]:
     """Return the packages that practicum needs and that are missing or of an unsuitable version, each with the command
     that solves it.
 
-    `package` limits the check to one package and the packages of its extras, which is fast: its other requirements were
-    installed with it.
+    `package` limits the check to one package and the packages of its extras, which is fast. The other requirements
+    of the package were installed with it.
     """
     direct = [
         requirement
@@ -68,7 +68,7 @@ def unmet_requirements(package: str | None = None) -> list[str]:
         else:
             if part.specifier.contains(installed, prereleases=True):
                 continue
-            problem = f"{part.name} {installed} is installed, practicum needs {part.specifier}"
+            problem = f"{part.name} {installed} is installed, but practicum needs {part.specifier}"
         problems.setdefault(part.name, f"{problem}: {shlex.join(['pip', 'install', '-U', str(requirement)])}")
     return list(problems.values())
 

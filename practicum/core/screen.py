@@ -48,8 +48,8 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Part of a text that a person should check. `what` describes it on one line, without quoting a secret or personal
-    data; `start` is its index in the text."""
+    """Part of a text that a person should check. `label` describes it on one line, without quoting a secret or
+    personal data; `start` is its index in the text."""
 
     kind: Kind
     label: str

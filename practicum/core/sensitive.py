@@ -118,7 +118,7 @@ def _key_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 _LEFT_OUT = {"Public IP (ipv4)", "Private Key", "Basic Auth Credentials"}
-"""Detectors of detect-secrets that this module replaces: it matches whole keys, all addresses and all passwords."""
+"""Detectors of detect-secrets that this module replaces, to match whole keys, all addresses and all passwords."""
 
 _DIGIT = re.compile(r"\d")
 

@@ -115,8 +115,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingField:
-    """A setting with its name, type, default and bounds. `least` is None without a lower bound, or if it is
-    exclusive."""
+    """A setting with its name, type, default and bounds. `least` is None without a lower bound, or if the
+    lower bound is exclusive."""
 
     name: str
     type: Any

@@ -29,7 +29,7 @@ CHARACTERS = 6
 """Number of consecutive characters that form a piece in a script without spaces."""
 
 COMMON = 4
-"""Maximum number of texts of a collection that have a rare piece; in more texts, it is common."""
+"""Maximum number of texts of a collection that have a rare piece. A piece that more texts have is common."""
 
 _FUNCTION = """\
 about above after again against also always another approach avoid because been before being below between both cannot

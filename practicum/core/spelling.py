@@ -1,7 +1,8 @@
 """Normalized spellings of a text, so that one pattern matches every spelling of a phrase.
 
 `shown` removes the disguise of a text. From its result, `plain` keeps scripts, and `latin` maps letters to Latin. From
-these, `words` has single gaps, and `joined` none. Each spelling keeps the positions in the original text. Encodings
+`latin`, `words` reduces gaps to one character, and from `words`, `joined` removes them. From `plain`, `collapsed`
+reduces gaps. Each spelling keeps the positions in the original text. Encodings
 that a reader has to compute (base64, rot13, reversed letters) are not decoded.
 """
 

@@ -33,9 +33,9 @@ _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """Return the command that runs a Python module, or the script at a path, in another process. It has the import
-    paths of this process, except the current folder, where any user may have put a file such as `json.py`. No other
-    path takes precedence over the standard library."""
+    """Return the command that runs a Python module, or the script at a path, in another process. That process has
+    the import paths of this process, except the current folder, where any user may have put a file such as `json.py`.
+    No other path takes precedence over the standard library."""
     current = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
     package_root, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in current]
     # An editable install is imported by a hook, which the other process does not have.

@@ -1,8 +1,8 @@
 """Trust levels of origins.
 
 Trust is a marker such as "trust:foreign" among the sources of everything learned. So every lesson, edit, entry and
-journal row that depends on a source has its trust level, without code to pass it on. Without a marker, the level is
-"own".
+journal row that depends on a source has the trust level of the source, without code to pass it on. Without a marker,
+the level is "own".
 """
 
 from __future__ import annotations

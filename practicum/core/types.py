@@ -53,8 +53,9 @@ class Step:
 class Trace:
     """Record of an attempt of an agent. `used` are the ids of the entries that it cites as used.
 
-    `error` is set if the attempt failed before there was an answer. It is also `lost` if the provider failed or the
-    output was invalid, so that nothing can be learned from it, and `refused` if the provider refused only this request.
+    `error` is set if the attempt failed before there was an answer. `lost` is also set if the provider failed or the
+    output was invalid, so that nothing can be learned from the attempt. `refused` is also set if the provider refused
+    only this request.
     `unknown` counts cited ids that were never shown. `data` has the other requested outputs of the agent, such as
     doubts about entries. `trust` is the trust level of the agent's input during the attempt, such as tool output.
     """
@@ -73,7 +74,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Quality of an answer, for reports: `value` in [0, 1], and `correct` if it passes.
+    """Quality of an answer, for reports: `value` in [0, 1], and `correct` if the answer passes.
 
     `measures` are further numbers of the scorer by name, such as the size of the code. `stopped` means that the sandbox
     stopped the code at a limit or a forbidden operation. `untestable` means that the score is 0 because of the task:
@@ -94,8 +95,8 @@ class Score:
 class Recorded:
     """Attempt that was made elsewhere: its trace, and its score if one was stored.
 
-    It is `own` if the agent was shown entries of the same run. `retrieved` are the entries that were retrieved for the
-    task, with their similarity.
+    `own` means that the agent was shown entries of the same run. `retrieved` are the entries that were retrieved for
+    the task, with their similarity.
     """
 
     trace: Trace
@@ -148,7 +149,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One reflection within an attempt and, if another try followed, its trace and feedback."""
+    """One reflection within an attempt and, if another try followed, the trace and feedback of that try."""
 
     lesson: Lesson
     trace: Trace | None = None
@@ -160,11 +161,11 @@ class Attempt:
     """One attempt at a task. `trace`, `score` and `feedback` are from round 0, which reports count.
 
     `siblings` are further attempts under the same context, `twin` is an attempt under an annotated view; both are used
-    for learning and do not appear in reports. If the attempt was chosen from several, `choice` has their number ("of"),
-    the number of this attempt, from 1 ("number"), the block that chose it ("by"), the reason ("why"), the share with
-    the same answer ("agreement"), and more. Reports then count the `first` attempt, and the chosen attempt as the best
-    of k. `retrieved` are the entries that were retrieved for the task or one of its steps, with their similarity. `of`
-    is the place of an earlier attempt that was reused.
+    for learning and do not appear in reports. If the attempt was chosen from several, `choice` has the count of these
+    attempts ("of"), the index of this attempt, from 1 ("number"), the block that chose it ("by"), the reason ("why"),
+    the share of attempts with the same answer ("agreement"), and more. Reports then count the `first` attempt, and the
+    chosen attempt as the best of k. `retrieved` are the entries that were retrieved for the task or one of its steps,
+    with their similarity. `of` is the place of an earlier attempt that was reused.
     """
 
     task: Task
@@ -242,8 +243,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An earlier exchange that is shown to a model: a question and its answer. `steps` are the agent's steps between
-    them, for agents that act."""
+    """An earlier turn of a conversation that is shown to a model: a question and its answer. `steps` are the steps
+    between question and answer, for agents that act."""
 
     user: str
     assistant: str
@@ -254,8 +255,9 @@ class Turn:
 class Prompt:
     """Input of a model, in the order that suits prefix caches: instructions, context pages, earlier turns, the task.
 
-    `parts` are the parts of `user`, if it has several: if it is too long, each part is shortened separately. `closing`
-    is an instruction after the material in `user`, so that prompts that differ only in it have a common prefix.
+    `parts` are the parts of `user`, if it has several: if `user` is too long, each part is shortened separately.
+    `closing` is an instruction after the material in `user`, so that prompts that differ only in `closing` have a
+    common prefix.
     """
 
     system: str
@@ -280,8 +282,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """Instructions for a role, by profile. If `small` is empty, small models get the same text. They also get worked
-    examples, because they learn a form better from examples than from a description."""
+    """Instructions for a role, by profile. If `small` is empty, small models get the same text. Small models also get
+    worked examples, because they learn a form better from examples than from a description."""
 
     full: str
     small: str = ""

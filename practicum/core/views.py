@@ -45,11 +45,11 @@ class View:
     """Everything that an agent is shown in addition to its instructions and its task.
 
     `pages` precede the task; the first `fixed` pages are the same for every task while the context is unchanged.
-    `turns` are earlier exchanges, and `note` follows the task. `ids` are the entries that may be cited, if the view is
-    `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent for doubts and missing
-    information, a `noting` view asks for a note to continue from. The pages of an `instructing` view are instructions,
-    from methods that search for the best instructions, and not notes. `retrieved` are the entries that were retrieved
-    for the task, with their similarity to it.
+    `turns` are earlier turns of the conversation, and `note` follows the task. `ids` are the entries that may be cited,
+    if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent for doubts and
+    missing information. A `noting` view asks for a note for a later attempt. The pages of an `instructing` view are not
+    notes but instructions, from methods that search for the best instructions. `retrieved` are the entries that
+    were retrieved for the task, with their similarity to it.
     """
 
     pages: tuple[str, ...] = ()
@@ -147,8 +147,8 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
-    """Show entries as earlier exchanges, in the same order: `text` as the question, `data["answer"]` as the answer, and
-    `data["steps"]` as the steps between them."""
+    """Show entries as earlier turns of the conversation, in the same order: `text` as the question, `data["answer"]` as
+    the answer, and `data["steps"]` as the steps between them."""
     chosen = tuple(entries)
     turns = tuple(map(_turn, chosen))
     tokens = sum(count_tokens(text) for t in turns for text in (t.user, t.assistant, *(step.text for step in t.steps)))

@@ -2,11 +2,11 @@ r"""Escaping of text from outside for people and models: characters that hide, r
 
 A stored text is never changed: these functions are for texts that are printed, put into a page, or put into a prompt.
 An escape looks like `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts
-itself. A text that spells such an escape itself, with a backslash, looks like an escaped one, and is as harmless.
+itself. A text that contains a backslash and the letters of an escape looks like an escaped text, and is as harmless.
 
 Escaped are control characters (except line feed and tab), direction marks, characters without width or ink (zero-width
 spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters, which look
-alike. Some are needed for writing and are unchanged only in these positions:
+alike. Some of them are needed for writing, and are unchanged only in these positions:
 
 - joiner and non-joiner between two letters of Arabic, Indic and related scripts (Persian, Urdu, Hindi, Sinhala ...);
 - the zero-width space between two letters of scripts without spaces (Thai, Lao, Khmer, Burmese);

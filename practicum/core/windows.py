@@ -1,4 +1,4 @@
-"""Windows over steps: number of outcomes of a rate, and the first step of each window."""
+"""Windows over steps: how many outcomes the window of a rate has, and the first step of each window."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SMALLEST_WINDOW = 20
 
 def window_size(outcomes: int) -> int:
     """Return the number of outcomes in the window of a rate: a twentieth of all, at least `SMALLEST_WINDOW`. Fewer
-    would be too noisy, more would hide the trend."""
+    outcomes would be too noisy, and more would hide the trend."""
     return max(SMALLEST_WINDOW, outcomes // 20)
 
 
 def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each step, the first step of its window and the number of outcomes in it. The window is the shortest
-    that ends with the step and has at least `least` outcomes."""
+    """Yield, for each step, the first step of its window and the number of outcomes in that window. The window is
+    the shortest that ends with the step and has at least `least` outcomes."""
     first = n = 0
     for size in sizes:
         n += size

@@ -1,1 +1,1 @@
-"""The learning loop, and Run, through which every effect passes."""
+"""The learning loop, and `Run`, through which every effect passes."""

@@ -1,8 +1,8 @@
 """Admission of edits to the context: edits from untrusted sources wait for review.
 
-An edit waits if one of its sources is less trusted than the operator, or if a filter flags its text. Edits that build
-on a waiting edit wait with it. No prompt shows a waiting edit, not even in the acceptance gate. `session.review`
-decides.
+An edit waits if one of its sources is less trusted than the operator, or if a filter flags the text of the edit. Edits
+that build on a waiting edit wait with it. No prompt shows a waiting edit, not even in the acceptance gate.
+`session.review` decides about waiting edits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Admission:
     review_states: dict[str, str] = field(default_factory=dict)
 
     def split(self, edits: Iterable[Edit]) -> tuple[list[Edit], list[Held]]:
-        """Separate edits that are admitted, in order, from groups of edits that wait for review."""
+        """Return the admitted edits, in order, and the groups of edits that wait for review."""
         ready: list[Edit] = []
         groups: list[list[Edit]] = []
         of_ref: dict[str, list[Edit]] = {}
@@ -112,7 +112,7 @@ def edit_flags(edit: Edit) -> tuple[Flag, ...]:
 
 
 def edit_texts(edit: Edit) -> list[str]:
-    """Return the texts that an edit brings into the context: the entry's text first."""
+    """Return the texts that an edit brings into the context, the text of the entry first."""
     if isinstance(edit, Vote | Delete):
         return []
     texts = [edit.text] if edit.text else []
@@ -123,6 +123,6 @@ def edit_texts(edit: Edit) -> list[str]:
 
 
 def edit_statement(edit: Edit) -> str:
-    """Return the text of an edit, with the answer if it adds a solved task; empty if it has no text."""
+    """Return the text of an edit, with the answer if the edit adds a solved task; empty if the edit has no text."""
     text = getattr(edit, "text", None)
     return solved(text, getattr(edit, "data", None) or {}) if text else ""

@@ -1,9 +1,9 @@
 """Learning without a barrier: no attempt waits for a slower one (Combee, appendix B; METHODS, section 2).
 
-This is a second schedule for the same seams. Attempts are numbered in the order they start, and each starts from the
-newest context. Their lessons fill groups as they arrive. A full group is reduced at once to a delta. The delta is
-reconciled with the changes since its base version and applied to the newest context. If several groups hold a copy of
-the same lesson, only the first copy that is covered counts (see `Copies`).
+This is a second schedule for the same seams. Attempts are numbered in the order they start, and each attempt starts
+from the newest context. Their lessons fill groups as they arrive. A full group is reduced at once to a delta. The delta
+is reconciled with the changes since its base version and applied to the newest context. If several groups hold a copy
+of the same lesson, only the first copy that an edit covers counts (see `Copies`).
 
 The result depends on the order in which attempts and groups end. The journal stores that order, and a resume repeats
 it.
@@ -43,7 +43,8 @@ OVERTAKEN = "another group changed the same entry first"
 
 
 class Fallback(Protocol):
-    """Function that returns a delta for lessons that no edit covers: it adds them, or reports them as dropped."""
+    """Function that returns a delta for lessons that no edit covers. The delta adds the lessons, or reports them as
+    dropped."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
@@ -62,7 +63,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The delta of one group, and the context that it was made from. `again`: whether it is a second update."""
+    """The delta of one group, and the context that it was made from. `again`: whether the delta comes from a second
+    update."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -78,18 +80,21 @@ def without_barrier(
     """Return a schedule with `slots` attempts in flight and groups of `group` reflections. Each reflection joins
     `copies` groups.
 
-    A delta is reconciled before it is applied if its base is more than `staleness` versions old. Lessons that no copy
-    covered go through `again` once. If `again` is None, only lessons whose edits conflict with another group's edits go
-    through the update once more. `left` decides about lessons that are still not covered; None: they are not reported.
-    Raises ValueError for values out of range.
+    A delta is reconciled before it is applied if its base is more than `staleness` versions old. A lesson without a
+    covered copy goes through the update `again` once. If `again` is None, only lessons whose edits conflict with
+    another group's edits go through the method's update a second time. `left` decides about lessons that are still not
+    covered; None: they are not reported. Raises ValueError for values out of range.
     """
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
-        raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
+        raise ValueError(
+            "`slots`, `group` and `copies` must be at least 1, `copies` at most `group`, `staleness` at least 0"
+        )
 
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        # The first group of each copy has a different size, so that the copies of a lesson get different neighbours.
+        # The first group of each copy has a different size, so that the copies of a lesson are grouped with different
+        # lessons.
         groups = [OpenGroup(group, group - copy * group // copies) for copy in range(copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
@@ -97,8 +102,8 @@ def without_barrier(
 
 
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
-    """Return the part of a delta made from version `base` that still applies to `now`, and the refused edits with
-    reasons.
+    """For a delta made from version `base`, return the part that still applies to the context `now`, and the refused
+    edits with reasons.
 
     Additions and votes always apply. A change of an entry does not apply if the entry was deleted or changed after
     `base`. A lesson counts as dropped if the entry that covered it was deleted.
@@ -136,7 +141,7 @@ class OpenGroup:
     lessons: list[Lesson] = field(default_factory=list)
 
     def take(self, reflection: Sequence[Lesson]) -> list[Lesson] | None:
-        """Add the lessons of a reflection. Returns all lessons of the group if it is full, else None."""
+        """Add the lessons of a reflection. Returns all lessons of the group if the group is full, else None."""
         self.lessons += reflection
         self.room -= any(lesson.text for lesson in reflection)
         return self.close() if self.room <= 0 else None
@@ -153,15 +158,16 @@ class Copies:
 
     A lesson is covered when one of its copies is covered, and counts as left out only after its last copy. `held`
     counts the copies of each lesson that are not applied yet. `covered` holds the lessons that an applied copy covered.
-    A lesson is removed with its last copy.
+    A lesson is removed from both with its last copy.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
     def without_repeats(self, delta: Delta) -> tuple[Delta, int]:
-        """Remove additions for lessons that another copy covered, unless the delta refers to them, and resolutions that
-        name an entry which the delta deletes. Returns the rest of the delta, and the number of removed additions."""
+        """Remove additions whose lessons were covered in other copies, except additions that the delta refers to. Also
+        remove resolutions that name an entry that the delta deletes. Returns the rest of the delta, and the number of
+        removed additions."""
 
         def repeats(edit: Edit) -> bool:
             return (
@@ -174,11 +180,11 @@ class Copies:
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
     def last_copies(self, lessons: Iterable[Lesson]) -> list[Lesson]:
-        """Return the lessons whose last copy this is and that no earlier copy covered."""
+        """Return the lessons that no earlier copy covered, if these are their last copies."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
     def count_applied(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
-        """Count these lessons as applied with this delta, except lessons in `asked`, which go through an update again.
+        """Count these lessons as applied with this delta, except lessons in `asked`, which go through a second update.
         Returns the final resolutions: a lesson is reported as dropped with its last copy, and as covered only once."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
@@ -200,7 +206,7 @@ class Copies:
 
 @dataclass
 class _Flow:
-    """State that events change: the running jobs, the open groups, and the newest context."""
+    """State of a running schedule: the running jobs, the open groups, and the newest context."""
 
     method: Method
     run: Run
@@ -251,7 +257,7 @@ class _Flow:
                 yield await self._apply(Reduction(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-            self.losses.note()  # again, with the places of the jobs that were in flight
+            self.losses.note()  # note the losses again, with the places of the jobs that were in flight
         self._count(unchecked)
         self.losses.close()
 
@@ -312,8 +318,8 @@ class _Flow:
         self._start(name, reduce, sources_of(lessons))
 
     async def _next(self, event: int) -> Arrival | Reduction:
-        """Return the next result, in the order of the journal. After its last event, use the order of arrival, and
-        journal it."""
+        """Return the next result, in the order that the journal stores. After the last stored event, use the order of
+        arrival, and store it in the journal."""
         self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
         if name is None:
@@ -371,7 +377,7 @@ class _Flow:
         """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
         lessons for a second update, which no other copy covered or can still cover.
 
-        The second update repeats the edits in `fails`, which conflict with another group's edits, from the new texts.
+        The edits in `fails` conflict with another group's edits. The second update makes them again from the new texts.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
         overtaken.update(

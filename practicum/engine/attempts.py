@@ -208,12 +208,12 @@ class Attempts(Calls):
             raise
 
     def restored(self, value: T) -> T:
-        """Replace placeholders in a value by the secrets that they represent, if the run stores those. Only for the
-        user's own code, never for prompts or storage."""
+        """Replace placeholders in a value by the secrets that they represent, if the run stores the secrets. Only for
+        the user's own code, never for prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     def values_of(self, value: object) -> dict[str, str]:
-        """Return, by placeholder, the values that `restored` puts into this value."""
+        """Return the secrets that `restored` puts into this value, by placeholder."""
         return {} if self._state.redactor is None else self._state.redactor.values_of(value)
 
 

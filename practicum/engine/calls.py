@@ -88,8 +88,9 @@ class Calls(Place):
         """Ask a model for an object of this schema.
 
         The model is asked again, up to twice, if its output does not fit. `form` is the JSON schema sent to the model,
-        if it differs from that of `schema`. `output_tokens` raises the limit of an answer. Raises OutputError if no
-        output fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
+        if it differs from that of `schema`. `output_tokens` is a minimum for the limit of output tokens. Raises
+        OutputError if no output fits, ProviderError if the provider fails, and WindowError if the prompt is too large
+        for the model.
         """
         prompt = self._framed(role, prompt)
         return await ask_for(self, role, prompt, schema, form, temperature=temperature, output_tokens=output_tokens)
@@ -114,7 +115,8 @@ class Calls(Place):
         self.count(Count.MENDED_JSON)
 
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
-        """Return the error for a role whose last output did not fit either. `advice` names a change that may help."""
+        """Return the error for a role whose outputs did not fit, not even the last one. `advice` names a change that
+        may help."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
         model = self._state.seat(role).client.name
@@ -124,8 +126,8 @@ class Calls(Place):
         return OutputError("output.invalid", self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        """Call `ask` with a prompt of any length, shortened until the model accepts it. Raises OutputError if the model
-        accepts no version, because a resume would fail in the same way."""
+        """Call `ask` with a prompt of any length, shortened until the model accepts it. If the model accepts no
+        version, raises OutputError and not WindowError, because a resume would fail in the same way."""
         for n, short in enumerate(self._state.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
@@ -137,8 +139,8 @@ class Calls(Place):
         raise OutputError("window.exceeded", refused)
 
     async def try_ask(self, role: str, prompt: Prompt, schema: type[M], lost: Count, **how: Any) -> M | None:
-        """Call `ask_fitted` for an optional answer. Returns None, and counts it in `lost`, if the model gives no answer
-        or none that can be parsed."""
+        """Call `ask_fitted` for an optional answer. If the model gives no answer, or no answer that can be parsed,
+        counts the loss in `lost` and returns None."""
         try:
             return await self.ask_fitted(role, prompt, schema, **how)
         except (OutputError, ProviderError):
@@ -146,8 +148,9 @@ class Calls(Place):
             return None
 
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
-        """Ask a model for plain text, which is one of the `choices` if its server can enforce them. A text that was cut
-        at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is empty."""
+        """Ask a model for plain text. The text is one of the `choices` if the server can enforce choices. A text that
+        was cut at the limit of output tokens is returned unchanged, and counted. Raises OutputError if the text is
+        empty."""
         prompt = self._framed(role, prompt)
         held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
         reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
@@ -157,8 +160,8 @@ class Calls(Place):
         return reply.text
 
     async def require_working_agent(self) -> None:
-        """Wait until an attempt ends without an error of the agent. Return at once if no attempt has failed that way.
-        Raises BrokenAgentError if all attempts failed and no job is left that could make one."""
+        """Wait until an attempt ends without an error of the agent. Return at once if no attempt has ended with such an
+        error. Raises BrokenAgentError if all attempts failed and no job is left that could make one."""
         proof = self._state.proof
         proof.ended(self.job)
         while proof.failures and not proof.proven:
@@ -303,8 +306,8 @@ class Calls(Place):
     async def _in_flight(
         self, record: JournalRow, client: Client, prompt: Prompt, options: CallOptions, most: Usage
     ) -> AsyncIterator[_Sent]:
-        """Reserve the cost of a call before the `with` block that sends it, and settle it afterwards, also on errors.
-        Records the failure of the call."""
+        """Reserve the cost of a call before the `with` block that sends it, and settle the reservation afterwards, also
+        on errors. Records the failure of the call."""
         state, need = self._state, Need.of(most)
         await state.budget.reserve(need)
         state.budget.timeout = max(state.budget.timeout, options.timeout)

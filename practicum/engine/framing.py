@@ -25,7 +25,7 @@ to you."""
 
 
 def nonce_for(tasks: Iterable[str]) -> str:
-    """Return the nonce of a run on tasks with these digests. It cannot be computed without the key of this
+    """Return the nonce of a run on tasks with these digests. The nonce cannot be computed without the key of this
     installation. The same tasks give the same nonce, so that runs with the same seed can be repeated and compared."""
     return mark(["nonce", [*tasks]])[:8]
 
@@ -45,7 +45,7 @@ def framed_view(view: View, nonce: str) -> View:
 
 
 def text_view(view: View, nonce: str) -> View:
-    """Convert a view for an agent that takes one text: its turns become a page of notes."""
+    """Convert a view for an agent that takes one text: the turns of the view become a page of notes."""
     solved = (exchanges(view.turns),) if view.turns else ()
     pages = (*view.pages, *framed(solved, nonce)) if view.instructing else framed((*view.pages, *solved), nonce)
     return replace(view, pages=pages, turns=(), tokens=sum(map(count_tokens, pages)))

@@ -53,7 +53,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """Result of one step: the attempts, the lessons, and the context after it.
+    """Result of one step: the attempts, the lessons, and the context after the step.
 
     `applied` are the edits that changed the context, `refused` the edits that did not, with reasons. `resolutions` give
     the outcome of each lesson. `held` are the edits that wait for review. `seconds` is the duration of the step; None:
@@ -125,9 +125,9 @@ class Method:
 
     `retrieval` is the similarity measure of all searches of a run: "cosine", "words" or "mixed".
 
-    `act_calls` is the most model calls of one `act`, which the budget reserves for each test task. `calls` is the
-    minimum and maximum number of model calls of a step, for the estimate before a run. `costs` describes in words the
-    model calls of a step other than the attempts.
+    `act_calls` is the maximum number of model calls of one `act`. The budget reserves this number for each test task.
+    `calls` is the minimum and maximum number of model calls of a step, for the estimate before a run. `costs` describes
+    in words the model calls of a step other than the attempts.
     """
 
     name: str
@@ -181,7 +181,7 @@ async def view_of(show: ShowSeam, context: Context, task: Task, run: Run) -> Vie
 async def sequential(
     method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
 ) -> AsyncIterator[StepReport]:
-    """Run one step after the other, from `context` on. Yields the report of each step when it is done.
+    """Run one step after the other, beginning with `context`. Yields the report of each step when the step is done.
 
     Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was requested,
     ProviderError when three steps in a row were lost, and MethodError when a seam returns a wrong type. Steps that were
@@ -260,9 +260,9 @@ class OpenStep:
 
 
 class Steps(Sequence[StepReport]):
-    """History of a run. Its length is the number of all steps, but it keeps only the last `RECENT`, because a step
-    holds its attempts. A sampler runs before each step, so it can read every step while it is new. Raises MethodError
-    for a step that was dropped."""
+    """History of a run. Its length is the number of all steps, but it keeps only the last `RECENT` steps, because a
+    step holds its attempts. A sampler runs before each step, so the sampler can read every step while the step is new.
+    Raises MethodError for a step that was dropped."""
 
     def __init__(self) -> None:
         self._last: deque[StepReport] = deque(maxlen=RECENT)
@@ -297,8 +297,8 @@ class Steps(Sequence[StepReport]):
 
 @dataclass(frozen=True)
 class Check:
-    """Caller of the seams of a method, which checks the types of their results. A mistake raises MethodError, which
-    names the method, the seam and the step."""
+    """Caller of the seams of a method. It checks the types of their results. A mistake raises MethodError, whose
+    message names the method, the seam and the step."""
 
     method: str
     step: int = 1
@@ -329,8 +329,8 @@ class Check:
         if unknown := unknown_ids(delta, context):
             raise MethodError(
                 "method.wrong_result",
-                f"method {self.method!r}: `{seam}` edits entry {unknown[0]!r} in step {self.step}, which does not exist"
-                f"{KEPT}",
+                f"method {self.method!r}: in step {self.step}, `{seam}` edits entry {unknown[0]!r}, which does not "
+                f"exist{KEPT}",
             )
         return delta
 
@@ -356,7 +356,8 @@ class Check:
 
 
 class Clock:
-    """Clock of a step. It measures once: a resume returns the recorded time, because its own time is shorter."""
+    """Clock of a step. It measures once: a resume returns the recorded time, because the resume itself takes less
+    time."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -378,7 +379,8 @@ class Clock:
 @dataclass
 class Losses:
     """Counter of steps in a row that produced nothing, through no fault of the agent. `places` are the places of the
-    work since the last step that produced something. If the run stops, a resume repeats the lost effects there."""
+    work since the last step that produced something. If the run stops, a resume repeats the lost effects at these
+    places."""
 
     run: Run
     row: int = 0
@@ -391,7 +393,8 @@ class Losses:
         """Count a step that had attempts. Raises ProviderError at the third lost step in a row.
 
         A step is lost if every attempt or every reflection was lost. `unparsed`: whether a reflection could not be
-        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume reads them again.
+        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume reads the same answers
+        from the journal.
         """
         if not attempts:
             return
@@ -444,7 +447,8 @@ def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
 
 
 def mean_score(attempts: Sequence[Attempt]) -> float:
-    """Return the mean score of the first attempts. A failed attempt scores 0; unscored attempts are left out."""
+    """Return the mean score of the first attempt at each task. A failed attempt scores 0; unscored attempts are left
+    out."""
     return _mean([r.first for r in attempts])
 
 

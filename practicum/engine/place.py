@@ -1,9 +1,9 @@
 """A place in a run: the run's conditions, and the effects that are journaled under the place.
 
 `at` and the jobs of a `gather` open places below it. An effect runs once: if the journal has its result, that result is
-used; otherwise the effect is paid for, written, and then used (by `engine.calls` and `engine.attempts`). Results are
-used in the order of places, not of arrival. Randomness depends on the seed and the place. So resume, budgets and
-determinism at any concurrency need no code in a method.
+used; otherwise the effect runs, and its result is written before it is used (by `engine.calls` and `engine.attempts`).
+Results are used in the order of places, not of arrival. Randomness depends on the seed and the place. So resume,
+budgets and determinism at any concurrency need no code in a method.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ KEPT = ". Results that were paid for are stored: correct the method and resume t
 
 @dataclass
 class Chain:
-    """History of one line of work, up to some place: the seconds of calls that waited for each other (the longest chain
-    of a run is its critical path), the number of calls since the job began, the places of provider failures that the
-    work may depend on, and whether a learning model read the playbook.
+    """History of one line of work, up to some place. `seconds` is the total time of calls that waited for each other:
+    the longest chain of a run is its critical path. `calls` is the number of calls since the job began. `losses` are
+    the places of provider failures that the work may depend on. `playbook`: whether a learning model read the playbook.
 
     Each job of a `gather` has its own chain, so that no job makes the failure of another job permanent.
     """
@@ -79,7 +79,7 @@ class Conditions:
 
     @property
     def profile(self) -> Profile:
-        """Capability of the run's models: full or small."""
+        """Capability of the run's models: `full` or `small`."""
         return self._state.profile
 
     def room(self, role: str) -> int:
@@ -93,7 +93,8 @@ class Conditions:
 
     @property
     def same_from(self) -> float:
-        """Cosine similarity from which two entries count as the same. It depends on the embedder and the profile."""
+        """Minimum cosine similarity of two entries that count as the same. The minimum depends on the embedder and the
+        profile."""
         return same_from(self._state.vectors.embedder.name, self.profile)
 
     @property
@@ -141,10 +142,10 @@ class Place(Conditions):
     """Place in a run. It opens places below it, provides randomness, and stores notes.
 
     `about` names the sources ("task:t1") of the work here. `teaches` is False in evaluation. `warmth` is the
-    temperature of the agent if several attempts should differ; `member` numbers such attempts. `actor` names the seat
-    that plays the agent, for methods with several. `job` is the place of the concurrent job that this place belongs to.
-    `opened` holds the places opened directly below this place, and is discarded with it. None at the top, where the
-    run's state holds them for all `Run` objects.
+    temperature of the agent if several attempts should differ; `member` is the index of such an attempt, from 1.
+    `actor` names the seat that plays the agent, for methods with several agents. `job` is the place of the concurrent
+    job that this place belongs to. `opened` holds the places opened directly below this place, and is discarded with
+    it. `opened` is None at the top, where the run's state holds these places for all `Run` objects.
     """
 
     place: str = ""
@@ -205,8 +206,8 @@ class Place(Conditions):
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        A failure does not cancel the other jobs, so results that they pay for are stored. Then the failure that comes
-        first in the order of the jobs is raised.
+        A failure does not cancel the other jobs, so results that the other jobs pay for are stored. After all jobs, the
+        failure that comes first in the order of the jobs is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         self._state.proof.ended(self.job)
@@ -238,7 +239,8 @@ class Place(Conditions):
         return None if recorded is None else json.loads(recorded.answer)
 
     def note(self, name: str, value: Any) -> None:
-        """Store a JSON value that a resume could not compute again, such as a duration, before any later result."""
+        """Store a JSON value that a resume could not compute again, such as a duration. It is stored before any later
+        result."""
         place = f"{self.place}/{name}"
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
@@ -269,8 +271,8 @@ class Place(Conditions):
         return recorded
 
     def try_again(self, places: Sequence[str]) -> None:
-        """Mark places so that a resume repeats the effects that the provider failed at or below them. Other results
-        there stay valid if the same is asked."""
+        """Mark places so that a resume repeats the effects at or below these places that the provider failed. Other
+        results there stay valid for equal requests."""
         self._state.journal.note_outage(again=places)
 
     def _open(self, place: str) -> None:

@@ -16,7 +16,7 @@ FIRST = 5
 class Proof:
     """Results of the first attempts: whether the agent works.
 
-    `proven`: an attempt ended without an error of the agent, or the agent cannot raise errors. Before that, failed
+    `proven`: an attempt ended without an error of the agent, or the agent cannot raise errors. Until then, failed
     attempts are held back from the journal, so that a resume repeats them. `coming` are the jobs that may still make an
     attempt. Learning from the first attempts waits for these jobs.
     """

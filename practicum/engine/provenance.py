@@ -1,9 +1,9 @@
-"""Provenance of learned text: the sources of the texts that a model read, as far as its words show it.
+"""Provenance of learned text: the sources of the texts that a model read, inferred from the words that it wrote.
 
-A model that is asked about one lesson has often read other lessons and the entries of the playbook. Its text depends on
-the lessons that it names. If it also has rare words of another lesson or entry, which the named lessons do not explain,
-it depends on that one too. So sources follow the words: `forget` finds copies, and copying cannot raise the trust of a
-text. `core.shingles` defines rare words. Paraphrases are not detected.
+A model that is asked about one lesson has often read other lessons and the entries of the playbook. Its edit depends on
+the lessons that the edit names. If the edit also has rare words of another lesson or entry, and the named lessons do
+not explain these words, the edit depends on that lesson or entry, too. So sources follow the words: `forget` finds
+copies, and copying cannot raise the trust of a text. `core.shingles` defines rare words. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ WHOLE = 5_000
 def traced_lessons(
     lessons: Sequence[Lesson], attempts: Sequence[Attempt], context: Context, whole: bool
 ) -> list[Lesson]:
-    """Add to each lesson the sources of the entries whose rare words it has and its tasks do not explain.
+    """Add to each lesson the sources of the entries with which it shares rare words that its tasks do not explain.
 
-    `whole` says that a reflector read the playbook. If not, only the entries that were looked up for an attempt, or
-    cited by it, are compared. If nothing was looked up, all are compared, because the agent saw all.
+    `whole`: whether a reflector read the playbook. If not, only the entries that were looked up for an attempt, or
+    cited by it, are compared. If no entry was looked up, all entries are compared, because the agent saw all of them.
     """
     attempted = [one for attempt in attempts for one in attempt.group]
     shown = {id for one in attempted for id, _ in one.retrieved}
@@ -104,7 +104,7 @@ class _Read:
                 entries = (entry for id in page[piece] if (entry := self.context.get(id)) is not None)
                 holders.setdefault(piece, []).extend(entries)
         rare = (texts for _, texts in sorted(holders.items()) if len(texts) <= COMMON or _of_one_task(texts))
-        # Most texts hold many of the pieces.
+        # Take each text once: most texts hold many of the pieces.
         sources_by_text = {id(x): x.sources for group in rare for x in group if x.id not in ids}
         return ordered_union([own, *sources_by_text.values()])
 
@@ -138,11 +138,12 @@ _pieces = lru_cache(maxsize=4 * PAGE)(pieces)
 
 
 def _of_one_task(holders: Sequence[Lesson | Entry]) -> bool:
-    """Return whether all texts come from the same task: words that were copied into many texts are not common words."""
+    """Return whether all texts come from the same task. A piece that the texts of one task share was copied, and does
+    not count as common."""
     first, *others = holders
     tasks = {source for source in first.sources if source.startswith("task:")}
     for other in others:
-        # Most have no task in common with the second text.
+        # Usually the first two texts have no task in common.
         if not tasks:
             return False
         tasks.intersection_update(other.sources)

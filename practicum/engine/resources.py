@@ -31,7 +31,7 @@ class Resources(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        """Parse a text such as "cpu=2,gpu=0.5,memory=4gb", or accept the same as a mapping."""
+        """Parse a text such as "cpu=2,gpu=0.5,memory=4gb", or accept a mapping with the same names."""
         if isinstance(value, str):
             pairs = [part.partition("=") for part in value.split(",") if part.strip()]
             if bad := [name for name, equals, text in pairs if not (name.strip() and equals and text.strip())]:

@@ -1,7 +1,7 @@
-"""Class `Run`: a method has every effect through it.
+"""Class `Run`, through which a method has every effect.
 
-A `Run` is a place in the journal (`engine.place`). From it models are called (`engine.calls`), tasks are attempted and
-scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they are applied
+A `Run` is a place in the journal (`engine.place`). Through it, models are called (`engine.calls`), tasks are attempted
+and scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they are applied
 (`engine.admission`).
 """
 
@@ -80,8 +80,9 @@ class Run(Attempts):
         """Make one attempt at each task under `context`, with `act` only. Results are stored by split, task and digest
         of the context, so a second evaluation of the same context makes no calls.
 
-        Raises ProviderError if every new attempt was lost, but not if only unparsed answers caused this and an earlier
-        evaluation had good answers: the journal stores unparsed answers, so a resume could not get past them.
+        Raises ProviderError if every new attempt was lost. It does not raise if unparsed answers are the only cause and
+        an earlier evaluation had good answers: the journal stores unparsed answers, so a resume could not get past
+        them.
         """
         # The place determines the calls there, so their results depend on no earlier failure.
         chain = Chain(self.chain.seconds)

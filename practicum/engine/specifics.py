@@ -49,8 +49,8 @@ def lost(original: str, new: str) -> frozenset[str]:
 
 
 def _contains(text: str, particular: str) -> bool:
-    """Return whether a text has this particular, and not as a part of a word or number. A compiled pattern for each
-    particular would take five times as long."""
+    """Return whether a text has this particular, and not only as a part of a longer word or number. A compiled pattern
+    for each particular would take five times as long."""
     at = text.find(particular)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(particular) :][:1]

@@ -1,4 +1,4 @@
-"""State that all places of one run share. Only `Run` and the session that opened it use it."""
+"""State that all places of one run share. Only `Run` and the session that opened the run use this state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ModelCall:
 
 
 class Observer:
-    """Receiver of the events of a run, as they happen. Results from the journal of an earlier process are not reported.
+    """Receiver of the events of a run, as they happen. Model calls of an earlier process are not reported.
 
     Every method may be called often and must return at once.
     """
@@ -110,8 +110,8 @@ TOKEN_RATIO = 1.25
 """Assumed number of tokens that a model counts per estimated token."""
 
 UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
-"""Refusals in a row after which a run stops: for refusals with an unknown reason, and for refusals by a content filter,
-by the window or for an invalid sample."""
+"""Number of refusals in a row after which a run stops. The first is for refusals with an unknown reason, the second for
+refusals by a content filter, by the window or for an invalid sample."""
 
 WARNED_REFUSALS = 5
 """Number of refused requests that are reported one by one."""
@@ -124,11 +124,11 @@ MIN_KEPT = 64
 class RunState:
     """State that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
-    `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback instead.
-    `lost` holds, by place, provider failures and notes that no stored result depends on yet. A failure is written with
-    the first result that may depend on it; otherwise a resume repeats the effect. `rests_on` holds, by evaluated task,
-    the places of failures behind the evaluation. `in_row` holds, by model and role, the last refusal and the places
-    where it occurred in a row. `refused` holds, by model, the parameters that its server refused.
+    `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback if labels are
+    missing. `lost` holds, by place, provider failures and notes that no stored result depends on yet. A failure is
+    written with the first result that may depend on it; otherwise a resume repeats the effect. `rests_on` holds, by
+    evaluated task, the places of failures behind the evaluation. `in_row` holds, by model and role, the last refusal
+    and the places where it occurred in a row. `refused` holds, by model, the parameters that its server refused.
 
     `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
     failed model call. `admission` decides which edits wait for review. `trust_tools`: results of tools count as the
@@ -138,7 +138,7 @@ class RunState:
 
     `token_ratio` holds, by model, the counted tokens per estimated token. `output_ratio` holds, by model, the written
     tokens per token of the output limit, if above 1. `keep_evaluated` stores the attempts of an evaluation. `complete`
-    adds texts to a view that the agent sees in addition to the context, such as corrections.
+    adds to a view the texts that the agent sees in addition to the context, such as corrections.
     """
 
     journal: Journal
@@ -248,14 +248,14 @@ class RunState:
             self.observer.warned(f"{f'task {task.pop()}: ' if len(task) == 1 else ''}{subject} is lost: {error}")
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Return the semaphore of an endpoint. A call that waits for it has neither reserved nor sent anything, so a
-        stop can end it."""
+        """Return the semaphore of an endpoint. A call that waits for the semaphore has neither reserved nor sent
+        anything, so a stop can end it."""
         if endpoint not in self.slots:
             self.slots[endpoint] = asyncio.Semaphore(most or self.concurrency)
         return self.slots[endpoint]
 
     def room(self, role: str) -> int:
-        """Return the number of tokens that a prompt of this role may have: the window less the answer, which takes at
+        """Return the number of tokens that a prompt of this role may have: the window minus the answer, which takes at
         most half of the window. A quarter stays free, because the estimate of tokens is rough."""
         # A user's agent has no model here.
         seat = self.seats.get(role) or self.seats.get("agent")
@@ -266,8 +266,8 @@ class RunState:
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
         """Yield the prompt if it should fit the role's window, then shorter and shorter versions, for a model whose
-        window is smaller than estimated. Cuts are marked in the text, and the prompt is counted once. The beginning and
-        the end of each part are kept, because they contain the most information in a trace."""
+        window is smaller than estimated. Cuts are marked in the text, and the shortened prompt is counted once. The
+        beginning and the end of each part are kept, because they contain the most information in a trace."""
         over = prompt_tokens(prompt) - self.room(role)
         size = count_tokens(prompt.user)
         if over <= 0:
@@ -278,8 +278,8 @@ class RunState:
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
     def most(self, client: Client, prompt_tokens: float, output_tokens: int) -> Usage:
-        """Return the expected maximum cost of a call: from the estimate of its prompt, its limit of output tokens, and
-        the model's ratios so far."""
+        """Return the expected maximum cost of a call, computed from the estimate of its prompt, its limit of output
+        tokens, and the model's ratios so far."""
         read = int(prompt_tokens * self.token_ratio.get(client.name, TOKEN_RATIO)) + 1
         most = Usage(1, read, 0, int(output_tokens * self.output_ratio.get(client.name, 1.0)))
         return replace(most, usd=client.cost(most))

@@ -122,7 +122,7 @@ def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def about(name: str) -> str:
-    """Return the first paragraph of a method's documentation: its idea and its paper."""
+    """Return the idea and the paper of a method: the first paragraph of its documentation."""
     return " ".join((_recipe(name).__doc__ or "").split("\n\n")[0].split())
 
 

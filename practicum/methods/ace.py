@@ -2,8 +2,8 @@
 (Zhang et al., sections 3.1 and 3.2; METHODS, section 1).
 
 Deviations: refinement retries the task, as in the reference code, but keeps the lessons of all rounds (the reference
-code keeps the last). The next try sees the insight, never the right answer. Every edit is applied, or refused with a
-reason. Code enforces the token budget.
+code keeps only the last round's). The next try sees the insight, never the right answer. Every edit is applied, or
+refused with a reason. Code enforces the token budget.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def method(settings: Settings) -> Method:
 
 def playbook(
     s: PlaybookSettings, name: str, update: UpdateSeam, batch: int, act: ActWithNote = ACT,
-    costs: str = "reflections, retries, one curation a step",
+    costs: str = "reflections, retries, one curation per step",
 ) -> Method:  # fmt: skip
     """Build ACE's loop around `update`, which turns the lessons of a step into edits."""
     return Method(
@@ -74,7 +74,8 @@ def playbook(
 
 
 def attempts(s: PlaybookSettings, act: ActWithNote) -> AttemptSeam:
-    """Build an attempt seam that attempts each task, and after a failure again with the reflection."""
+    """Build an attempt seam that attempts each task. After a failure, the task is attempted again with the
+    reflection."""
     # A raw attempt contains the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
@@ -93,7 +94,7 @@ def reflector(s: PlaybookSettings) -> Reflector:
 def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -> UpdateSeam:
     """Build the curator, which turns the lessons of a step into edits."""
     if s.curating == "append":
-        # The other data of a reflection stays with its lesson. Entries with the same text must be equal.
+        # The data of a reflection stays with its lesson, because entries with the same text must be equal.
         return append(SECTION, data=False)
     if s.curating == "rewrite":
         return rewrite(REWRITER)

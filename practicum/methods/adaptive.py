@@ -22,7 +22,7 @@ PERIOD = 12
 """Steps after which groups and heads are probed again, because they may help later even if they did not help early."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
-"""Shares from which groups, heads, the twin and the state are used; the reason stored with a step names the shares."""
+"""Smallest shares at which groups, heads, the twin and the state are used. The reason of a step gives its shares."""
 
 
 @dataclass(frozen=True, slots=True)

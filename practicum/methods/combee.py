@@ -43,7 +43,7 @@ class Settings(PlaybookSettings):
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
-    """batch=auto: the size grows while one more task still saves this share of the saving at the smallest size."""
+    """batch=auto: the batch grows while one more task saves at least this share of its saving at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
@@ -51,19 +51,19 @@ class Settings(PlaybookSettings):
     copies: int = Field(default=2, ge=1)
     """The number of groups that each lesson is in."""
     shuffle: Shuffle = "stratified"
-    """stratified: the copies of a lesson are in different groups; random: anywhere, as in the paper."""
+    """stratified: the copies of a lesson are in different groups; random: in any groups, as in the paper."""
     fan_in: int = Field(default=20, ge=3)
-    """The most lessons, or deltas, that one model call reads; more groups or levels are made to keep to it."""
+    """The maximum number of lessons, or deltas, that one model call reads; groups or levels are added to keep to it."""
     levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """join=model: levels of the scan; auto: the number that fan_in needs; 1: the groups are not joined."""
     join: Literal["code", "model"] = "code"
-    """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""
+    """code: the model reads only edits in conflict; model: it reads all edits, as in the paper."""
     accounting: bool = True
     """Account for every lesson: it is covered by an edit or an entry, shown to the curator again, kept or dropped."""
     again: int = Field(default=2, ge=0)
     """accounting: the number of times that left-out lessons are shown to the curator again, in ever smaller groups."""
     uncovered: Uncovered = "keep"
-    """accounting: keep a lesson that is still left out as an entry, or drop it."""
+    """accounting: keep: a lesson that is still left out becomes an entry; drop: it is dropped."""
     guards: bool = False
     """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson unchanged."""
     exact: bool = False
@@ -79,7 +79,7 @@ class Settings(PlaybookSettings):
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         Clash(
-            {"exact": True}, "exact=true is the paper's own form, which fixes {names}: leave that out",
+            {"exact": True}, "exact=true is the paper's own form, which fixes {names}: leave out {names}",
             ("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards"),
         ),
         needs("slope", "max_batch", batch="auto"),
@@ -98,7 +98,7 @@ class Settings(PlaybookSettings):
             "copies={s.copies} is more than fan_in={s.fan_in}, the largest group: lower copies or raise fan_in",
         ),
         Clash(
-            {"join": "code"}, "levels counts model calls: it needs join=model (code joins all groups at once)",
+            {"join": "code"}, "levels needs join=model: with join=code all groups are joined at once",
             ("levels",), unless={"levels": ("auto", 1)},
         ),
         Clash({"batch": "auto", "online": True}, "a stream needs a fixed batch size: pass `batch=N`"),
@@ -132,7 +132,7 @@ class Settings(PlaybookSettings):
 
 
 def method(s: Settings) -> Method:
-    """Build ACE with its update wrapped in a scan. asynchronous: with a schedule in which groups need no barrier."""
+    """Build ACE with its update wrapped in a scan or, if `asynchronous`, with a schedule without a barrier."""
     by, edits = curator(s, guards=s.guards and not s.exact), s.curator == "edits"
     accounting = s.accounting and not s.exact
     uncovered = s.uncovered if accounting else "drop"
@@ -167,7 +167,7 @@ def joined(s: Settings, update: UpdateSeam) -> Join:
     return join_by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
 
 
-COSTS = "reflections, retries, one curation for each group of lessons"
+COSTS = "reflections, retries, one curation per group of lessons"
 
 FIRST = 10
 """Smallest batch size that the controller tries (as in the paper)."""

@@ -31,7 +31,8 @@ class Settings(Batched, RetrievalSettings):
 
 
 def method(s: Settings) -> Method:
-    """Build the method: keep tasks with their right answers, and attempt tasks without one with the episodes so far."""
+    """Build the method. Offline, a task with a known answer is kept without an attempt. All other tasks are attempted
+    with the episodes so far."""
     show = similar_turns(s.k, EPISODES)
     act = answer(show)
     return Method(

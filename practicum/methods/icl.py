@@ -27,7 +27,7 @@ class Settings(MethodSettings):
     NEEDS_LABELS: ClassVar[bool] = True
 
     window: int = Field(default=6000, ge=1)
-    """The most tokens of the examples."""
+    """The maximum number of tokens of the examples."""
 
 
 def method(s: Settings) -> Method:

@@ -3,7 +3,7 @@ al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised when it is solved, not after all parts; the reward of a critique that accepts
 a solution is the quality of that solution, since nothing was improved; if there are more parts than neighbours, some
-solve several. docs/learn/methods/mael.md lists all deviations.
+neighbours solve several. docs/learn/methods/mael.md lists all deviations.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Settings(Batched, RetrievalSettings):
     """The links between the agents: complete, ring, star, chain, random (by the seed), or a JSON or GraphML team
     file."""
     rounds: int = Field(default=2, ge=0)
-    """The most rounds of critique on a part (paper: 2, 3 for hard sets)."""
+    """The maximum number of rounds of critique on a part (paper: 2, and 3 for hard sets)."""
     depth: int = Field(default=1, ge=0)
-    """Levels of decomposition (paper: 1, 2 for hard sets); 0: a single agent."""
+    """Levels of decomposition (paper: 1, and 2 for hard sets); 0: a single agent."""
     experience: Strategy = "step"
     """step: retrieve experience for every step; task: one past trace for all steps; none."""
     while_learning: bool = False
@@ -65,7 +65,7 @@ class Settings(Batched, RetrievalSettings):
     similarity: Level = "high"
     """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 4."""
     reward: Level = "high"
-    """high: prefer experience with a high reward; low: with a low reward, as in the paper's table 4."""
+    """high: prefer experience with a high reward; low: prefer a low reward, as in the paper's table 4."""
     follow_from: float = Field(default=0.5, ge=0, le=1)
     """The reward from which experience is shown as an example to follow; below it, as an example to avoid."""
     warmth: float = Field(default=0.2, ge=0)
@@ -73,7 +73,7 @@ class Settings(Batched, RetrievalSettings):
 
     CLASHES: ClassVar = (
         needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
-        # Keep the newer setting.
+        # A change of one of these settings removes the other setting from a run.
         Clash(
             lambda s: s.were_set("agents") and s.topology not in SHAPES,
             "the team file sets the number of agents: leave out agents", ("agents", "topology"),
@@ -116,7 +116,7 @@ def method(s: Settings) -> Method:
         roles=("judge",),
         act_calls=_most_calls(s, len(members)),
         models={seat(m.name): m.model for m in members if m.model},
-        costs="the network's calls, and a judge's for each part",
+        costs="the calls of the network, and a call of a judge for each part",
     )
 
 
@@ -136,14 +136,14 @@ def _most_calls(s: Settings, agents: int) -> int:
 
 # ---- rewards of the steps (section 2.2)
 #
-# The answer to the whole task is rewarded by the task's own metric. So is a part, if the metric can score its solutions
+# The task's own metric rewards the answer to the whole task, and each part whose solutions it can score
 # (`tasks.scoring.parts`). A judge rewards the other parts, and the whole task if no score exists. The rewards of all
 # other steps follow from the quality of the solutions.
 
 MoveData = Mapping[str, Any]
 
 TryId = tuple[str, tuple[str, ...]]
-"""One agent's try at a (sub)task: its id, and the ids of the tasks above it that were handed back before."""
+"""One agent's try at a (sub)task: the task's id, and the ids of the tasks above it that were handed back before."""
 
 SOLUTIONS = ("solve", "aggregate")
 """Kinds of steps that make a solution."""
@@ -201,8 +201,8 @@ async def _lessons(attempt: Attempt, accepted: bool, run: Run) -> list[Lesson]:
 async def _qualities(
     attempt: Attempt, moves: Sequence[MoveData], whole: float | None, run: Run
 ) -> dict[int, float | None]:
-    """Return the quality of each solution, by the number of its move; None: unknown. `whole` is the quality of the
-    solution of the whole task; None: a judge grades it."""
+    """Return the quality of each solution, by the index of its move; None: unknown. `whole` is the quality of the
+    solution of the whole task; None: a judge grades that solution."""
     parts = _scored_parts(attempt.task, moves, run)
     qualities: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
@@ -218,8 +218,8 @@ async def _qualities(
 
 
 def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, Task]:
-    """Return the tasks that score the solutions of parts, by the numbers of the moves, if the task's metric can score
-    them and learning may see it.
+    """Return the tasks that score the solutions of parts, by the indices of their moves. Parts that the task's metric
+    cannot score are left out. Empty if learning may not see scores.
 
     Either all solutions of a try are scored or none: the reward of a critique is a difference of two qualities, which
     must be on one scale.
@@ -255,7 +255,7 @@ async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards of the moves of one attempt, from the qualities of its solutions by the numbers of the moves (section
+    """Rewards of the moves of one attempt, from the qualities of its solutions by the indices of their moves (section
     2.2). With `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
 
     moves: Sequence[MoveData]
@@ -263,7 +263,7 @@ class Rewards:
     accepted: bool = True
 
     def of(self, number: int) -> float | None:
-        """Return the reward of a move, in [0, 1]; None if it is unknown, and for a plan that was discarded."""
+        """Return the reward of a move, in [0, 1]; None if the reward is unknown or the move is a discarded plan."""
         move = self.moves[number]
         match move["kind"]:
             case "solve" | "aggregate":
@@ -279,7 +279,8 @@ class Rewards:
                 return self._gain(number, move)
 
     def _gain(self, number: int, move: MoveData) -> float | None:
-        """Return the improvement of the solution by a critique, at least 0; None if no refined solution came back."""
+        """Return the reward of a critique: the gain in quality of the refined solution, at least 0; None if unknown.
+        If the critique accepts the solution, the reward is the solution's quality with `accepted`, else None."""
         solutions = self._solutions(_try(move))
         before = next((quality for n, quality in reversed(solutions) if n < number), None)
         if move["action"] == ACCEPTED:
@@ -300,7 +301,7 @@ class Rewards:
         return qualities
 
     def _solutions(self, try_id: TryId) -> list[tuple[int, float | None]]:
-        """Return the solutions of one try in order: the number of the move, and the quality."""
+        """Return the solutions of one try in order, each as the index of its move and its quality."""
         return [
             (n, self.qualities.get(n))
             for n, move in enumerate(self.moves)

@@ -1,5 +1,5 @@
-"""Settings of methods with a memory bank (`reasoning_bank`, `unified`), and their attempts: with memories of other
-tasks, and several per task."""
+"""Settings of methods with a memory bank (`reasoning_bank`, `unified`), and the act of these methods: one or several
+attempts at a task."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MemorySettings(Batched, RetrievalSettings):
     """parallel: the number of attempts (default 3); sequential: the number of passes after the first attempt (default
     5; 0: none)."""
     until: Until = "k"
-    """sequential: the condition that ends the passes. k: only their number; judge: a judge accepts an answer; score:
-    the score is right, where learning may see it; agreement: a pass changes nothing."""
+    """sequential: the condition that ends the passes. k: only the number of passes; judge: a judge accepts an answer;
+    score: the score is right, where learning may see it; agreement: a pass changes nothing."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
@@ -41,7 +41,7 @@ class MemorySettings(Batched, RetrievalSettings):
     contrast: bool = True
     """parallel: contrast the attempts at a task with each other, for the memories and for the choice among equals."""
     items: int = Field(default=3, ge=1, le=10)
-    """The most memories of one attempt."""
+    """The maximum number of memories extracted from one attempt."""
     extract: Extract = "all"
     """all: extract memories from every attempt with a different outcome, failures included; successes: only from
     successes; chosen: only from the chosen attempt."""
@@ -52,7 +52,7 @@ class MemorySettings(Batched, RetrievalSettings):
     consolidate: bool = False
     """Merge a new memory into an older, equal memory; otherwise memories are never removed."""
     threshold: SameFrom = "auto"
-    """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
+    """The smallest cosine similarity at which two entries count as the same; auto: measured for the embedder."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "routine": {"k": 1, "memories": 3, "passes": 3},
@@ -105,8 +105,8 @@ class MemorySettings(Batched, RetrievalSettings):
 
     @classmethod
     def replaced(cls, changes: Mapping[str, Any]) -> set[str]:
-        """Return the settings that the changes replace: a preset replaces all settings that it sets, and a scaling the
-        number and the temperature of attempts."""
+        """Return the settings that the changes replace: `preset` replaces all settings that the preset sets, and
+        `scaling` replaces the number and the temperature of attempts."""
         of_scaling = {"k", "warmth"} if "scaling" in changes else set()
         return of_scaling | cls.PRESETS.get(str(changes.get("preset")), {}).keys()
 
@@ -133,7 +133,7 @@ class MemorySettings(Batched, RetrievalSettings):
         return ("judge",) if judging and self.attempts > 1 else ()
 
     def noting(self, show: ShowSeam) -> ShowSeam:
-        """Return the view, with a request for a note if passes leave notes."""
+        """Return the show seam, with a request for a note if passes leave notes."""
         return noting(show) if self.notes else show
 
     @property

@@ -17,7 +17,7 @@ from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
-    """Settings of the agent without learning: only the stream."""
+    """Settings of the agent without learning."""
 
     TRACES: ClassVar = None
     NO_GATE: ClassVar[str] = "changes nothing that a gate could hold back"

@@ -26,10 +26,11 @@ from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 Attempted = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
-"""Number of tasks that a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
+"""Number of tasks that a step attempts: a number, "auto", or None. None and the text "none" mean `batch`."""
 
 REFLECTS_ONCE = (
-    "with group, twin, heads, attempted, batched or adaptive, reflection follows all runs of a step: leave out {names}"
+    "with group, twin, heads, attempted, reflection=batched or primitives=adaptive, reflection begins after all runs "
+    "of a step: leave out {names}"
 )
 
 
@@ -52,9 +53,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     head_calls: Literal["three", "one"] = "three"
     """heads: three calls at once, or one structured call."""
     gated_heads: bool = False
-    """heads: learn nothing from a failure by chance or beyond guidance; false: the curator reads the cause, and
-    decides.
-    """
+    """heads: learn nothing from a failure that was chance, or that no guidance could prevent; false: the curator reads
+    the cause, and decides."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
     attempted: Attempted = None
@@ -83,7 +83,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         Clash({"whole_step": True, "rounds": ON}, REFLECTS_ONCE, ("rounds",)),
         Clash({"whole_step": True, "lessons": "confirmed"}, REFLECTS_ONCE, ("lessons",)),
         Clash(
-            {"primitives": "adaptive"}, "primitives=adaptive chooses {names}: leave that out",
+            {"primitives": "adaptive"}, "primitives=adaptive chooses {names}: leave out {names}",
             ("group", "twin", "heads", "state"),
         ),
         Clash(
@@ -93,7 +93,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             {"heads": True, "reflection": "batched"},
-            "heads study one attempt each, and reflection=batched reads all at once: leave out one of them",
+            "heads=true reflects on each attempt by itself, reflection=batched on all at once: leave out one of them",
         ),
         Clash(
             lambda s: not s.reflector and (s.group > 1 or s.twin or s.heads or s.reflection == "batched"),
@@ -118,7 +118,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         ),
         Clash(
             lambda s: isinstance(s.attempted, int) and s.attempted < s.batch,
-            "attempted={s.attempted} is less than the {s.batch} failures to reflect on: raise it, or lower batch",
+            "attempted={s.attempted} is less than the {s.batch} failures to reflect on: raise attempted or lower batch",
         ),
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """RCL, Reflective Context Learning: all optimization primitives together, on ACE's loop without de-duplication by
 embedding and with one reflection (Reflective Context Learning, section 4.1; METHODS, section 3).
 
-Deviations: a step attempts a number of tasks, concurrently, that makes enough failures likely. The mutator may also
+Deviations: a step concurrently attempts a number of tasks that makes enough failures likely. The mutator may also
 report that a rule covers a lesson already, so that every diagnosis is accounted for.
 """
 
@@ -26,11 +26,11 @@ class Settings(PrimitiveSettings):
     rounds: int = Field(default=0, ge=0)
     """Rounds of reflection within an attempt; the primitives reflect once, after all runs."""
     learn_from: LearnFrom = "failures"
-    """failures: a success only counts the entries it used; all: reflect on successes too."""
+    """failures: a success only votes for the entries that it used; all: reflect on successes too."""
     merge: bool = False
     """Whether the curator may merge entries; RCL's structural constraint forbids it (section 3)."""
     dedupe: DedupeWhen = "never"
-    """RCL manages the playbook only by explicit edits (never); proactive and lazy as in ACE."""
+    """never: RCL manages the playbook only by explicit edits; proactive, lazy: as in ACE."""
     batch: int = Field(default=3, ge=1)
     """Failures reflected on in a step."""
     attempted: Attempted = "auto"
@@ -50,7 +50,7 @@ class Settings(PrimitiveSettings):
 
 
 def method(settings: Settings) -> Method:
-    """Build the composed update (section 3, equation 14)."""
+    """Build the method with the composed update (section 3, equation 14)."""
 
     def rcl(s: PrimitiveSettings) -> Method:
         update = curated(s, merges=s.merge, guards=s.guards)
@@ -59,4 +59,4 @@ def method(settings: Settings) -> Method:
     return with_primitives(settings, rcl, reflector, REFLECTOR)
 
 
-COSTS = "further attempts, three reflections for each failure, one curation and one note a step"
+COSTS = "further attempts, three reflections for each failure, one curation and one note per step"

@@ -1,8 +1,8 @@
 """ReasoningBank with memory-aware test-time scaling: strategies are extracted from successes and failures, retrieved by
 similarity, and learned from several attempts at each task (Ouyang et al. 2025; METHODS, section 4).
 
-Deviations: attempts with the same outcome are judged once and extracted from once; in evaluation no score chooses the
-attempt; an attempt without a verdict is counted and not learned from.
+Deviations: attempts with the same outcome share one verdict and one extraction of memories; in evaluation no score
+chooses the attempt; an attempt without a verdict is counted and not learned from.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ def method(s: Settings) -> Method:
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
         act_calls=s.act_calls,
-        costs="further attempts, verdicts, one contrast a task, an extraction for each outcome",
+        costs="further attempts, verdicts, one contrast per task, an extraction for each outcome",
     )

@@ -30,7 +30,7 @@ Number = Annotated[int, Field(ge=1)]
 """Whole number of at least 1."""
 
 
-def number_or(words: str, number: str = "a whole number from 1 on") -> WrapValidator:
+def number_or(words: str, number: str = "a whole number of at least 1") -> WrapValidator:
     """Build a validator for a setting that is a number or one of these words, with one error line for both."""
 
     def read(value: Any, reader: Callable[[Any], Any]) -> Any:
@@ -56,7 +56,7 @@ class GateSettings(BaseModel):
     gate: bool = False
     """Keep a delta only if it is not worse on the validation tasks, by a paired sequential test."""
     gate_alpha: float = Field(default=0.05, gt=0, lt=1)
-    """gate: the share of deltas that are not worse but that the test may drop."""
+    """gate: the test drops at most this share of the deltas that are not worse."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {"gate": None}
     """Changes of the settings to learn from a single query; None removes a setting."""
@@ -69,7 +69,7 @@ class GateSettings(BaseModel):
     """Packages that the method imports. The extra that installs them has the name of the first package."""
 
     SMALL: ClassVar[Mapping[str, Any]] = {}
-    """Defaults of the profile small that differ: the settings with which small models learned best."""
+    """Defaults that differ in the profile `small`: the settings with which small models learned best."""
 
     NEEDS_LABELS: ClassVar[bool] = False
     """Whether the method cannot learn without labels."""
@@ -127,7 +127,7 @@ class RetrievalSettings(GateSettings):
 
 @cache
 def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
-    """Return the same settings with the defaults of the profile small. These defaults do not count as set."""
+    """Return the same settings with the defaults of the profile `small`. These defaults do not count as set."""
     fields: dict[str, Any] = {}
     for name, default in kind.SMALL.items():
         info = copy(kind.model_fields[name])
@@ -180,10 +180,10 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     epochs: int = Field(default=1, ge=1)
     """The number of times that all tasks are learned from (offline)."""
     steps: int | None = Field(default=None, ge=1)
-    """The number of steps, over any number of epochs (RCL: 30); none: `epochs` set the end."""
+    """The number of steps, over any number of epochs (RCL: 30); none: `epochs` sets the end."""
     rounds: int = Field(default=3, ge=0)
-    """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: one reflection, after
-    it."""
+    """The maximum number of reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0: one
+    reflection, after the attempt."""
     refine: Refine = "retry"
     """retry: try again with the reflection after a failure; critique: the reflector improves its own lesson."""
     learn_from: LearnFrom = "all"
@@ -203,7 +203,7 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     dedupe: DedupeWhen = "proactive"
     """proactive: after each delta; lazy: only when the playbook exceeds its budget; never."""
     budget: int = Field(default=80_000, ge=1)
-    """The most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
+    """The maximum number of tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
     harmful: int = Field(default=3, ge=0)
     """An entry whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
     budget."""
@@ -213,7 +213,7 @@ class PlaybookSettings(MethodSettings, RetrievalSettings):
     SMALL: ClassVar[Mapping[str, Any]] = {"rounds": 1, "learn_from": "failures", "lessons": "confirmed"}
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
-        Clash({"steps": ON}, "steps and epochs both set the end of learning: pass only one of them", ("epochs",)),
+        Clash({"steps": ON}, "steps and epochs both set the end of learning: pass only one of the two", ("epochs",)),
         Clash({"steps": ON, "online": True}, "a stream ends with its tasks: leave out steps", ("steps",)),
         Clash(
             lambda s: s.lessons == "confirmed" and (s.refine != "retry" or not s.rounds),

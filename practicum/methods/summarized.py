@@ -33,7 +33,7 @@ def method(s: Settings) -> Method:
     built = playbook(s, "summarized", summarized(curated(s)), s.batch)
     # The curator's model writes the summary, even if curator=append asks no curator.
     return replace(
-        built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, a summary a step"
+        built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, one summary per step"
     )
 
 

@@ -54,7 +54,8 @@ def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
 
 
 def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """Return the rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors`: (n, d)."""
+    """Return the indices of the rows nearest to the centers of k clusters, in order; fewer than k if rows are equal.
+    `vectors` has shape (n, d)."""
     k = min(k, len(np.unique(vectors, axis=0)))
     centers, label = clusters(vectors.astype(np.float64), k, np.random.default_rng(seed))
     distance = ((vectors - centers[label]) ** 2).sum(axis=1)
@@ -62,8 +63,8 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 
 
 def clusters(vectors: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Run ten rounds of k-means from seeds by k-means++ (Arthur and Vassilvitskii 2007). `vectors` has shape (n, d).
-    Returns the k centers, of shape (k, d), and for each row the number of its nearest center in the last round."""
+    """Run ten rounds of k-means from centers that k-means++ draws (Arthur and Vassilvitskii 2007). `vectors` has shape
+    (n, d). Returns the k centers, of shape (k, d), and the index of each row's nearest center in the last round."""
     centers = vectors[[int(rng.integers(len(vectors)))]]
     while len(centers) < k:
         chances = _squares(vectors, centers).min(axis=1)

@@ -1,11 +1,12 @@
 """ReasoningBank and ACE in one closed loop, with solved tasks: rules, memories and the most similar solved tasks are
-each shown only where they pay (METHODS, section 5).
+each shown only if they help (METHODS, section 5).
 
 Memories inform the bullets, bullets guide the attempts, attempts enrich the memories, outcomes refine both. Deviations:
 the three are sections of one context, so that versions, forgetting and budgets apply to all; evaluation shows the
 learned context and proposes no new bullets, because it must change nothing; solved tasks and the comparison of the
 parts are practicum's additions. Small models write rules about their failures, as in ACE, since their proposals are
-guesses. Without memory, scaling and examples it is ACE as the specification defines it: bullets before the attempt.
+guesses. Without memory, scaling and examples the method is ACE as the specification defines it: bullets before the
+attempt.
 `preset=specification` is the specification's learner without these additions.
 """
 
@@ -90,32 +91,33 @@ class Settings(MemorySettings):
     """Settings of the unified learner."""
 
     preset: Literal["routine", "standard", "critical", "specification"] | None = None  # type: ignore[assignment]
-    """routine, standard, critical: attempts, memories shown and passes, by the importance of the tasks; specification:
-    only the learner of the specification."""
+    """routine, standard, critical: set the attempts, memories shown and passes, by the importance of the tasks;
+    specification: only the learner of the specification."""
     rules: Literal["proposed", "reflected"] = "proposed"
-    """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, kept if the next try
-    succeeds with it (for weak models)."""
+    """proposed: bullets are proposed before each attempt; reflected: a failure teaches a rule, which is kept if the
+    next try succeeds with it (for weak models)."""
     memory: bool = True
     """Whether the method has a memory bank."""
     examples: int = Field(default=4, ge=0)
     """The number of solved tasks shown as earlier turns: the most similar ones; 0: none are kept."""
     weigh: bool = True
-    """Show rules, memories and solved tasks only where they pay: in learning, attempt each task once more with one of
+    """Show rules, memories and solved tasks only if they help: in learning, attempt each task once more with one of
     them removed or added."""
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, then non-redundancy and conciseness."""
     proposal: float = Field(default=0.7, ge=0)
     """The temperature for proposing and refining bullets."""
     delta_min: int = Field(default=5, ge=0)
-    """The fewest bullets of a proposal. A proposal with fewer is requested once more, then kept, and counted."""
+    """The minimum number of bullets of a proposal. A shorter proposal is requested once more. If the second proposal is
+    too short as well, the longer one is kept and counted."""
     delta_max: int = Field(default=10, ge=1, le=50)
-    """The most bullets of a proposal, and of a pass over it. Further bullets are dropped, and counted."""
+    """The maximum number of bullets of a proposal, and of a pass over it. Further bullets are dropped, and counted."""
     outcomes: int = Field(default=3, ge=0)
     """The number of last outcomes that are kept, and shown to proposals."""
     bullets: Keep = "all"
     """all: keep all proposed bullets; relied_on: only bullets that the attempt cited (weak models propose many)."""
     budget: int = Field(default=80_000, ge=1)
-    """The most tokens of the playbook."""
+    """The maximum number of tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
     """A rule whose harmful votes exceed its helpful votes by this number is deleted at once; 0: only over the
     budget."""
@@ -182,9 +184,9 @@ def method(s: Settings) -> Method:
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
         act_calls=s.act_calls,
-        costs="a second attempt at each task, and with tools one more at each that stays unsolved; as reasoning_bank, "
-        "with a proposal and three passes over it for each task, or (rules=reflected) a reflection and a retry for "
-        "each failure",
+        costs="a second attempt at each task and, with tools, a third at each task that stays unsolved; the costs of "
+        "reasoning_bank; a proposal and three passes over it for each task, or (rules=reflected) a reflection and a "
+        "retry for each failure",
     )
 
 
@@ -195,7 +197,7 @@ REFLECT = by_model(replace(REFLECTOR, examples=WITHOUT_RULES), rules_shown=False
 """Reflector that writes a rule from a failure, as ACE's reflector does."""
 
 
-# ---- parts of the view, shown only where they pay
+# ---- parts of the view, shown only if they help
 #
 # While learning, each task is attempted a second time, with one part more or one part less. Both attempts are made
 # before anything is learned from the task, so it is a held-out task for the comparison. The record of a part is a
@@ -235,8 +237,8 @@ def paying(parts: Parts, changed: str = "") -> ShowSeam:
 def compared(act: ActWithNote, parts: Parts, warmth: float | None = None) -> ActWithNote:
     """Build an act that applies `act`, which shows the parts that pay, and concurrently attempts the task with one part
     changed, at the temperature `warmth`. The part is drawn at random from the parts that have content. The attempt of
-    `act` is the result; the other attempt is a round of it, whose lesson votes on the part. A try with a note is not
-    compared. Neither is an attempt at a task that is itself among the solved tasks."""
+    `act` is the result. The other attempt becomes one of its rounds, and the lesson of that round votes on the part. A
+    try with a note is not compared. Neither is an attempt at a task that is itself among the solved tasks."""
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         if note:
@@ -373,7 +375,7 @@ class Proposer:
         # A proposal has the sources of all its inputs, so that forgetting any of them removes the proposal.
         sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
         run = replace(run, about=ordered_union(sources))
-        # All passes share their prompt except for its end, so that a prefix cache serves it.
+        # The prompts of all passes are equal except for the end, so that a prefix cache serves them.
         heading = "\n\n".join([*run.agent_instructions, "# Its playbook"])
         if run.profile == "small":
             pages = render_full(context, self.bank, *self.excluded).pages or ("(no rules yet)",)

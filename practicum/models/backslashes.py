@@ -43,7 +43,7 @@ _AMBIGUOUS = "ne neg nexists ni nless nmid nparallel nprec nsim nsubset nsucc ns
 _WITH_BRACE = "tag text thanks title"
 
 COMMANDS = frozenset(_CERTAIN.split())
-"""LaTeX commands that begin like a JSON escape, if their other letters are not a word."""
+"""LaTeX commands that begin like a JSON escape, with other letters that are not a word."""
 
 AMBIGUOUS = frozenset(_AMBIGUOUS.split())
 """Commands whose other letters are a word or a common name."""

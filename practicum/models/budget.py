@@ -1,7 +1,7 @@
 """Hard budgets: a call reserves its maximum cost before it is sent, and returns the unused part.
 
 A call that does not fit next to the calls in flight waits until they settle. The budget is spent only if a call does
-not fit and none is in flight. A part of the budget can be held back for the final evaluation.
+not fit and no other call is in flight. A part of the budget can be held back for the final evaluation.
 
 A stop prevents new work. Calls in flight may finish, because they are paid; but a call that failed before and is being
 retried is cancelled.
@@ -71,8 +71,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """Work that may finish after a stop: the number of calls, the seconds that they take at most, and the number of
-    attempts by an agent with custom code, which may take any time."""
+    """Work that may finish after a stop: the number of calls, the maximum seconds that the calls take, and the number
+    of attempts by an agent with custom code. Such attempts may take any time."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -176,7 +176,7 @@ class Budget:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
     def settle(self, need: Need, usage: Usage) -> None:
-        """Replace a reservation by the actual usage of the call, which is zero if it failed."""
+        """Replace a reservation by the actual usage of the call. The usage is zero if the call failed."""
         self.reserved -= need
         self.in_flight -= 1
         self.spent += usage
@@ -202,7 +202,8 @@ class Budget:
         self._wake()
 
     def _change(self) -> asyncio.Event:
-        """Return the event of the next change: a call settles, a reserve is replaced, or a stop is requested."""
+        """Return the event of the next change: a call settles, the held amounts are replaced, or a stop is
+        requested."""
         if self._settled is None:
             self._settled = asyncio.Event()
         return self._settled

@@ -1,8 +1,8 @@
-"""Model at an address of the OpenAI protocol, called through the openai client only.
+"""Model at an address of the OpenAI protocol, called only through the `openai` client.
 
 pydantic-ai reads all kinds of replies and classifies errors. But its import takes half of the time before a run's first
-call, and it takes a fifth of the CPU time of a call. So plain answers are read without it; it only reads other replies
-and errors.
+call, and it takes a fifth of the CPU time of a call. So plain answers are read without pydantic-ai, and only other
+replies and errors are read with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
 
 @dataclass(frozen=True)
 class ChatModel:
-    """Model at a connection. `model_name` and `base_url` are named as in models of pydantic-ai."""
+    """Model of the server at a connection. `model_name` and `base_url` are named as in models of pydantic-ai."""
 
     connection: AsyncOpenAI
     model_name: str
@@ -95,8 +95,8 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """Read a JSON completion without tool calls; None for other completions. It is not read with pydantic-ai, which
-    would treat unclosed thoughts as the answer."""
+    """Return the reply of a JSON completion without tool calls; None for other completions. pydantic-ai is not used,
+    because it would treat unclosed thoughts as the answer."""
     try:
         choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]

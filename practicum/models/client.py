@@ -32,8 +32,8 @@ WINDOW_ADVICE = (
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
-    tries, the reason, and whether it is the provider's rate limit. `moved`: the server (`model`) has just failed, and
-    its calls move to the model's other servers."""
+    tries, the reason, and whether the reason is the provider's rate limit. `moved`: the server (`model`) has just
+    failed, and its calls move to the model's other servers."""
 
     model: str
     seconds: float
@@ -51,10 +51,11 @@ async def wait_out(wait: Wait) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Sampling options of one call. `timeout` is in seconds; None: the provider's default.
+    """Sampling options of one call. `temperature` and `seed` None: the provider's default. `timeout` is in seconds.
 
-    A client awaits `wait` between two tries of a call; it raises Stopped if the run stops during the pause. `refused`
-    holds the parameters that the model's server refused before: a client omits them, and adds newly refused parameters.
+    A client awaits `wait` between two tries of a call; `wait` raises Stopped if the run stops during the pause.
+    `refused` holds the parameters that the model's server refused before: a client omits them, and adds newly refused
+    parameters.
     """
 
     temperature: float | None = None
@@ -67,8 +68,8 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` counts repairs of the received
-    reply (see `models.receiving`), and names the reason for an empty text.
+    """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` lists the repairs of the
+    received reply (see `models.receiving`), and the reason for an empty text.
 
     A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field. `refused`
     and `filtered`: the model, or the provider's content filter, withheld the answer.
@@ -131,8 +132,8 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def once_per_schema(function: Callable[[JSON], T]) -> Callable[[JSON], T]:
-    """Cache a function of a schema by schema object. The object is stored with the result, so that its id is not
-    reused."""
+    """Cache a function of a schema by schema object. The object is stored with the result, so that no other object gets
+    the same id."""
     cache: dict[int, tuple[JSON, T]] = {}
 
     def computed(schema: JSON) -> T:

@@ -1,4 +1,5 @@
-"""Classification of failures of model servers: they concern one request, one sample, a parameter, or all requests.
+"""Classification of failures of model servers: a failure concerns one request, one sample, a parameter, or all
+requests.
 
 Servers of the OpenAI protocol use few statuses for many causes, so the code, the type and the sentence of the error are
 read, too. Supported are the error bodies of OpenAI, Azure OpenAI, Anthropic, Gemini, Groq, Mistral, vLLM, llama.cpp,
@@ -20,7 +21,7 @@ from practicum.core.words import quantity
 from practicum.models.client import WINDOW_ADVICE, causes
 
 NO_SUCH_INTERFACE = (400, 404, 405, 501)
-"""Statuses that servers return for an endpoint of the protocol that they do not have."""
+"""Statuses with which servers answer if they do not have the requested endpoint of the protocol."""
 
 Kind = Literal["transient", "filter", "window", "input", "sample", "parameter", "key", "credit", "model", "account"]
 """`transient`: a later try may help. `filter`, `window` and `input` are about one request, `sample` about one answer,
@@ -113,7 +114,7 @@ _OUT_OF_RANGE = re.compile(r"must be|should be|range|between|positive", re.IGNOR
 """Patterns of sentences in which servers refuse a parameter, or its value."""
 
 SAMPLING = ("temperature", "top_p", "top_k", "stop", "seed")
-"""Parameters that are omitted after a server refused their value, because they are optional."""
+"""Optional parameters. They are omitted after a server refused their value."""
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "response_format": ("json_schema", "json_object", "output_format", "output_config", "text.format", "structured"),
@@ -253,16 +254,15 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _no_connection(error: BaseException) -> str:
-    """Return why the connection failed; empty if it succeeded. The causes are searched, because aiohttp's transport
-    reports a refused connection as a timeout."""
+    """Return the reason for a failed connection; empty if the connection succeeded. The causes are searched, because
+    aiohttp's transport reports a refused connection as a timeout."""
     chain = causes(error)
     refused = any(type(cause).__name__.startswith(("Connect", "ClientConnect")) for cause in chain)
     return " ".join(str(chain[-1]).split()) if refused else ""
 
 
 def unanswered(name: str, error: BaseException, tries: int | None = None) -> str:
-    """Return the message for a call that got no answer after `tries` tries, or (None) for a server that never
-    answered."""
+    """Return the message for a call that got no answer after `tries` tries; None: for a server that never answered."""
     refused = _no_connection(error)
     if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
         often, refused = f" after {quantity(tries, 'try')}" if tries else "", refused or error_summary(error)

@@ -98,7 +98,7 @@ def location(address: str) -> tuple[str, str, int | None, str] | None:
 
 
 def hosts(models: Iterable[str | None]) -> set[str]:
-    """Return the servers of models that are named by addresses."""
+    """Return the servers of the models whose names are addresses."""
     names = (name for name in models if name and name.startswith(ADDRESSES))
     return {urlsplit(address).netloc for name in names for address in addresses(name)}
 
@@ -110,7 +110,7 @@ def servers(models: Iterable[str | None]) -> set[str]:
 
 
 def without_keys(text: str, key: str | None) -> str:
-    """Replace the key in a text of a server, which may quote it, by "[key]"."""
+    """Replace the key by "[key]" in a text from a server, because the server may quote the key."""
     return text.replace(key, "[key]") if key and len(key) >= _SHORTEST_KEY else text
 
 

@@ -1,8 +1,8 @@
 """Local models: llama.cpp, through xllamacpp, serves the OpenAI protocol on a loopback port.
 
-The server runs in a child process, which has its own log and can be killed. In this process, closing the server would
-wait forever for a request in flight, exiting without closing it could crash, its log and its abort() would affect this
-process, and spinning of OpenMP threads could not be limited.
+The server runs in a child process, which has its own log and can be killed. If the server ran in this process, closing
+it would wait forever for a request in flight, and exiting without closing it could crash. Its log and its abort() would
+affect this process, and spinning of OpenMP threads could not be limited.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _checked(path: Path) -> Path:
 
 
 def pinned(name: str) -> str:
-    """Add the commit of its file to the name of a model on the Hugging Face hub without a revision, because the file on
-    the hub may be replaced by a model of another author. Return other names unchanged. The file is downloaded if
-    necessary."""
+    """Return a model name with the commit of its file, if the name is of a model on the Hugging Face hub and has no
+    revision. The file on the hub may later be replaced by a model of another author. Return other names unchanged. The
+    file is downloaded if necessary."""
     if not name.startswith(_HUB) or "@" in name:
         return name
     # huggingface_hub stores each file in a folder that is named after its commit.
@@ -87,7 +87,7 @@ def _from_hub(address: str) -> Path:
     try:
         return Path(hf_hub_download(repository, file, revision=revision, etag_timeout=10))
     # The hub's package raises exceptions of any type, from its transport, the disk and its checks. The advice is the
-    # same.
+    # same for all of them.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(

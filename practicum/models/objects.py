@@ -1,9 +1,9 @@
 """Parser of the JSON object in a model's answer, with repair of common mistakes.
 
 A valid answer is parsed directly. Otherwise these repairs are tried in turn, until the result fits the schema: an
-object nested in another object (`{"Changes": {…}}`, a tool call), fields or a whole answer that are encoded twice, and
-the library json-repair, which fixes single quotes, trailing commas, comments, unquoted names and Python literals. A
-truncated answer is not completed, because the missing part would be lost silently.
+object nested in another object is taken out (`{"Changes": {…}}`, a tool call), fields or a whole answer that are
+encoded twice are decoded, and the library `json-repair` fixes single quotes, trailing commas, comments, unquoted names
+and Python literals. A truncated answer is not completed, because the missing part would be lost silently.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
             try:
                 repaired = loads(text[start.start() :], skip_json_loads=True)
             except (ValueError, RecursionError):
-                # It is nested too deeply.
+                # The JSON is nested too deeply.
                 return
             for value in repaired if isinstance(repaired, list) else [repaired]:
                 yield from _objects_in(schema, value)
@@ -100,7 +100,8 @@ def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
 
 
 def _with_fields_mended(value: dict[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Repair the fields that `error` reports: remove null fields, and decode strings in place of lists or objects."""
+    """Repair the fields that `error` reports: remove null fields, and decode strings that should be lists or
+    objects."""
     value = deepcopy(value)
     for fault in error.errors():
         *path, last = fault["loc"] or ("",)

@@ -32,8 +32,8 @@ _SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|password|credential", r
 
 
 class ModelOptions(BaseModel):
-    """Additions to every request: `extra_body` are body fields, `headers` are headers. env:NAME in a header's value is
-    replaced by the value of that environment variable."""
+    """Additions to every request: `extra_body` are body fields, `headers` are headers. `env:NAME` in a header's value
+    is replaced by the value of the environment variable `NAME`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

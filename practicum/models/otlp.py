@@ -70,8 +70,8 @@ def resource() -> Resource:
 
 @contextmanager
 def exporter_log(exporter: str) -> Iterator[list[str]]:
-    """Collect the log messages of an HTTP exporter in this thread, and hide them from the terminal. They are its only
-    report of failures."""
+    """Collect the log messages of an HTTP exporter in this thread, and hide them from the terminal. The exporter
+    reports failures only there."""
     thread, messages = threading.get_ident(), list[str]()
     logger = logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{exporter}")
 
@@ -107,8 +107,8 @@ def usage_attributes(read: int, cached: int, written: int) -> dict[str, int]:
 
 
 def counting_exporter(wrapped: SpanExporter | None, log: logging.Logger, loss: str) -> Any:
-    """Wrap an exporter (None: the OTLP exporter). It logs the first failure with its consequence (`loss`), and counts
-    lost spans."""
+    """Wrap an exporter (None: the OTLP exporter). The wrapper logs the first failure with its consequence (`loss`), and
+    counts lost spans."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 

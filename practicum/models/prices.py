@@ -93,12 +93,12 @@ def list_price(model: str, provider: str) -> Pricing:
 
 
 def address_price(model: str, address: str) -> Pricing:
-    """Return the price from genai-prices of a model at the address of a provider."""
+    """Return the price of a model at the address of a provider, from genai-prices."""
     return _listed(model, provider_api_url=address)
 
 
 def priced_models(address: str) -> list[str]:
-    """Return the models in genai-prices of the provider at an address; empty if the provider is unknown."""
+    """Return the models of the provider at an address that genai-prices lists; empty if the provider is unknown."""
     from genai_prices.data_snapshot import get_snapshot
 
     try:
@@ -126,7 +126,7 @@ def _listed(model: str, **where: Any) -> Pricing:
 
 
 def list_window(model: str, address: str) -> int | None:
-    """Return the context window (tokens) from genai-prices of a model at an address, or None. Models of OpenAI are
+    """Return the context window (tokens) of a model at an address, from genai-prices, or None. Models of OpenAI are
     searched too, because a server of the OpenAI protocol may forward calls to OpenAI."""
     from genai_prices.data_snapshot import get_snapshot
 

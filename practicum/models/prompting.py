@@ -19,7 +19,7 @@ from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client, on
 from practicum.store.journal import digest
 
 TOKENS_PER_TURN = 8
-"""Estimated tokens that the message format adds to each earlier turn."""
+"""Estimated tokens that the message format adds to each earlier chat turn."""
 TOKENS_PER_PROMPT = 16
 """Estimated tokens that the message format adds to the rest of a prompt."""
 
@@ -52,8 +52,8 @@ def check_fits_window(client: Client, role: str, tokens: int) -> None:
 def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
     """Cut the last message of the prompt to about `tokens`.
 
-    The longest parts are cut to the same size. Each is cut in the middle, where a mark is inserted, so that it keeps
-    its beginning and its end.
+    The longest parts are cut to the same size. Each of these parts is cut in the middle, where a mark is inserted, so
+    that the part keeps its beginning and its end.
     """
     parts = prompt.parts or (prompt.user,)
     sizes = [count_tokens(part) for part in parts]
@@ -66,8 +66,8 @@ def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
 
 
 def _largest_size(sizes: Sequence[int], room: int) -> int:
-    """Return the size to which longer parts are cut so that all fit. Room that short parts do not need goes to the
-    others."""
+    """Return the size to which longer parts are cut so that all parts fit. Room that short parts do not need goes to
+    the longer parts."""
     ordered = sorted(sizes)
     for n, size in enumerate(ordered):
         share = room // (len(ordered) - n)
@@ -92,7 +92,8 @@ def _schema_text(schema: JSON) -> str:
 
 @cache
 def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
-    """Return the JSON schema of an output class, strict in the profile full. Equal arguments return the same object."""
+    """Return the JSON schema of an output class, strict in the profile `full`. Equal arguments return the same
+    object."""
     if profile == "small":
         return (short_form(schema) if issubclass(schema, Output) else schema).model_json_schema()
     return cast(JSON, strict_schema(schema.model_json_schema()))
@@ -100,7 +101,7 @@ def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
 
 def extract_json(text: str) -> str:
     """Return the longest JSON object in an answer; if it has none, the stripped text. Models without enforced schemas
-    write the object between prose or fences, and with raw line breaks in its strings."""
+    write the object between prose or fences, and with raw line breaks in the strings of the object."""
     return max(_objects(text), key=len, default=text.strip())
 
 
@@ -115,7 +116,7 @@ def _objects(text: str) -> Iterator[str]:
             # Skip the text up to the error, because it belongs to a broken object.
             end = max(error.pos, start + 1)
         except (RecursionError, ValueError):
-            # It is nested too deeply, or has a number of thousands of digits.
+            # The JSON is nested too deeply, or has a number of thousands of digits.
             return
         start = text.find("{", end)
 

@@ -1,4 +1,4 @@
-"""Client of provider models through pydantic-ai, with retries whose backoff respects Retry-After."""
+"""Client of provider models through pydantic-ai, with retries whose backoff respects `Retry-After`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
 
-    # It imports pydantic-ai, which plain answers do not need.
+    # `models.failures` imports pydantic-ai, which plain answers do not need.
     from practicum.models.failures import Kind
 
 FIRST_TRIES = 3
@@ -34,7 +34,7 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 LONGEST_REQUESTED_PAUSE = 120.0
 """Pauses between two tries (s): the first and the longest pause of the backoff, and the maximum for a provider's
-Retry-After."""
+`Retry-After`."""
 
 
 SAMPLES = 3
@@ -70,7 +70,7 @@ class ProviderClient:
     window: int | None = None
     supports_seed: bool = False
     key: str | None = field(default=None, repr=False)
-    """API key for the server. Messages never show it, nor the `secrets`, which are values of headers."""
+    """API key for the server. Messages never show the key, nor the `secrets`, which are values of headers."""
     extra_body: JSON = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -117,7 +117,8 @@ class ProviderClient:
             model = self.model
             request = self._request(model, prompt, schema, settings, options.refused)
             try:
-                # The request's own timeout is between two bytes; a server that sends slowly never exceeds it.
+                # The request's own timeout limits the time between two bytes, so a server that sends slowly never
+                # exceeds it.
                 async with asyncio.timeout(options.timeout):
                     sent = await self._ask(model, request)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
@@ -299,7 +300,7 @@ def _openai_messages(prompt: Prompt) -> list[JSON]:
 
 
 def _pause(error: BaseException, tries: int) -> float:
-    """Return the seconds until the next try: the provider's Retry-After, otherwise a random part of an exponential
+    """Return the seconds until the next try: the provider's `Retry-After`, otherwise a random part of an exponential
     backoff."""
     requested = getattr(error, "retry_after", None)
     if requested is not None and requested >= 0:

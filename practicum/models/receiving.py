@@ -18,8 +18,9 @@ from practicum.core.views import count_tokens
 from practicum.models.client import Reply
 
 MAX_DEVIATION = 10
-"""Maximum factor between a reported count and its estimate; other counts are replaced by the estimate. Tokenizers
-differ by a factor of two or three, and reasoning, which is not in the text, may take several times the output limit."""
+"""Maximum factor between a reported count and its estimate; a count beyond this factor is replaced by the estimate.
+Tokenizers differ by a factor of two or three, and reasoning, which is not in the text, may take several times the
+output limit."""
 
 MIN_CHECKED = 1000
 """Number of tokens below which the factor is not checked."""
@@ -32,21 +33,21 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
-    """Cut a reply that ignored the output limit of `most` tokens. Its usage is estimated before the cut where the
-    server's counts are implausible. `prompt_tokens` is the estimate for the prompt.
+    """Cut a reply that ignored the output limit of `most` tokens. Where the server's counts are implausible, the usage
+    is estimated from the text before the cut. `prompt_tokens` is the estimate for the prompt.
     """
     written = count_tokens(reply.text)
     if written <= LENGTH_SLACK * most and min(written, reply.usage.output_tokens) <= most:
         return reply
     usage = plausible_usage(reply.usage, prompt_tokens, written, most)
     changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
-    # The longest prefix of `most` tokens.
+    # The longest prefix of at most `most` tokens.
     end = bisect_right(range(1, len(reply.text) + 1), most, key=lambda end: count_tokens(reply.text[:end]))
     return replace(reply, text=reply.text[:end], usage=usage, cut=True, changed=changed)
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
-    """Return the reply of any client with plausible usage and storable text, which is the answer without the model's
+    """Return the reply of any client with plausible usage and storable text. The text is the answer without the model's
     thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
     text, usage, changed = storable(reply.text), reply.usage, reply.changed
     if text != reply.text:

@@ -69,7 +69,7 @@ class RefusedParameters:
         return "text" if structure == "prompted" and "system" in self.replaced else structure
 
     def settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a request, including `extra_body`, without refused parameters."""
+        """Return the parameters of a request, including `extra_body`, with refused parameters omitted or replaced."""
         remaining = {**settings}
         extra = {**remaining.pop("extra_body", {})}
         for name, instead in self.replaced.items():
@@ -83,8 +83,8 @@ class RefusedParameters:
         return {**remaining, **({"extra_body": extra} if extra else {})}
 
     def prompt(self, prompt: Prompt, form: Form, schema: Mapping[str, Any] | None) -> Prompt:
-        """Return the prompt with the schema, if the form's request has none, and without system messages, if these were
-        refused."""
+        """Return the prompt for a request of this form. It contains the schema if the request has no other field for
+        it, and no system messages if the server refused these."""
         if schema is not None and form in ("json_object", "text"):
             asked = f"Answer with one JSON object that fits this schema, and nothing else:\n{json.dumps(schema)}"
             prompt = replace(prompt, system="\n\n".join(filter(None, (prompt.system, asked))))

@@ -52,7 +52,7 @@ LOCAL_SLOTS = 4
 """Maximum number of concurrent calls of a local model."""
 
 SPARE_SLOTS = 3
-"""Additional slots of a local model. A slot caches one prefix, so that with spare slots roles do not evict each other's
+"""Additional slots of a local model. A slot caches one prefix. With spare slots, roles do not evict each other's
 prefixes."""
 
 NAME_FORMS = (
@@ -70,7 +70,7 @@ class ClientSettings:
     known). `prices` are the user's prices (see `models.prices`). llama.cpp writes its log to the folder `log`.
     `progress` is called with the downloaded and the total bytes. `api_key_env` names the environment variable with the
     key, for models at one address. `max_reply_mb` is the maximum size of a reply (MB). `options` are added to every
-    request. `output_tokens` limits the answers of local models to requests without a limit. `host` opens local models
+    request. `output_tokens` is the output limit of local models for requests without a limit. `host` opens local models
     on other machines.
     """
 

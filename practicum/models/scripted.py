@@ -3,8 +3,8 @@
 A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The
 first rule with the role of the call and a pattern that matches its messages gives the answer. In the answer, \\1 and
 \\g<name> are replaced by the groups of the match. If the call asks for text, an object is written as the labelled parts
-that the prompt asks for, or as its field "answer" if the prompt asks for none. {"error": "429"} instead of an answer
-makes the call fail with a provider error; 401, 402, 403 and 404 stop the run.
+that the prompt asks for, or as its field "answer" if the prompt asks for no parts. {"error": "429"} instead of an
+answer makes the call fail with a provider error; 401, 402, 403 and 404 stop the run.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ScriptedClient:
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedClient:
-        """Load a script. Raises ModelError with the number of a malformed line."""
+        """Load a script. Raises ModelError with the line number of a malformed line."""
         rules = _rules(path)
         return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}")
 

@@ -1,10 +1,11 @@
-"""Client of one model on several servers. Prompts with the same beginning go to the same server, which has it cached.
+"""Client of one model on several servers. Prompts with the same beginning go to the same server, which has cached that
+beginning.
 
-Each beginning has an order of the servers (rendezvous hashing), so adding or removing a server only moves the calls of
-this server. A call goes to the first server of its order that is up and has room: at most `MORE_THAN_MEAN` times the
-mean number of calls in flight, so that one busy role does not leave the other servers idle (consistent hashing with
-bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation stays on the server that has its turns. A failed
-server is skipped for a pause, and its calls go to the next server.
+Each beginning has an order of the servers (rendezvous hashing), so adding or removing a server only moves calls to or
+from this server. A call goes to the first server of its order that is up and has room. A server has room for at most
+`MORE_THAN_MEAN` times the mean number of calls in flight, so that one busy role does not leave the other servers idle
+(consistent hashing with bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation stays on the server that has
+its turns. A failed server is skipped for a pause, and its calls go to the next server.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 
 PREFIX_CHARACTERS = 256
-"""Number of characters of the playbook that, with the instructions before it, determine a prompt's server. They are
-equal in most versions of a playbook, and a prefix cache ends at the first change anyway."""
+"""Number of characters of the playbook that, with the instructions before it, determine a prompt's server. These
+characters are equal in most versions of a playbook, and a prefix cache ends at the first change anyway."""
 
 MORE_THAN_MEAN = 1.25
 """Maximum ratio of a server's calls in flight to the mean of all servers."""
@@ -43,7 +44,7 @@ CONVERSATIONS = 10_000
 @dataclass(eq=False)
 class Server:
     """State of a server: the number of calls in flight (at most `slots`), and the time until which it is skipped.
-    Models on the same server share it."""
+    Models on the same server share this state."""
 
     name: str
     slots: int
@@ -76,8 +77,8 @@ class Server:
 @dataclass(kw_only=True, eq=False)
 class Spread:
     """Client of one model on several servers. `clients` maps each server to its client. `name` is the model's name
-    without a server, so that a run can be resumed on other servers. A call changes its server at most `attempts` times
-    per server. A failed server is skipped for `pause` seconds."""
+    without a server, so that a run can be resumed on other servers. The number of times that a call changes its server
+    is at most `attempts` times the number of servers. A failed server is skipped for `pause` seconds."""
 
     name: str
     clients: Mapping[Server, Client]
@@ -116,7 +117,7 @@ class Spread:
             await client.close()
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Call the model on the server of this prompt, and on another server if it fails.
+        """Call the model on the server of this prompt, and on another server if that server fails.
 
         A call that failed on all servers stays on the last server and is retried there, as on a single server, until
         another server is up. Raises ProviderError if the retries fail too, and ModelError if no retry can help.

@@ -1,7 +1,7 @@
 """HTTP transport to servers of the OpenAI protocol. Servers are untrusted: replies are limited and reduced to the used
 fields.
 
-A reply is read up to a number of bytes. It must not be compressed, because a small compressed reply may unpack to any
+A reply is read up to a maximum size. It must not be compressed, because a small compressed reply may unpack to any
 size. Redirects are not followed, because they would send the key and the prompts to another address. Of a completion,
 only the first choice and the token counts are kept, because other fields may break the libraries that parse it.
 """
@@ -54,8 +54,8 @@ def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
 
 @cache
 def _certificates(none: bool) -> SSLContext:
-    """Return the SSL context with the trusted certificates. With `none` it has no certificates, because loading them
-    takes 40 ms and plain HTTP does not need them."""
+    """Return the SSL context with the trusted certificates. With `none` the context has no certificates, because
+    loading them takes 40 ms and plain HTTP does not need them."""
     import ssl
 
     from httpx2 import create_ssl_context

@@ -3,8 +3,8 @@
 
 Each vector is stored with 8 bits per number in the list of its nearest centre. There are some hundreds or thousands of
 centres, computed by k-means. A search reads the lists in the order of their centres' similarity until it has compared
-enough vectors that match the filter. If few vectors match, it compares exactly these, so a filter does not reduce
-recall. A list is read from one contiguous piece of memory, or of a mapped file.
+enough vectors that match the filter. If few vectors match, the search compares all of these, so a filter does not
+reduce recall. A list is one contiguous piece of memory or of a mapped file.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import numpy as np
 from practicum.retrieval.rough import rough_products, rounded
 
 SCANNED = 65_536
-"""Minimum number of matching vectors that a search compares, if there are this many."""
+"""Minimum number of matching vectors that a search compares, unless fewer vectors match."""
 
 SPARSE = 0.3
 """A search compares all matching vectors if their number is at most this fraction of the geometric mean of SCANNED and
-the number of vectors, because reading lists for them takes longer."""
+the number of vectors, because reading the lists would take longer."""
 
 LISTS = 1.3
 """Number of lists, as a multiple of the square root of the number of vectors, rounded to a power of two."""
 
 SAMPLE, ROUNDS = 64, 5
-"""Sample size of k-means per centre, and its rounds. More rounds barely change the results."""
+"""Number of vectors per centre in the sample of k-means, and number of rounds. More rounds barely change the
+results."""
 
 AT_ONCE = 8_192
-"""Vectors that are read at a time."""
+"""Number of vectors that are read at a time."""
 
 ALL = slice(None)
 
@@ -59,7 +60,7 @@ class Rows:
         return self._all
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Return, for each of these rows, whether it matches."""
+        """For each of these rows, return whether the row matches."""
         matches: np.ndarray = self.mask[rows]
         return matches
 
@@ -70,7 +71,7 @@ class Rows:
         return self._cache["places"]
 
     def placed(self, order: np.ndarray) -> np.ndarray:
-        """Return, for all rows in this order, whether each matches. Computed once."""
+        """For each row in this order, return whether the row matches. Computed once."""
         if "placed" not in self._cache:
             self._cache["placed"] = self.mask[order]
         return self._cache["placed"]
@@ -87,8 +88,8 @@ class Order:
 
 
 def arrange(n: int, read: Read, centres: np.ndarray | None = None, previous: np.ndarray | None = None) -> Order:
-    """Assign n vectors to lists. `centres` are the centres of earlier lists, which are kept unless they are too few,
-    and `previous` is the earlier list of each row, -1 for new rows."""
+    """Assign n vectors to lists. `centres` are the centres of earlier lists; they are kept unless there are too few.
+    `previous` is the earlier list of each row, -1 for new rows."""
     count = 1 << max(0, round(float(np.log2(LISTS * np.sqrt(max(n, 1))))))
     if centres is None or 2 * len(centres) < count:
         centres, previous = _centres(n, count, read), None
@@ -103,8 +104,8 @@ def arrange(n: int, read: Read, centres: np.ndarray | None = None, previous: np.
 
 
 def highest_places(values: np.ndarray, n: int) -> np.ndarray:
-    """Return the places of the n highest values, or of all if there are fewer, unordered; among equal values, the
-    first."""
+    """Return the places of the n highest values, or of all values if there are fewer, unordered. Of equal values, the
+    first are taken."""
     if len(values) <= n:
         return np.arange(len(values))
     # `np.argpartition` takes ten times as long, especially if many values are equal.
@@ -193,7 +194,8 @@ class Lists:
         return rows
 
     def _scan(self, query: np.ndarray, matching: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of the matching vectors in the lists around a vector, and their products."""
+        """Return the places of the matching vectors in the lists around a vector, and their products with that
+        vector."""
         code, offsets = rounded(query[None])[0][0], self.order.offsets
         # Not "@", because the threads of BLAS wait for each other (see `products`).
         lists = np.argsort(-np.einsum("ij,j->i", self.order.centres, query))

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 FEWEST = 2_048
-"""Minimum number of vectors for which rounding pays."""
+"""Minimum number of vectors for which rounding saves time."""
 
 BLOCK = 8_192
-"""Vectors that are rounded at a time: a million at once would take 4 GB."""
+"""Number of vectors that are rounded at a time: a million at once would take 4 GB."""
 
 
 @cache
 def rough_installed() -> bool:
-    """Whether `numkong` is installed."""
+    """Return whether `numkong` is installed."""
     return find_spec("numkong") is not None
 
 
@@ -51,8 +51,8 @@ class RoughPart:
 class Rough:
     """Vectors of unit length with 8 bits per number, in parts. `lengths` and `error` cover all parts.
 
-    The bound of a cosine's error limits the candidates for the best results. These are compared with full precision, so
-    the result is exact.
+    The bound of a cosine's error limits the candidates for the best results. The candidates are compared with full
+    precision, so the result is exact.
     """
 
     parts: tuple[RoughPart, ...]
@@ -62,7 +62,7 @@ class Rough:
     @classmethod
     def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], previous: Rough | None = None) -> Rough:
         """Round the vectors of some rows, at least one; `read` returns the vectors of rows, shape (n, d). Parts of
-        `previous` are reused, as far as it begins with the same rows."""
+        `previous` are reused, as far as `previous` begins with the same rows."""
         parts, start = list[RoughPart](), 0
         for part in previous.parts if previous is not None else ():
             if not np.array_equal(part.rows, rows[start : start + len(part.rows)]):
@@ -97,7 +97,7 @@ class Rough:
 
 def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round vectors of shape (n, d) to 8 bits per number. Returns the codes and a scale for each vector, shape (n,).
-    Each vector uses all bits; rounding the product of both again gives the same."""
+    Each vector uses all bits; rounding the product of codes and scale again gives the same codes and scale."""
     scales = (np.abs(vectors).max(axis=1) / 127).astype(np.float32)
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 

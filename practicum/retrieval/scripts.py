@@ -29,7 +29,7 @@ FEWEST, MOST = 3, 64
 
 SHARE, MARKED = 0.1, 0.02
 """Minimum fraction of a text's letters in a script other than Latin, or of Latin letters beyond ASCII, for the text to
-be assigned to it."""
+be assigned to that script."""
 
 ENGLISH = 0.15
 """Minimum fraction of English function words in English texts."""
@@ -57,7 +57,7 @@ def _script(letter: str) -> str:
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the rows of texts by script, without English texts, for which thresholds were measured."""
+    """Return the rows of texts by script, except for English texts, because thresholds were measured for English."""
     rows: dict[str, list[int]] = {}
     for row, text in enumerate(texts):
         rows.setdefault(script(text), []).append(row)
@@ -73,9 +73,9 @@ def _some(rows: Sequence[int]) -> Sequence[int]:
 
 
 def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of n texts must not be compared by their vectors, shape (n, d), rows of unit length; and for which
-    of these this was measured: the median similarity of their language is close to the threshold. The others are too
-    few to measure. Both results have shape (n,)."""
+    """Return two masks of shape (n,). The first marks texts that must not be compared by their vectors. The second
+    marks the measured texts among these: the median similarity of their language is close to the threshold. The others
+    are too few to measure. `vectors` has shape (n, d), with rows of unit length."""
     unknown, blind = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
     for rows in _groups(texts).values():
         if len(rows) < FEWEST:
@@ -89,8 +89,8 @@ def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float)
 
 
 def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
-    """Return the pairs of similar texts between the first n texts and the others, shape (n, len(texts) - n). Texts are
-    compared by their vectors, or by their words if the vectors do not distinguish them."""
+    """Return a mask of the similar pairs of one of the first n texts and one of the other texts, shape (n, len(texts) -
+    n). Texts are compared by their vectors, or by their words if the vectors do not distinguish them."""
     unknown, _ = undistinguished(texts, vectors, threshold)
     digests = np.array([words_digest(text) for text in texts], dtype=object)
     same_words = digests[:n, None] == digests[None, n:]
@@ -118,8 +118,8 @@ def words_digest(text: str) -> bytes:
 
 
 def shared_characters(left: str, right: str) -> float:
-    """Return the fraction of character n-grams that two texts share, from 0 to 1 (Dice's coefficient): of two
-    characters in scripts without spaces, and of three in others."""
+    """Return the fraction of character n-grams that two texts share, from 0 to 1 (Dice's coefficient). An n-gram has
+    two characters in scripts without spaces, and three in others."""
     size = 2 if {script(left), script(right)} & {"CJK", "KANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR"} else 3
     texts = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in (left, right))
     first, second = ({text[n : n + size] for n in range(len(text) - size + 1)} for text in texts)

@@ -1,11 +1,11 @@
 """Retrieval of the entries of a context that are most similar to a text, in meaning and in words.
 
 Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
-weighted mean of both; an identical text has 1. A turn of a conversation raises the similarity of its neighbours. Ties
-go to the older entry. Contexts are immutable and share pages, and a search only reads the pages that have changed since
-the last search. So its cost depends on the changes and not on the number of entries. The result is exact. Among many
-entries, it is exact for the candidates that have most of the words or that a vector index proposes (see `lists`, and
-plug-ins of the entry point group `practicum.indexes`).
+weighted mean of both; an identical text has similarity 1. A turn of a conversation raises the similarity of its
+neighbours. Ties go to the older entry. Contexts are immutable and share pages, and a search only reads the pages that
+have changed since the last search. So its cost depends on the changes and not on the number of entries. The result is
+exact. Among many entries, only candidates are compared: the entries that have most of the words, or that a vector index
+proposes (see `lists`, and plug-ins of the entry point group `practicum.indexes`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from practicum.retrieval.vectors import Vectors, products
 from practicum.retrieval.words import WordIndex, highest, joined_similarity
 
 EntryPredicate = Callable[[Entry], bool]
-"""Function that selects the entries to search. Pass an equal object each time: its results are cached with the
-pages."""
+"""Function that selects the entries to search. Pass an equal function each time, because its results are cached with
+the pages."""
 
 Retrieval = Literal["cosine", "words", "mixed"]
 """Measure of similarity: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
@@ -43,8 +43,9 @@ are similarly good (docs/results.md)."""
 DEFAULT: Retrieval = "mixed"
 
 NEIGHBOUR = 1 / 2
-"""Weight of a turn of a conversation for the turns before and after it, because an answer repeats little of its
-question. Values from 0.4 to 0.6 make little difference (docs/results.md)."""
+"""Weight with which the similarity of a turn of a conversation raises the similarity of the turns before and after it.
+It is needed because an answer repeats little of its question. Values from 0.4 to 0.6 make little difference
+(docs/results.md)."""
 
 ALL = slice(None)
 
@@ -52,7 +53,7 @@ MARGIN = 1e-5
 """Upper bound of the rounding error of a similarity."""
 
 MANY_ENTRIES = 20_000
-"""Number of matching entries from which on only candidates are compared."""
+"""Minimum number of matching entries at which only candidates are compared."""
 
 CANDIDATES = 128
 """Minimum number of candidates by vectors, and by words."""
@@ -61,24 +62,24 @@ GROWN = 1.25
 """Growth of the number of vectors after which the lists are rebuilt, as a factor."""
 
 COLUMNS = 32
-"""Maximum number of cached predicates, at four bytes per entry. A network of four agents has twenty: one for each agent
-and kind of step."""
+"""Maximum number of cached predicates, at four bytes per entry. A network of four agents uses twenty predicates: one
+for each agent and kind of step."""
 
 DENSE = 0.25
-"""Fraction of matching vectors from which on comparing all vectors is faster than copying the matching ones."""
+"""Minimum fraction of matching vectors at which comparing all vectors is faster than copying the matching vectors."""
 
 BLOCK = 32
 """Number of values in a block; the search for the k-th largest value only uses the maximum of each block. The values of
 a block are not adjacent, because NumPy compares rows faster than the values of a row."""
 
 PART = 8_192
-"""Vectors that are copied at a time."""
+"""Number of vectors that are copied at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
     """Filter of entries by section (None: all entries that are not hidden), by tags, which must all be present, by
-    outcome and by trust level. None matches any."""
+    outcome and by trust level. For outcome and trust level, None matches any value."""
 
     section: str | None = None
     tags: tuple[str, ...] = ()
@@ -101,7 +102,7 @@ VISIBLE = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry, and its similarity to the query, at most 1 for an identical text."""
+    """An entry, and its similarity to the query. The maximum is 1, for an identical text."""
 
     entry: Entry
     similarity: float
@@ -125,11 +126,11 @@ class SavedIndex(Protocol):
         has no index, or if too few of the proposed entries match."""
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of its run. Returns its number of entries."""
+        """Save an index of a context, the last version of its run. Returns the number of entries in the index."""
 
 
 class IndexKind(Protocol):
-    """Factory for the index of the run whose store `vectors` use. `weight` is the weight of the words in a
+    """Factory for the index of a run. `vectors` use the store of the run. `weight` is the weight of the words in a
     similarity."""
 
     def __call__(self, vectors: Vectors, words: WordIndex, weight: float) -> SavedIndex: ...
@@ -178,7 +179,7 @@ class Retriever:
             return SearchResult()
         vector = await self.vectors.query(text) if self._weight < 1 else None
         # While the vectors were awaited, another search may have moved the column. Nothing is awaited from here until
-        # its arrays are read.
+        # the arrays of the column are read.
         column.move(context.pages, self.vectors)
         members, shares = column.members(), None
         if self._weight:
@@ -199,8 +200,8 @@ class Retriever:
         return SearchResult(matches, exact)
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of the run whose store the vectors use. Returns its number of
-        entries; 0 if none is saved, because the context has few entries."""
+        """Save an index of a context, the last version of the run whose store the vectors use. Returns the number of
+        entries in the index; 0 if no index is saved, because the context has few entries."""
         if len(context) < self.many or self.saved is None:
             return 0
         return await self.saved.save(context)
@@ -222,8 +223,8 @@ class Retriever:
 
 @dataclass(frozen=True)
 class _Query:
-    """Vector of a query, shape (d,), the share of its words in the text of each row, and the weight of these shares. A
-    part without weight is None."""
+    """Vector of a query, shape (d,), the share of the query's words in the text of each row, and the weight of these
+    shares. A part without weight is None."""
 
     vector: np.ndarray | None
     shares: np.ndarray | None
@@ -257,8 +258,8 @@ class _Members:
         self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
-        """Return the vectors with 8 bits, from the second search on; None if they are few, or turns of
-        conversations."""
+        """Return the vectors with 8 bits per number. Return None if the vectors are few or belong to turns of
+        conversations, and in the first search without `earlier` vectors."""
         self._searches += 1
         pays = self._searches > 1 or self.earlier is not None
         if self._rough is None and pays and len(self.rows) >= FEWEST and rough_installed():
@@ -268,8 +269,8 @@ class _Members:
         return self._rough
 
     async def rough_cosines(self, rough: Rough, query: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the cosines of `Rough` with one query. Searches that begin in the same turn of the event loop share
-        one pass over the vectors."""
+        """Return the cosines of `Rough` with one query. Searches that begin in the same iteration of the event loop
+        share one pass over the vectors."""
         loop = asyncio.get_running_loop()
         if not self._requests:
             loop.call_soon(self._answer, rough)
@@ -312,7 +313,7 @@ class _Members:
         return places
 
     def mean_length(self, lengths: np.ndarray) -> float:
-        """Return the mean number of words, given the number of each row."""
+        """Return the mean number of words of the entries, given the number of words of each row."""
         if self._mean_length is None:
             self._mean_length = float(lengths[self.rows].mean())
         return self._mean_length
@@ -349,8 +350,8 @@ class _Members:
 
 
 class _Column:
-    """Arrays by entry number: the row of the entry's vector, -1 without a matching entry, and its conversation, 0 for
-    none."""
+    """Arrays by entry number: the row of the entry's vector, -1 without a matching entry, and the entry's conversation,
+    0 for none."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where
@@ -385,7 +386,7 @@ class _Column:
         return len(self.members().rows)
 
     def members(self) -> _Members:
-        """Return the matching entries. The object stays the same until a move."""
+        """Return the matching entries. The object stays the same until the next `move`."""
         if self._members is None:
             numbers = np.flatnonzero(self.rows >= 0)
             self._members = _Members(numbers, self.rows[numbers], self.conversations[numbers], self._earlier)
@@ -419,7 +420,8 @@ class _RowLists:
                 self._lists = await asyncio.to_thread(Lists.of, n, matrix.take)
 
     def near(self, members: _Members, query: _Query, n: int) -> np.ndarray:
-        """Return the places in `members` of about n rows nearest to a query, and of n rows with most of its words."""
+        """Return the places in `members` of about n rows nearest to a query, and of n rows with most of the query's
+        words."""
         assert self._lists is not None
         assert query.vector is not None
         of_row, covered = members.of_row > 0, len(self._lists)
@@ -432,7 +434,8 @@ class _RowLists:
 
 
 async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
-    """Return the places in `members` of the k most similar entries, and of all that are as similar up to rounding."""
+    """Return the places in `members` of the k most similar entries, and of all entries that are equally similar up to
+    rounding."""
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
@@ -461,7 +464,7 @@ async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) 
 
 
 def _at_most_kth(values: np.ndarray, k: int) -> float:
-    """Return a value at most the k-th largest and near it: the k-th largest of the maxima of blocks. Sorting all values
+    """Return a lower bound near the k-th largest value: the k-th largest of the maxima of blocks. Sorting all values
     takes ten times as long."""
     blocks = len(values) // BLOCK
     if blocks > 4 * k:

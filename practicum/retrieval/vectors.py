@@ -22,7 +22,7 @@ from practicum.store.schema import text_key
 
 VECTORS_PER_BLOCK, FIRST = 16_384, 1_024
 """Vectors in a block of a matrix, and initial capacity of the first block. NumPy allocates arrays of some megabytes in
-pages of 2 MB, which many small matrices would waste."""
+pages of 2 MB, and a number of small matrices would waste most of these pages."""
 
 CHUNK = 4_096
 """Texts that are embedded, or looked up in the store, at a time."""
@@ -31,13 +31,13 @@ KEYS = 500
 """Maximum texts in one query to the store."""
 
 TOLERANCE = 1e-3
-"""Vectors whose length differs from 1 by less are not rescaled."""
+"""Vectors are not rescaled if their length differs from 1 by less than this."""
 
 QUERIES = 256
 """Maximum number of query vectors in memory, if they are not written to a store."""
 
 LONGEST_QUERY = 8_000
-"""Maximum characters of a query: of a longer text, the beginning and the end are used."""
+"""Maximum characters of a query. Of a longer text, only the beginning and the end are used."""
 
 INLINE = 256
 """Maximum number of texts that are embedded in the thread of the event loop; more would delay calls in flight."""
@@ -50,13 +50,13 @@ SAME: Mapping[tuple[str, Profile], float] = {
     ("wordllama", "full"): 0.8, ("wordllama", "small"): 0.85,
     ("granite", "full"): 0.92, ("granite", "small"): 0.92,
 }  # fmt: skip
-"""Cosine similarity from which two entries count as the same, by embedder and profile. Measured by
+"""Minimum cosine similarity of two entries that count as the same, by embedder and profile. Measured by
 bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more similar."""
 
 
 def same_from(embedder: str, profile: Profile) -> float:
-    """Return the cosine similarity from which two entries count as the same, in (0, 1]: measured for this embedder,
-    otherwise 0.85, from the unified specification for gemini-embedding-001."""
+    """Return the minimum cosine similarity of two entries that count as the same, in (0, 1]. Embedders without a
+    measurement get 0.85, which the unified specification gives for gemini-embedding-001."""
     return SAME.get((embedder, profile), 0.85)
 
 
@@ -105,8 +105,8 @@ LONGEST_WORD = 40
 
 def _tokens(text: str) -> list[int]:
     """Return the tokens of a text. The tokenizer processes a text as one long word, which takes most of the time of an
-    embedding. Because no token contains the beginning of a word inside, the tokens of a text are the tokens of its
-    words."""
+    embedding. The tokens of a text are the tokens of its words, because no token extends over the beginning of a
+    word."""
     words = text.split(" ")
     # Runs of spaces have separate tokens, and the tokenizer splits a text at the names of special tokens.
     if "" in words or SPACE in text or any(name in text for name in ("<s>", "</s>", "<unk>")):
@@ -182,8 +182,8 @@ MOST_TEXTS: Mapping[str, int] = {"google": 100, "google-cloud": 250, "cohere": 9
 """Maximum number of texts per call that a provider documents."""
 
 MOST_ELSEWHERE = 2_048
-"""Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept as few as 10,
-which is found out when they refuse a call."""
+"""Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept as few as 10.
+Their limit is found when they refuse a call."""
 
 REFUSED_SIZE = (400, 413, 422)
 """Statuses with which servers refuse a call of too many texts, or of too many tokens in total."""
@@ -313,7 +313,7 @@ class Vectors:
     """An embedder with a cache: the vectors of the store, if present, and all new vectors.
 
     New vectors are written to the store unless it is read-only. `texts` are the texts of the rows of `matrix`, and
-    `made` counts the texts that had to be embedded. Raises StoreError if the store contains vectors of a different
+    `embedded` counts the texts that had to be embedded. Raises StoreError if the store contains vectors of a different
     embedder.
     """
 
@@ -353,7 +353,7 @@ class Vectors:
         if (recent := self._searched.get(text)) is not None:
             return recent
         if isinstance(self.embedder, WordLlama):
-            # It awaits nothing, so no other caller can embed the same text at the same time.
+            # This embedder awaits nothing here, so no other caller can embed the same text at the same time.
             return await self._embed_query(text)
         if text not in self._queries:
             task = self._queries[text] = asyncio.create_task(self._embed_query(text))
@@ -362,7 +362,7 @@ class Vectors:
         return vector
 
     def searched(self, text: str) -> str:
-        """Return the query for a text: all of it if an entry has the same text, otherwise `cut(text)`."""
+        """Return the query for a text: the whole text if an entry has the same text, otherwise `cut(text)`."""
         return text if text in self._row else cut(text)
 
     async def _embed_query(self, text: str) -> np.ndarray:
@@ -439,7 +439,7 @@ class Vectors:
             yield embedded, vectors
 
     async def _write(self, texts: Sequence[str], vectors: np.ndarray) -> None:
-        """Write the vectors of these texts to the store, if it is open for writing by a learner."""
+        """Write the vectors of these texts to the store, if the store is open for learning."""
         if self.store is not None and self.store.learns:
             name = self.embedder.name
             pairs = zip(texts, vectors, strict=True)
@@ -455,7 +455,7 @@ class Vectors:
         """Return these n vectors, scaled to unit length.
 
         Raises ProviderError if they are not finite vectors with a direction, ModelError or StoreError if their
-        dimensions differ from earlier vectors.
+        dimensions differ from the dimensions of earlier vectors.
         """
         name = self.embedder.name
         if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1] or not np.isfinite(vectors).all():
@@ -524,4 +524,4 @@ def stored_dims(store: Store, embedder: str) -> int:
 
 
 def _advice(store: Store, embedder: str) -> str:
-    return f"embed its entries again with practicum space memory reembed {store.folder} --embedder {embedder}"
+    return f"embed the entries again with practicum space memory reembed {store.folder} --embedder {embedder}"

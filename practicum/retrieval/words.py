@@ -1,12 +1,12 @@
 """An inverted index of the words of texts, scored by BM25 (Robertson and Zaragoza 2009).
 
-Words find texts that vectors miss: with names, numbers, codes and rare terms. Words are compared by their English
-stems, and function words are ignored, except in a text without other words. A score is divided by the score of the
-query's text itself, so that an identical text has 1.
+Words find texts that vectors miss, such as texts with names, numbers, codes and rare terms. Words are compared by their
+English stems, and function words are ignored, except in a text without other words. A score is divided by the score of
+the query's text itself, so that an identical text has the score 1.
 
 The index is a list of postings (word, text, count), ordered by word, then by text. New texts form a small list, and
 small lists of similar size are merged, so that adding a text to a million is fast. The index of a stored run has
-separate postings (see `index`).
+separate postings (see `plugins.index`).
 
 SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so the order of two entries would depend on earlier
 searches, and `bm25s` cannot add a text. So none of them is used.
@@ -33,10 +33,10 @@ K1, B = 0.9, 0.4
 (Trotman, Puurula and Burgess 2014)."""
 
 LARGE = 2**20
-"""Minimum postings of a list that is not merged any more, to save memory."""
+"""Minimum number of postings of a list that is no longer merged, to save memory."""
 
 AT_ONCE = 4_096
-"""Texts that are added at a time."""
+"""Number of texts that are added at a time."""
 
 _GRAMMAR = """\
 a about above after again against all also am an and any are as at be because been before being below between both but
@@ -57,7 +57,7 @@ MOST_COUNT = 2**8 - 1
 def _stemmer() -> Callable[[str], str]:
     import Stemmer
 
-    # Without its cache, which is not thread-safe; `_key` has a cache.
+    # Disable the stemmer's cache, which is not thread-safe; `_key` has a cache.
     stem: Callable[[str], str] = Stemmer.Stemmer("english", 0).stemWord
     return stem
 
@@ -79,8 +79,8 @@ def _hashed(text: str) -> int:
 
 
 def word_keys(text: str) -> list[int]:
-    """Return the keys of the words of a text, at least one: without stop words; of the stop words in a text without
-    other words; or of the text itself in a text without words."""
+    """Return the keys of the words of a text except stop words. If the text has only stop words, return the keys of
+    these. If it has no words, return one key for the whole text."""
     # Longer words rarely occur in two texts, so caching them would waste memory.
     cached, uncached = _key, _key.__wrapped__
     all_words = words(text)
@@ -142,7 +142,8 @@ class WordQuery:
 
     @classmethod
     def of(cls, counts: Mapping[int, int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
-        """Build a query among n texts. `having` is the number of texts with each of its words, shape (len(counts),)."""
+        """Build a query among n texts. `having` is the number of texts with each of the query's words, shape
+        (len(counts),)."""
         weights = np.log1p((n - having + 0.5) / (having + 0.5))
         return cls(counts, dict(zip(counts, weights.tolist(), strict=True)), mean_length)
 
@@ -158,8 +159,8 @@ class WordQuery:
         return sum(each) / self.total or 1.0
 
     def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the BM25 scores for one word, divided by `total`, of texts of these lengths that contain it `counts`
-        times."""
+        """Return the BM25 scores for one word, divided by `total`, of texts of these lengths that contain the word
+        `counts` times."""
         score: np.ndarray = self.weights[key] / self.total * self.saturated(counts, lengths)
         return score
 
@@ -208,7 +209,8 @@ class Words:
 
     def shares(self, text: str, members: np.ndarray, n: int, mean_length: float) -> np.ndarray:
         """Return the share of the query's words that each text has, shape (n,), from 0 to 1. `members` is the number of
-        searched entries with the text of each row; there are `n` of them, with `mean_length` words on average."""
+        searched entries with the text of each row. There are `n` searched entries in total, with `mean_length` words on
+        average."""
         counts = Counter(word_keys(text))
         lookup = self._find([*counts])
         query = WordQuery.of(counts, n, _having(lookup, members, len(counts)), mean_length)
@@ -245,8 +247,8 @@ class Words:
 
 
 def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
-    """Return the similarity of texts to a query, at most 1, from the cosines of their vectors and their shares of its
-    words. `weight` is the weight of the words. A part without weight may be None."""
+    """Return the similarity of texts to a query, at most 1, from the cosines of their vectors and their shares of the
+    query's words. `weight` is the weight of the words. A part without weight may be None."""
     if cosines is None or weight == 1:
         assert shares is not None
         return shares
@@ -281,6 +283,6 @@ class WordIndex:
 
 
 def highest(scores: np.ndarray, n: int) -> np.ndarray:
-    """Return the places of the n highest scores above 0, or of all above 0 if there are fewer, unordered."""
+    """Return the places of the n highest scores above 0, or of all scores above 0 if there are fewer, unordered."""
     places = np.flatnonzero(scores)
     return places if len(places) <= n else places[np.argpartition(scores[places], -n)[-n:]]

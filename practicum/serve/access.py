@@ -1,8 +1,8 @@
 """Access control: keys of the service, their roles, and rate limits.
 
 A key is for one space or for all spaces. Only its digest is stored. Keys passed at the start (`--key`) may do
-everything; keys in the store (`practicum key`) have roles, may expire, and reach all nodes within a second. `serve.api`
-checks the role of a key before each operation.
+everything; keys in the store (`practicum key`) have roles, may expire, and take effect on all nodes within a second.
+`serve.api` checks the role of a key before each operation.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from practicum.store.spaces import find_space, remove_space, require_space_name,
 logger = logging.getLogger("practicum.serve")
 
 Role = Literal["ask", "report", "review", "admin"]
-"""Role of a key. ask: send requests to the model, and read the playbook. report: report outcomes, and remember notes.
-review: see interactions, and decide reviews. admin: everything, including keys, spaces and user data."""
+"""Role of a key. `ask`: send requests to the model, and read the playbook. `report`: report outcomes, and remember
+notes. `review`: see interactions, and decide reviews. `admin`: everything, including keys, spaces and user data."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -40,8 +40,8 @@ MIN_KEY = 16
 """Smallest length (characters) of a key that is passed at the start."""
 
 CACHED, LATE = 1.0, 0.2
-"""Time (s) for which stored keys are cached, and for which a request then waits for a new read. If the store does not
-respond, the cached keys stay valid."""
+"""Time (s) for which stored keys are cached, and time (s) that a request then waits for a new read. If the store does
+not respond, the cached keys stay valid."""
 
 SIGNED_IN = 43_200.0
 """Lifetime (s) of a session of the pages."""
@@ -77,7 +77,9 @@ class Grant:
     def require_all_spaces(self, action: str) -> None:
         """Raise Forbidden if the key is for one space, because the action needs a key for all spaces."""
         if self.space:
-            raise Forbidden("key.forbidden", f"{action} needs a key for all spaces; yours is limited to {self.space}")
+            raise Forbidden(
+                "key.forbidden", f"{action} needs a key for all spaces; this key is limited to {self.space}"
+            )
 
     @property
     def is_operator(self) -> bool:
@@ -102,7 +104,7 @@ class Grant:
 
 
 def includes(roles: Collection[str], role: Role) -> bool:
-    """Return whether these roles include a role. The role admin includes all roles."""
+    """Return whether these roles include a role. The role `admin` includes all roles."""
     return role in roles or "admin" in roles
 
 
@@ -119,7 +121,7 @@ def require_role(roles: Collection[str], role: Role, action: str, holder: str) -
 
 
 LOCAL_OPERATOR = Grant("this machine", "", frozenset({"admin"}), "")
-"""Grant of all requests to a service without keys, which accepts only requests from its own machine."""
+"""Grant of all requests to a service without keys. Such a service accepts only requests from its own machine."""
 
 
 class Wrong(UsageError):
@@ -164,7 +166,7 @@ class Rates:
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest of a key or a cookie, which is stored in its place."""
+    """Return the digest of a key or a cookie. The digest is stored, and the secret is not."""
     return sha256(secret.encode()).hexdigest()
 
 
@@ -371,7 +373,7 @@ def _of(space: str) -> str:
 
 
 def remove_key(database: Database, name: str, space: str) -> None:
-    """Delete a key and its sessions of pages. Raise UsageError if the key does not exist."""
+    """Delete a key, and the sessions of the pages that use it. Raise UsageError if the key does not exist."""
     t = schema.keys
 
     def write(whole: Transaction) -> None:

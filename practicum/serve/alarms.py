@@ -26,15 +26,15 @@ from practicum.store.writer import UNWRITTEN, Failing
 logger = logging.getLogger("practicum.serve")
 
 QUIET = 3_600.0
-"""Time (s) during which a repeated drift alarm is dropped, because all nodes detect the same drift at about the same
-time."""
+"""Time (s) during which a repeated alarm about drift or a refused row is dropped. All nodes detect the same drift at
+about the same time."""
 
 FAILING = 3.0
 """Time (s) during which all writes must fail before an alarm is raised: shorter failures end by themselves."""
 
 
 class Alarms:
-    """Alarms of a service. `spawn` runs a coroutine in its event loop."""
+    """Alarms of a service. `spawn` runs a coroutine in the event loop of the service."""
 
     def __init__(
         self, database: Database, webhook: str | None, counts: ServiceCounts,
@@ -94,7 +94,8 @@ class Alarms:
             logger.error("the webhook did not accept an alarm: %s", error)
 
     def _row_refused(self, id: str, table: str, error: str) -> None:
-        """Raise an alarm about a row that the database refused. The writer calls it in its thread."""
+        """Raise an alarm about a row that the database refused. The writer calls this function in the writer's
+        thread."""
         # A closed event loop raises no alarms.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)

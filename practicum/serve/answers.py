@@ -74,7 +74,8 @@ class Reported(Answer):
 
 
 class ShownText(Answer):
-    """View of a request as one text. `entries` (with similarities) and `corrections` were retrieved for it."""
+    """View of a request as one text. `entries` (with similarities) and `corrections` (numbers) were retrieved for the
+    request."""
 
     interaction: str
     version: int
@@ -134,7 +135,7 @@ class Noted(Answer):
 
 
 class PlaybookEntry(Answer):
-    """Entry of the playbook. `changed` is the last version that changed it."""
+    """Entry of the playbook. `changed` is the last version that changed the entry."""
 
     id: str
     section: str
@@ -328,7 +329,8 @@ class Edited(Answer):
 
 
 class Removed(Answer):
-    """Removed entry, with the version without it, or removed correction or note (`version` is None)."""
+    """Removed entry, correction or note. `version` is the first version without the entry; None for a correction or a
+    note."""
 
     id: str
     version: int | None
@@ -440,9 +442,9 @@ class UserData(Answer):
 
 
 class ForgottenUser(Answer):
-    """Numbers of deleted items of a user. `again`: outcomes of sessions shared with others, which are learned from
-    again. `alike`: remaining records that share rare words with the user's data, as copies or by chance. `left` must be
-    0. `state` is always `done`: an unfinished deletion is an error (507)."""
+    """Numbers of deleted items of a user. `again`: outcomes of sessions shared with other users; the service learns
+    from them again. `alike`: remaining records that share rare words with the user's data, as copies or by chance.
+    `left` must be 0. `state` is always `done`: an unfinished deletion is an error (507)."""
 
     space: str
     user: str

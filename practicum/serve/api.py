@@ -1,8 +1,8 @@
 """Table of operations: all requests about a space or a service, except the protocols of models.
 
-An operation is one function with the models of its form and its answer. The HTTP routes and their OpenAPI document, the
-tools for agents, the commands, the methods of the Python client and the forms of pages are generated from the table.
-All of them call `perform`, which checks the role, the form and the space, and limits the time.
+An operation is one function with the pydantic models of its form and its answer. The HTTP routes and their OpenAPI
+document, the tools for agents, the commands, the methods of the Python client and the forms of pages are generated from
+the table. All of them call `perform`, which checks the role, the form and the space, and limits the time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class OperationCall:
-    """Caller and space of an operation. `screened`: an agent speaks for itself, so text that the filter flags waits for
-    review."""
+    """Caller and space of an operation. `screened`: an agent makes the call by itself, so text that the filter flags
+    waits for review."""
 
     service: Service
     keys: Keys
@@ -79,7 +79,7 @@ class Operation:
         return fields_of(self.form, but="space")
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of the form that a browser sent as texts, without empty ones."""
+        """Return the values of the form, which a browser sent as texts. Empty values are left out."""
         return read_fields(self.fields, sent)
 
     @property
@@ -93,14 +93,15 @@ class Operation:
         return self.about.partition(". ")[0].rstrip(".")
 
     def require(self, grant: Grant) -> None:
-        """Raise Forbidden if the key lacks the role, or is not for all spaces if it must be."""
+        """Raise Forbidden if the key lacks the role, or if the operation needs a key for all spaces and this key is for
+        one."""
         grant.require(self.role, f"the operation {self.name}")
         if self.whole:
             grant.require_all_spaces(f"the operation {self.name}")
 
     @property
     def reads(self) -> bool:
-        """Whether it changes nothing that the space has learned."""
+        """Whether the operation changes nothing that the space has learned."""
         return self.verb == "GET" or self.role == "ask"
 
 

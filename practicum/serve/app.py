@@ -42,8 +42,8 @@ logger = logging.getLogger("practicum.serve")
 class App:
     """ASGI application of the service. `pass_key`: send the client's own key upstream; the key of the service is then
     in `x-practicum-key`. `passing`: other paths of the upstream that are passed on (`passing.read_prefixes`). `pages`
-    answers all requests outside the API, and `agents` requests to /mcp. `spans`: tracing of requests to models, or
-    None."""
+    answers all requests outside the API, and `agents` answers requests to /mcp. `spans`: tracing of requests to models,
+    or None."""
 
     def __init__(
         self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, passing: Sequence[str] = (),
@@ -196,7 +196,7 @@ _GEMINI = re.compile(r"/v1(?:alpha|beta)\d*/.*|/v1/models/[^/]+:(?:generateConte
 
 
 def _address_hint(call: ServedCall) -> str | None:
-    """Return a hint if a path belongs to another API, lacks its /v1 or repeats it; else None."""
+    """Return a hint if a path belongs to another API, lacks /v1, or repeats /v1; else None."""
     path = call.path
     twice = path.startswith("/v1/v1/")
     if path.startswith("/v1/") and not twice and not _GEMINI.fullmatch(path):

@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 
 MOST_HELD = 2**30
-"""Limit of the requests and answers in memory (bytes). Further ones are refused or pass unread."""
+"""Limit of the requests and answers in memory (bytes). Above it, requests are refused, and answers pass unparsed."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 
@@ -93,7 +93,8 @@ class ServedCall:
         return {name: value.decode("latin-1") for name, value in self.scope["headers"]}
 
     def header(self, name: bytes, most: int = 200) -> str | None:
-        """Return the value of a header of practicum, decoded as UTF-8. Raise RequestRefused if it is too long."""
+        """Return the value of a header of practicum, decoded as UTF-8. Raise RequestRefused if the value is too
+        long."""
         value = self.headers.get(name)
         with suppress(UnicodeDecodeError):
             value = value and value.encode("latin-1").decode()
@@ -128,7 +129,7 @@ class ServedCall:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def arguments(self) -> bytes | dict[str, Any]:
-        """Return the body of a request for an operation, or the fields of its query (GET)."""
+        """Return the body of a request for an operation; for GET, the fields of the query."""
         if self.method != "GET":
             return await self.body(MOST_BODY)
         query = parse_qs(self.scope["query_string"].decode("latin-1"), keep_blank_values=True)

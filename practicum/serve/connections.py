@@ -11,11 +11,12 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 WHOLE = 60.0
-"""Time limit (s) for a request to arrive, from the connection or from its first byte."""
+"""Time limit (s) for a request to arrive. It begins with the connection, or for later requests with their first
+byte."""
 
 MOST_BESIDE = 2**16
-"""Largest size (bytes) of a request without its body: request line, headers, trailers, and framing of chunks beyond the
-size of the body."""
+"""Largest size (bytes) of a request without its body: request line, headers, trailers, and the part of the
+framing of chunks that is larger than the body."""
 
 MOST_OPEN = 10_000
 """Largest number of open connections; at most a third of the files that the process may open."""
@@ -24,15 +25,16 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 
 def most_open() -> int:
-    """Return the limit of connections: each may need a connection to the upstream, and the store needs files too."""
+    """Return the limit of connections. Each connection may need a second one to the upstream, and the store needs files
+    too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_OPEN, files // 3) if files > 0 else MOST_OPEN
 
 
 class Connection(HttpToolsProtocol):
     """Connection with limits of the size and time of requests. uvicorn waits without a time limit for the first request
-    and for the end of each, and reads headers of any size. It also reads some requests differently than proxies: with
-    trailers, with `Upgrade`, or with a target that is not /path?query."""
+    and for the end of each request, and reads headers of any size. uvicorn also reads some requests differently than
+    proxies do: requests with trailers, with `Upgrade`, or with a target that is not /path?query."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,7 +87,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Drop trailers: after the head of a request, no header may change its sender.
+        # Drop trailers: after the head of a request, no header may change the sender of the request.
         if not self._has_head:
             super().on_header(name, value)
 

@@ -1,8 +1,8 @@
 """Changes of a space by hand: edits of its playbook, decisions of a review, and deletion of the space.
 
 An edit of the playbook by a person makes a version that is live for all sessions at once. Edits that are approved in a
-review were learned, so their version is tested like any other. Both start from the live version, and wait during a
-rollout.
+review were learned, so their version is tested like any learned version. Both kinds of edits apply to the live version,
+and are refused during a rollout.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ async def _changing(service: Service, space: ServedSpace) -> AsyncIterator[Store
 
 @asynccontextmanager
 async def _writing(service: Service, space: ServedSpace) -> AsyncIterator[Store]:
-    """Open the run of a space for writing. The space is not deleted inside the block. Raise Conflict while it learns,
-    and UnknownSpace if it was deleted, because the run may belong to a later space of this name."""
+    """Open the run of a space for writing. The space is not deleted inside the block. Raise Conflict while the space
+    learns, and UnknownSpace if the space was deleted, because the run may belong to a later space of this name."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(PATIENCE):
@@ -108,9 +108,9 @@ def _no_entry(store: Store, id: str) -> UsageError:
 
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
-    """Approve or reject a review: c5 is a correction or a note, 3.1 are learned edits. The reason of a rejection is
-    stored. Raise Unknown if the review does not exist, and Conflict if it was decided before or cannot be applied any
-    more."""
+    """Approve or reject a review. Its `id` is `c5` for a correction or a note, and `3.1` for learned edits. The reason
+    of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if it was decided before or
+    cannot be applied any more."""
     if id[:1] == "c" and id[1:].isdecimal():
         return await decide_correction(service, name, int(id[1:]), approved, reason)
     space = await service.spaces.opened(name)
@@ -157,7 +157,7 @@ def _waiting(store: Store, id: str) -> list[reviews.Review]:
 
 async def remove_space(service: Service, name: str) -> SpaceRemoved:
     """Delete a space with its interactions, outcomes, versions and keys. Raise UnknownSpace if the space does not
-    exist, and Conflict if it is named in the settings of the service, or while it learns."""
+    exist, and Conflict if the settings of the service name the space, or while the space learns."""
     if name in service.settings.spaces:
         raise Conflict(
             "space.in_use", f"the service was started with the space {name}: restart it without --space {name} first"
@@ -169,7 +169,7 @@ async def remove_space(service: Service, name: str) -> SpaceRemoved:
 async def _remove_space(service: Service, name: str) -> SpaceRemoved:
     backend = service.database.backend
     async with service.making, AsyncExitStack() as stack:
-        # In threads, because it may wait for other nodes.
+        # Lock and unlock in threads, because locking may wait for other nodes.
         lock = backend.exclusive(f"making space {name}")
         await asyncio.to_thread(lock.__enter__)
         stack.push_async_callback(asyncio.to_thread, lock.__exit__, None, None, None)

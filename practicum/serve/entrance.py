@@ -14,8 +14,8 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 
 
 class Entrance:
-    """Check of every request to the service. `pass_key`: clients send the key of the service in x-practicum-key, and
-    their own key to the upstream. `default` is the space of requests that name none."""
+    """Check of every request to the service. `pass_key`: clients send the key of the service in `x-practicum-key`, and
+    their own key to the upstream. `default` is the space of requests that name no space."""
 
     def __init__(self, keys: Keys, default: str, *, pass_key: bool) -> None:
         self.keys, self.pass_key, self._default = keys, pass_key, default
@@ -26,7 +26,7 @@ class Entrance:
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
-            raise RequestRefused("request.malformed", "the header host is not a valid address") from None
+            raise RequestRefused("request.malformed", "the header `Host` is not a valid address") from None
         if not _FORWARDED.isdisjoint(call.headers):
             # A proxy may name this machine as the host for requests from other machines.
             raise RequestRefused(
@@ -43,7 +43,7 @@ class Entrance:
         """For a service without keys: refuse a request that a browser may have sent for a page of another origin."""
         host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
         own = f"{call.scope['scheme']}://{host}".lower()
-        # Pages can hide their origin as "null", so accept that only if the browser reports the same site.
+        # Pages can hide their origin as "null", so accept "null" only if the browser reports the same origin.
         site = call.headers.get(b"sec-fetch-site")
         if origin is not None and origin.lower() != own and not (origin == "null" and site == "same-origin"):
             raise RequestRefused(
@@ -52,8 +52,8 @@ class Entrance:
             )
 
     async def enter(self, call: ServedCall) -> tuple[Grant, str]:
-        """Return the grant and the space of a request. Raise RequestRefused or Wrong without a valid key, and TooMany
-        above the rate limit."""
+        """Return the grant and the space of a request. Raise RequestRefused if the key is missing or for another space,
+        Wrong if the key is unknown or expired, and TooMany above the rate limit."""
         await self.keys.refresh()
         requested = call.header(b"x-practicum-space")
         if not self.keys.required:

@@ -61,7 +61,8 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, alike: boo
 
 async def finish_erasures(service: ErasingHost) -> None:
     """Finish interrupted deletions of user data in all spaces. A failed deletion raises an alarm and is tried again
-    later. A closed space stays closed while another process writes to it, because that may be the deletion."""
+    later. A closed space stays closed while another process writes to it, because that process may be deleting the
+    data."""
     stores = {store.name: store for store in await asyncio.to_thread(users.unfinished_spaces, service.database)}
     for space, store in stores.items():
         if not await asyncio.to_thread(attrgetter("is_written"), store):
@@ -97,7 +98,7 @@ async def _erase_served(
 
 
 async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.StoredUserData) -> None:
-    """Remove a user's data from memory, after its rows were deleted."""
+    """Remove a user's data from memory, after the user's rows were deleted."""
     # Under the lock, because feedback may be about the deleted data.
     async with space.lock:
         for key, interaction in service.recorder.recent.items():

@@ -12,8 +12,8 @@ from practicum.store import schema
 
 
 async def space_history(space: ServedSpace, most: int = 50) -> answers.SpaceHistory:
-    """Return the newest rollouts, alarms and deletions of user data of a space, and the mean scores of requests
-    by shown entry, `most` of each."""
+    """Return the newest rollouts, alarms and deletions of user data of a space, and for each shown entry the mean score
+    of the requests with this entry. Each list has at most `most` rows."""
     r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
     queries = [
         space.store.select(table).order_by(order.desc()).limit(most)

@@ -20,14 +20,14 @@ PIECE = 2**20
 """Size (bytes) of the pieces in which a long answer is sent."""
 
 AGENT = b"x-practicum-agent"
-"""Header of requests that an agent makes by itself: text that the filter flags in them waits for review."""
+"""Header of requests that an agent makes by itself. Text in such requests waits for review if the filter flags it."""
 
 Enter = Callable[[ServedCall], Awaitable[OperationCall]]
-"""Function that authenticates a call. Raises PracticumError if it is refused."""
+"""Function that authenticates a call. Raises PracticumError if the call is refused."""
 
 
 def operation_routes(enter: Enter) -> list[Route]:
-    """Return a route for each path."""
+    """Return a route for each path of the operations."""
     by_path = dict[str, dict[str, Operation]]()
     for operation in OPERATIONS.values():
         by_path.setdefault(operation.path, {})[operation.verb] = operation

@@ -14,8 +14,8 @@ from practicum.store.scope import Transaction
 def list_interactions(
     at: Transaction, session: str | None, user: str | None, since: float | None, limit: int
 ) -> list[answers.InteractionRow]:
-    """Return the newest `limit` interactions of a space, newest first; optionally only of a session, of a user, or
-    answered since a time (seconds since 1970). Requests of a client for a title are left out."""
+    """Return the newest `limit` interactions of a space, newest first. `session`, `user` and `since` (time of the
+    answer, seconds since 1970) restrict them; None: no restriction. Requests of a client for a title are left out."""
     t = schema.interactions
     # JSON escapes quotes within texts, so the pattern matches only the field itself.
     query = at.select(t).where(t.c.data.not_like('%"purpose": "title"%'))
@@ -24,7 +24,7 @@ def list_interactions(
     if user is not None:
         query = query.where(t.c.user == user)
     if since is not None:
-        # Limit the numbers too, so that the query does not read older rows.
+        # Limit the sequence numbers too, so that the query does not read older rows.
         later = t.alias()
         first = select(func.min(later.c.number)).where(at.mine(later, later.c.at >= since))
         query = query.where(t.c.at >= since, t.c.number >= first.scalar_subquery())

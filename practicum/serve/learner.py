@@ -72,7 +72,7 @@ PAUSE = 300.0
 """Pause (s) of a space after a failed round, such as after an outage of the provider."""
 
 GATE_TASKS, GATE_LEAST = 40, 8
-"""Number of held-out requests (the newest) on which the replay gate tests a version, and its minimum."""
+"""Largest and smallest number of held-out requests on which the replay gate tests a version. The newest are taken."""
 
 GATE_ALPHA = 0.05
 
@@ -100,7 +100,7 @@ def _today() -> str:
 
 class LearningHost(Protocol):
     """Parts of the service that the learner uses. `call_soon` runs a coroutine in the event loop of the service and
-    returns its result; the methods here that are coroutines must run there."""
+    returns its result. The coroutine methods of this class must run in that loop."""
 
     settings: ServiceSettings
     upstream: Upstream | None
@@ -116,7 +116,7 @@ class LearningHost(Protocol):
 
 
 class Learner(threading.Thread):
-    """Thread with its own event loop that learns in all open spaces."""
+    """Thread that learns in all open spaces, in a separate event loop."""
 
     def __init__(self, service: LearningHost) -> None:
         super().__init__(name="practicum-learner", daemon=True)
@@ -133,7 +133,7 @@ class Learner(threading.Thread):
         self._after: dict[str, float] = {}
         self._decided_versions: dict[str, int] = {}
         self._turns: Counter[str] = Counter()
-        """Number of rounds, learning or trial, by space."""
+        """Number of rounds by space. A round learns, or tests a version."""
         self._spent: dict[str, tuple[str, int, Spent]] = {}
         """Today's cost of learning by identity of the space, with the day and the number of turns at that time."""
         self._wake = threading.Event()
@@ -259,7 +259,7 @@ class Learner(threading.Thread):
     async def _learn(self, space: ServedSpace, store: Store) -> None:
         if space.last != space.live:
             if not self._decided(space):
-                # It was learned before the service ended, approved in a review, or edited by a person.
+                # The version was learned before the service ended, approved in a review, or edited by a person.
                 await self._test(space, store, space.last)
                 return
             roll_back(store, space.live, by_hand=False)
@@ -285,7 +285,7 @@ class Learner(threading.Thread):
             served=True,
         )
         if held := result.errors.get(Count.HELD_EDITS, 0):
-            # In a database, the space has no folder.
+            # A space in a database has no folder.
             how = "see the page Review, or /v1/review" if store.database.shared else f"practicum review {store.folder}"
             text = in_number(held, f"{held} learned edit[|s] wait[s|] for review: {how}")
             self.service.call_soon(self._notify(space, Alarm(space.name, "review", text)))
@@ -306,7 +306,7 @@ class Learner(threading.Thread):
         return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:
-        """Return the rest of today's budget; None if it is used up."""
+        """Return the rest of today's budget. None if the budget is used up."""
         settings, t = self.service.settings, schema.days
         spent = _spent(space)
 
@@ -323,8 +323,8 @@ class Learner(threading.Thread):
         return BudgetLimits(calls=left_calls, usd=left_usd)
 
     def spent_today(self, spaces: Sequence[ServedSpace]) -> dict[str, Spent]:
-        """Return today's cost of learning on all nodes, by identity of the space. Thread safe. Raise StoreError if it
-        cannot be read."""
+        """Return today's cost of learning on all nodes, by identity of the space. Thread safe. Raise StoreError if the
+        cost cannot be read."""
         t, today, result = schema.days, _today(), dict[str, Spent]()
         database = self.service.database
         for start in range(0, len(spaces), AT_ONCE):
@@ -341,8 +341,8 @@ class Learner(threading.Thread):
         return result
 
     def _drop_version(self, space: ServedSpace, store: Store, ids: Sequence[str]) -> None:
-        """Drop a version that was learned while a person made another version live: it is based on the version that was
-        taken back. The outcomes of the round (`ids`) are learned from again."""
+        """Drop a version that was learned while a person made another version live. The dropped version is based on a
+        version that is no longer live. The outcomes of the round (`ids`) are learned from again."""
         o, dropped = schema.outcomes, self._rollout(space, space.last, {"gate": "not run"}, np.zeros((0, 1)))
         row = dropped.row(DROPPED, "another version was made live by hand during the round")
 
@@ -399,7 +399,8 @@ class Learner(threading.Thread):
         targets = [
             (row.id, space.question(json.loads(row.asked)), json.loads(row.data)["own"]["target"]) for row in rows
         ]
-        # The journal keys calls by task id: with the digest, a changed question is asked again, and others are not.
+        # The journal keys calls by task id: with the digest, a changed question is asked again, and an unchanged
+        # question is not.
         return [
             Task(f"{id}.{digest(question, target)[:8]}", question, target)
             for id, question, target in targets
@@ -414,7 +415,7 @@ class Learner(threading.Thread):
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             run = Run(state).at(f"gate {base} {version}")
             old, new = read_context(store, base), read_context(store, version)
-            # Another model has another digest, so its calls are made again.
+            # With another model, the digest is different, so all calls are made again.
             split = f"held-out-{setup.digest()}"
             return await tried(Trial(GATE_ALPHA), setup.method.act, split, tasks, old, new, run)
 

@@ -1,7 +1,7 @@
 """Log of the service: lines on standard error, as text or as JSON.
 
-Lines never contain questions, views, answers, keys, sessions or users. For an unexpected error, a line has its type and
-the code location, but not its message, which may quote such data.
+Lines never contain questions, views, answers, keys, sessions or users. For an unexpected error, a line has the type and
+the code location of the error, but not the message of the error, because a message may quote such data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ requests = logging.getLogger("practicum.requests")
 
 
 def set_up(as_json: bool) -> None:
-    """Write warnings to standard error, and with `as_json` a line for each request."""
+    """Write warnings to standard error. With `as_json`, write lines as JSON, and also a line for each request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else LineFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -45,7 +45,7 @@ def where(error: BaseException) -> list[str]:
 
 class LineFormatter(logging.Formatter):
     """Formatter of records as text. A message becomes one line, and terminal control characters are escaped, because
-    it may quote a model server."""
+    the message may quote a model server."""
 
     def format(self, record: logging.LogRecord) -> str:
         # Another formatter may have cached its text of the error in the record.

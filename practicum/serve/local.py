@@ -1,6 +1,6 @@
 """Operations of a service for other processes of the same user, at a socket in the folder of the store.
 
-Only one process opens a store. Others, such as the memory of an agent in each window of an editor, send requests to
+Only one process opens a store. Other processes, such as `practicum mcp` in each window of an editor, send requests to
 that process. A process that can reach the socket can read the folder too, so no keys are needed: each request names its
 roles.
 """
@@ -81,7 +81,7 @@ async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """Server that does not handle signals, because its process handles them."""
+    """Server that does not handle signals, because the surrounding program handles them."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,17 +103,17 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
     try:
         yield local
     finally:
-        # While the store is locked, so that this does not remove the socket of the next process.
+        # Remove the socket while the store is locked, so that the socket of the next process stays.
         path.unlink(missing_ok=True)
         server.should_exit = True
         await serving
 
 
 def _bound(path: Path) -> socket.socket:
-    """Return a socket at a path that only this user can access. Replace a socket of an ended process."""
+    """Return a socket at a path. Only this user can access the socket. It replaces the socket of an ended process."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Bind in a folder that other users cannot enter, because the mode can only be set after that.
+        # Bind in a folder that other users cannot enter, because the mode can only be set after binding.
         with TemporaryDirectory(prefix=".", dir=path.parent) as private:
             bound = os.path.join(private, "s")
             sock.bind(bound)

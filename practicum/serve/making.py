@@ -50,8 +50,8 @@ class SpaceMaker:
         """Names of the created spaces."""
 
     def make(self, name: str, context: str | None = None, unfinished: Collection[str] = ()) -> None:
-        """Create a space that starts from a `context`, or update the existing space of this name. If its name is in
-        `unfinished` (a deletion of user data is unfinished), a failed update is only a warning."""
+        """Create a space that starts from `context`, or update the existing space of this name. `unfinished` has the
+        names of spaces with an unfinished deletion of user data: for these, a failed update is only a warning."""
         require_space_name(name, UnknownSpace)
         with self._database.backend.exclusive(f"making space {name}"):
             if (id := self._database.live(name)) is None:
@@ -74,7 +74,7 @@ class SpaceMaker:
             self.warnings.append(f"space {name} does not learn until user data is deleted: {error}")
 
     def _bring_up_to_date(self, name: str, store: Store) -> None:
-        """Prepare an existing space for this service. It keeps its agent, models and settings."""
+        """Prepare an existing space for this service. The space keeps its agent, models and settings."""
         settings, (config, _) = self._settings, read_config(store)
         if not (own := is_own(store, config)):
             self.warnings.append(

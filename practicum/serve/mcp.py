@@ -1,7 +1,8 @@
 """Server of the Model Context Protocol: operations as tools, and the playbook as resources.
 
-It is the `Server` of the `mcp` package, not its `MCPServer`, which lists the same tools to every caller, has its own
-error texts, and configures the log of the process. Here, roles determine the tools, and errors have practicum's codes.
+It uses `Server` of the `mcp` package. `MCPServer` of the same package would list the same tools to every caller, use
+other error texts, and configure the log of the process. Here, roles determine the tools, and errors have practicum's
+codes.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
-    # No tool takes arguments from headers, so none need to be compared with its schema.
+    # No tool takes arguments from headers, so no headers need to be compared with the schema of a tool.
     return Server(
         NAME, version=VERSION, instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,

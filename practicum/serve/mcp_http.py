@@ -1,7 +1,7 @@
 """Agents at /mcp, over streamable HTTP: each request gets one answer, as JSON.
 
-The session of a client is only a name, which determines the version that it sees; no state is stored. Excess requests
-are refused before they are read, so that agents take little processor time from proxied requests.
+The session of a client is only a name, which determines the version that the client sees; no state is stored. Excess
+requests are refused before they are read, so that agents take little processor time from proxied requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class LocalCaller:
 
 
 class Agents:
-    """Handler of requests of agents. Use it inside `running`. The first request loads it, which takes half a second."""
+    """Handler of requests of agents. Use it inside `running`. The first request loads the SDK, which takes half a
+    second."""
 
     def __init__(self) -> None:
         self._sent = Rates()
@@ -93,7 +94,8 @@ class Agents:
                 (b"allow", b"POST, DELETE"),
             )
         body: bytes | None = await call.body(MOST_BODY)
-        # The first request of a client gets a session id, which later requests repeat; newer protocols have none.
+        # The first request of a client gets a session id, which later requests repeat. Newer versions of the protocol
+        # have no session id.
         first = call.headers.keys().isdisjoint((b"mcp-session-id", b"mcp-protocol-version"))
 
         async def receive() -> MutableMapping[str, Any]:

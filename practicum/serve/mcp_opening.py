@@ -1,10 +1,10 @@
-"""First requests of a client over standard input, answered before the SDK of the protocol is loaded.
+"""Answers to the first requests of a client over standard input, before the SDK of the protocol is loaded.
 
 Clients such as Claude Code and Codex list the tools when they start, and wait for the answer only briefly. Loading the
 SDK takes longer, and opening the store much longer. So this module answers `initialize`, `server/discover`, `ping` and
 the lists of tools and resources exactly as the SDK does (a test compares them). The sections of the playbook are not
-known yet: the client is notified of them later. The first other message and all messages after it go to the SDK, which
-gets `initialize` again.
+known yet: the client is notified of them later. The first message of another kind and all messages after it go to the
+SDK, after `initialize` was replayed to the SDK.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Opening:
         """Ids of the messages in `handshake` that were answered."""
 
     def answer(self, line: bytes) -> dict[str, Any] | None:
-        """Return the answer to a message; it is empty for a notification. None if the SDK must handle the message: it
-        is of another kind, or invalid."""
+        """Return the answer to a message, or an empty answer to a notification. None if the SDK must handle the
+        message, because the message is of another kind, or invalid."""
         try:
             message = json.loads(line)
             method, id = message["method"], message.get("id")
@@ -108,7 +108,7 @@ class Opening:
     def lists(self) -> dict[str, dict[str, Any]]:
         """Return the lists of tools and resources of the agent, by method."""
         if not self._lists:
-            # Imported here, because its pydantic takes as long to load as everything that `initialize` needs.
+            # Imported here, because these modules load pydantic, which takes as long as all that `initialize` needs.
             from practicum.serve.access import includes
             from practicum.serve.tools import TEMPLATES, allowed, listing, resource_listing
 

@@ -31,7 +31,7 @@ NO_JSON = {"code": -32700, "message": "a message is not JSON", "data": error_bod
 
 def run(transport: Transport, failed: Callable[[PracticumError], object]) -> None:
     """Answer the agent at standard input and output until it closes them, or until a signal. `failed` is called if the
-    store cannot be opened; calls of tools try again, and answer with the error."""
+    store cannot be opened. Each call of a tool then tries again, and answers with the error if that fails."""
     lines.set_up(as_json=False)
     asyncio.run(_run(transport, failed))
 
@@ -83,7 +83,7 @@ class Wire:
         return cls(os.fdopen(source, "rb", closefd=False), os.fdopen(sink, "wb", closefd=False))
 
     def replay(self, lines: Sequence[bytes], answered: Sequence[Any]) -> None:
-        """Return these lines from `read` first, and drop the first answer to each of these ids."""
+        """Make `read` return these lines first, and drop the first answer to each of the ids `answered`."""
         self._replayed, self._answered = [*lines], [*answered]
 
     async def read(self) -> bytes:
@@ -99,7 +99,7 @@ class Wire:
             await asyncio.to_thread(self._send, json.dumps(error).encode() + b"\n")
 
     def _line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it has at most MOST_LINE bytes. Of a longer line, only its end is
+        """Return the next line, and whether it has at most MOST_LINE bytes. Only the end of a longer line is
         returned."""
         line, whole = self._source.readline(MOST_LINE), True
         while len(line) == MOST_LINE and not line.endswith(b"\n"):

@@ -25,7 +25,7 @@ from practicum.store import schema
 from practicum.store.reviews import PENDING
 
 AT_ONCE = 1_000
-"""Largest number of keys of rows in one query."""
+"""Largest number of spaces in one query."""
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Bounds (s) of the histogram of request durations."""
@@ -34,7 +34,7 @@ ADDED = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 """Bounds (s) of the histogram of the time that practicum adds."""
 
 Value = tuple[tuple[str, ...], float]
-"""Labels and number of a value."""
+"""Labels of a metric, and the value for these labels."""
 
 
 class Metrics(Collector):
@@ -55,7 +55,7 @@ class Metrics(Collector):
         return Histogram(metric.prometheus, metric.about, metric.labels, buckets=bounds, registry=self.registry)
 
     def count(self, route: str, status: int, seconds: float, added: float | None) -> None:
-        """Count a request that ended. `added` is None if it was not sent to a model."""
+        """Count a request that ended. `added` is None if the request was not sent to a model."""
         self._ended[route, status] += 1
         if (histogram := self._times.get(route)) is None:
             histogram = self._times[route] = self._seconds.labels(route)
@@ -64,12 +64,12 @@ class Metrics(Collector):
             self._added.labels(route).observe(added)
 
     def text(self) -> bytes:
-        """Return all metrics in the format of Prometheus. Thread safe. Metrics from the database are missing while it
-        cannot be read."""
+        """Return all metrics in the format of Prometheus. Thread safe. Metrics from the database are missing while
+        the database cannot be read."""
         return generate_latest(self.registry)
 
     def describe(self) -> list[Metric]:
-        # Otherwise, the registration would read the database.
+        # Without this method, the registration would call `collect`, which reads the database.
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -104,8 +104,8 @@ class Metrics(Collector):
         return [((), service.counts[metric.field])]
 
     def _gauges(self, spaces: list[ServedSpace]) -> dict[str, list[Value]]:
-        """Return the values of gauges by name, each with its labels. Gauges from the database are missing while it
-        cannot be read."""
+        """Return the values of gauges by name, each with its labels. Gauges from the database are missing while
+        the database cannot be read."""
         service = self._service
         values: dict[str, list[Value]] = {
             "unwritten_rows": [((), service.database.writer.unwritten)],

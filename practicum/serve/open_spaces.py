@@ -18,10 +18,11 @@ from practicum.store.database import Database
 from practicum.store.spaces import UnknownSpace, require_space_name, unknown
 
 IN_USE = 1.0
-"""Time (s) after a request for a space during which the space stays open, because the request may still use it."""
+"""Time (s) after a request for a space during which the space stays open, because the request may still use the
+space."""
 
 ENDED = 5_000
-"""Number of closed or deleted spaces whose names are remembered."""
+"""Largest number of names of deleted spaces that are remembered."""
 
 
 class OpenSpaces(dict[str, ServedSpace]):
@@ -38,9 +39,9 @@ class OpenSpaces(dict[str, ServedSpace]):
         self._deleting = set[str]()
         """Names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """Value of `endings` when the last space of a name ended."""
+        """Value of `endings` after the last deletion of a space, by name."""
         self.endings = 0
-        """Number of spaces that have ended."""
+        """Counter that increases with each deletion of a space."""
 
     async def opened(self, name: str) -> ServedSpace:
         """Return a space. Open it if needed. Raise UnknownSpace if no space has this name."""
@@ -86,14 +87,14 @@ class OpenSpaces(dict[str, ServedSpace]):
         return bool(self._database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
 
     def require_since(self, name: str, endings: int) -> None:
-        """Raise UnknownSpace if a space of this name was deleted after `endings` spaces had ended. An earlier request
-        is not for the space that has the name now."""
+        """Raise UnknownSpace if a space of this name was deleted after the counter had the value `endings`. A request
+        from that time is not for the space that has the name now."""
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
     async def current(self, name: str, endings: int, grant: Grant) -> ServedSpace:
-        """Return the space of a request that arrived when `endings` spaces had ended. Raise UnknownSpace if the space
-        was deleted since, and Forbidden for a key of an earlier space with this name."""
+        """Return the space of a request that arrived when the counter had the value `endings`. Raise UnknownSpace if
+        the space was deleted since, and Forbidden for a key of an earlier space with this name."""
         self.require_since(name, endings)
         space = await self.opened(name)
         require_key_of(space.id, grant)
@@ -101,7 +102,7 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     @contextmanager
     def deleting(self, name: str) -> Iterator[None]:
-        """Prevent opening of a space inside the block, in which it is deleted."""
+        """Keep a space from being opened inside the block, which deletes the space."""
         self._deleting.add(name)
         try:
             yield
@@ -119,9 +120,9 @@ class OpenSpaces(dict[str, ServedSpace]):
             self._ended.popitem(last=False)
 
     def unused(self, memory: float, keep: Collection[str]) -> list[ServedSpace]:
-        """Return the spaces to close: spaces that are idle for a long time, and if all spaces take more than `memory`
-        megabytes, more spaces, least recently used first. Spaces named in `keep` stay open. The next request opens a
-        closed space again."""
+        """Return the spaces to close: spaces that have been idle for PINNED seconds. If all spaces take more than
+        `memory` megabytes, also return other spaces, least recently used first. Spaces named in `keep` stay open. The
+        next request opens a closed space again."""
         result = list[ServedSpace]()
         over = sum(space.megabytes for space in self.values()) - memory
         for space in sorted(self.values(), key=lambda space: space.used):

@@ -14,7 +14,7 @@ from practicum.serve.operations import OPERATIONS
 from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
-"""Version of the API; a new one if clients must change."""
+"""Version of the API. It is increased when clients must change."""
 
 ABOUT = """\
 Learning proxy between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and other paths
@@ -71,7 +71,11 @@ def document() -> dict[str, Any]:
         "/health": {
             "get": _open(
                 "health",
-                {"200": _answered("The service runs. With a key, the response has more.", _ref("Health"))},
+                {
+                    "200": _answered(
+                        "The service runs. With a key for all spaces, the response has all fields.", _ref("Health")
+                    )
+                },
             )
         },
         "/ready": {"get": _open("ready", ready)},
@@ -103,7 +107,7 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
 
 
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of an operation: its form is the query of a GET, and the body otherwise."""
+    """Return the description of an operation. Its form is the query for GET, and the body for other methods."""
     form, whole = operation.form.__name__, ", for all spaces" if operation.whole else ""
     fields = schemas[form]
     described: dict[str, Any] = {

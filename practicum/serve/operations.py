@@ -29,10 +29,11 @@ MOST_FOUND = 1_000
 """Largest number of entries that a search returns. Further entries are irrelevant, and sorting them takes long."""
 
 LISTED, MOST_LISTED = 200, 1_000
-"""Number of corrections and notes in one answer: in the list of reviews, and at most."""
+"""Number of corrections and notes in the list of reviews, and the largest number in any answer."""
 
 LAST = "last"
-"""Id of the last interaction, for keys that may see interactions, because terminals do not show ids."""
+"""Word that a report may have in place of the id of the last interaction, because terminals do not show ids. It needs a
+key that may see interactions."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
 """Name of a session or a user."""
@@ -77,7 +78,7 @@ async def report(call: OperationCall, form: Report) -> answers.Reported:
     if form.interaction == LAST:
         form = form.model_copy(update={"interaction": await _last(call)})
     if call.screened and form.answer and form.target and normalise(form.answer) == normalise(form.target):
-        # Some models repeat the right answer as `answer`, which would report the answer as right.
+        # Some models repeat the right answer as `answer`. This would report that the answer was right.
         form = form.model_copy(update={"answer": None})
     return await reporting.report(call.service, call.space, form, trust_of(call.user), screened=call.screened)
 
@@ -410,7 +411,8 @@ class NewKey(KeyName):
 
 
 def _own(call: OperationCall, space: str) -> str:
-    """Return the space of a key to manage. Raise Forbidden if the caller's key is limited to another space."""
+    """Return the space of the key to create or delete. Raise Forbidden if the caller's key is limited to another
+    space."""
     if call.grant.space and space not in ("", call.grant.space):
         raise access.Forbidden("key.forbidden", f"this key is limited to space {call.grant.space}")
     return call.grant.space or space

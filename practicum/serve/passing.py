@@ -1,4 +1,5 @@
-"""Paths of the model server that clients may use with the service's key: model calls, and responses to the client.
+"""Paths of the model server that clients may use with the service's key: model calls, and stored responses of the
+space.
 
 Files, fine-tunes, batches, stored conversations and the like belong to the key, not to the client, so their paths only
 pass if the operator names them (`--pass PATH`). A client that sends its own key (`--pass-key`) has that key's rights.
@@ -43,8 +44,8 @@ _MARKS = ("previous_response_id", "conversation", r"\u00")
 
 @dataclass(frozen=True)
 class Passing:
-    """Rules for passing requests to the model server. `prefixes`: paths of the operator, including all paths below.
-    `all`: all requests pass."""
+    """Rules for passing requests to the model server. `prefixes`: paths that the operator allows, including all paths
+    below them. `all`: all requests pass."""
 
     prefixes: tuple[str, ...] = ()
     all: bool = False
@@ -54,8 +55,8 @@ class Passing:
         return self.all or any(f"{path}/".startswith(f"{prefix}/") for prefix in self.prefixes)
 
     def response(self, method: str, path: str) -> str | None:
-        """Return the id of the response that a request is about, which must belong to the space. None: it is not about
-        a response. Raise RequestRefused (403) if the request does not pass."""
+        """Return the id of the response that a request is about. The caller checks that the response belongs to the
+        space. None: the request is not about a response. Raise RequestRefused (403) if the request does not pass."""
         if self.has(path) or (method == "POST" and path in _MODEL_CALLS):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
@@ -73,20 +74,20 @@ class Passing:
         )  # fmt: skip
 
     def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
-        """Return the id of the response that a request continues, which must belong to the space (None: it continues no
-        response), and the body with at most one such field. Raise RequestRefused if the body continues a stored
-        conversation (403), cannot be read (400), or is compressed (415)."""
+        """Return the id of the response that a request continues (None: it continues no response), and the body without
+        repeated names of such fields. The caller checks that the response belongs to the space. Raise RequestRefused if
+        the body continues a stored conversation (403), cannot be read (400), or is compressed (415)."""
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):
             raise RequestRefused("request.encoded", f"send the body of {path} without content-encoding")
         if is_dense(body):
-            # In UTF-16 and UTF-32, which some servers accept too, each of these characters has a NUL next to it.
+            # In UTF-16 and UTF-32, which some servers accept too, each character of a mark has NUL bytes next to it.
             plain = body.translate(None, b"\0") if b"\0" in body else body
             if any(mark.encode() in plain for mark in _MARKS):
                 raise RequestRefused(
                     "request.too_large",
-                    "the body has too many values to check whether it continues stored data: send a smaller one",
+                    "the body has too many values to check whether it continues stored data: send a smaller body",
                 )
             return None, body
         try:

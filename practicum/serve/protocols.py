@@ -2,9 +2,9 @@
 
 A request is parsed into the raw bytes of its values, and written from the same bytes: tools, images and unknown fields
 reach the server as the client wrote them. Learned context goes to two places. The part that is the same for all
-requests follows the system message. The part that was looked up for a user's message is put before its text, in this
-request and in all later requests of the conversation, so that each prompt continues the previous one and a prefix cache
-applies.
+requests follows the system message. The part that was looked up for a user's message is put before the text of the
+message, in this request and in all later requests of the conversation, so that each prompt continues the previous one
+and a prefix cache applies.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_c
 
 _MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
 """Endings of the types of parts that contain text of other authors: results of tools, including the provider's, and
-documents. Within a text, the quote would be escaped."""
+documents. Within a text, the quotation mark would be escaped."""
 
 MOST_CALLS = 50
 """Largest number of tool calls that are stored for an answer: the first ones."""
 
 MOST_NAME = 200
-"""Largest number of characters of a name that are stored, such as of a model. A longer id counts as missing."""
+"""Largest number of stored characters of a name, such as the name of a model. A longer id counts as missing."""
 
 MOST_ANSWER = 2**20
 """Largest number of characters of an answer that are read, before its thoughts are separated."""
@@ -59,7 +59,7 @@ LONG = 2**16
 """Number of characters above which an answer is assembled in a thread."""
 
 MOST_TOKENS = 10**9
-"""Largest number of tokens that is plausible."""
+"""Largest number of tokens that counts as plausible."""
 
 MOST_READ = 8 * 2**20
 """Largest size (bytes) of a request, answer or event that is parsed, unless the service sets another limit."""
@@ -139,8 +139,8 @@ class Insertion:
 class Request:
     """Parsed request.
 
-    `query` is the text of the user's last message, and `steps` are the agent's steps since then. `points` are the
-    positions of the user's messages in `items`, each with a digest of the conversation up to it.
+    `query` is the text of the user's last message, and `steps` are the agent's steps after this message. `points` are
+    the positions of the user's messages in `items`, each with a digest of the conversation up to this message.
     """
 
     kind: Kind
@@ -157,7 +157,7 @@ class Request:
 
     def write(self, fixed: str, learned: Mapping[int, Insertion], model: str = "") -> bytes:
         """Return the body with learned context: `fixed` for all requests, and `learned` by position of the user's
-        message. `model` is filled in."""
+        message. `model` replaces the requested model, unless it is empty."""
         fields = dict(self.fields)
         if model:
             fields["model"] = _raw(model)
@@ -245,15 +245,16 @@ def is_dense(data: bytes) -> bool:
 
 
 def text_request(query: str) -> Request:
-    """Return a request with one text, without a body in a protocol."""
+    """Return a request that has one text, and no body."""
     query = _whole_characters(query)
     digest = blake2b(query.encode(), digest_size=12).hexdigest()
     return Request("responses", {}, [], query[:MOST_TEXT], (), ((0, digest),), False, "", _whole=True)
 
 
 def last_answers(request: Request, most: int) -> tuple[list[tuple[str, str]], str]:
-    """Return the last answers in a conversation (texts and tool calls), at most `most`, newest first, each with the
-    user's text before it; and the user's last text. Content that cannot be read counts as empty."""
+    """Return the last answers in a conversation (texts and tool calls), and the user's last text. At most `most`
+    answers are returned, newest first, each with the user's text before it. Content that cannot be read counts as
+    empty."""
     answered, pending, question = list[tuple[str, str]](), list[str](), None
     parts = list[str]()
     """Texts of the current answer, last part first."""
@@ -294,7 +295,8 @@ def _text_and_calls(kind: Kind, item: _Item) -> str:
 def _points(
     kind: Kind, fields: Mapping[str, Raw], items: Sequence[Raw], read: Sequence[_Item]
 ) -> tuple[list[tuple[int, str]], list[str]]:
-    """Return the positions of the user's messages with digests of the conversation so far, and their texts."""
+    """Return the positions of the user's messages, each with a digest of the conversation up to this message, and the
+    texts of these messages."""
     digest, points, texts = blake2b(digest_size=12), list[tuple[int, str]](), list[str]()
     digest.update(fields.get("system", NULL) if kind == "messages" else fields.get("instructions", NULL))
     for place, (raw, item) in enumerate(zip(items, read, strict=True)):
@@ -374,7 +376,8 @@ def _call(name: str, arguments: str) -> str:
 
 
 def answer_text(text: str, calls: Iterable[tuple[str, str]]) -> str:
-    """Return an answer as one text, in the form in which `last_answers` returns it from a later request."""
+    """Return an answer as one text, in the form in which `last_answers` returns the same answer from a later
+    request."""
     return "".join([text, *(_call(name, arguments) for name, arguments in calls)])
 
 
@@ -449,9 +452,9 @@ def _after_system(items: list[Raw], text: str) -> list[Raw]:
 class UpstreamAnswer:
     """Answer in a response: id, model, text, tool calls and usage.
 
-    `whole`: the response has ended by its protocol. `unread`: a part does not follow the protocol and was skipped.
-    `failed`: the response reports an error. `material`: the provider's tools returned results. `text` excludes the
-    model's `thoughts`. `wrong` has the names of implausible numbers, which count as unknown.
+    `whole`: the response has ended as its protocol requires. `unread`: a part does not follow the protocol and was
+    skipped. `failed`: the response reports an error. `material`: the provider's tools returned results. `text` excludes
+    the model's `thoughts`. `wrong` has the names of usage fields with implausible values, which count as unknown.
     """
 
     id: str = ""
@@ -470,7 +473,7 @@ class UpstreamAnswer:
     _ends: set[str] = field(default_factory=set)
 
     def end(self, *reasons: Any) -> None:
-        """Record reasons why the answer ended, as in the protocol. None is ignored."""
+        """Record the reasons that the protocol gives for the end of the answer. None is ignored."""
         for reason in reasons:
             if isinstance(reason, str) and reason in _SILENT:
                 self._ends.add(reason)
@@ -481,14 +484,16 @@ class UpstreamAnswer:
             self.calls.append((name[:MOST_NAME], arguments[:MOST_TEXT]))
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
-        """Set the text, without inline thoughts, and the thoughts: inline, or from separate fields."""
+        """Set the text, without inline thoughts. Set the thoughts to the inline thoughts, else to `thoughts`, which
+        come from separate fields."""
         separated = split_thoughts(_whole_characters(text[:MOST_ANSWER]))
         self.text = separated.text[:MOST_TEXT]
         self.thoughts = (separated.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
 
     @property
     def silence(self) -> Count | None:
-        """Reason why a complete answer without tool calls has no text. None: it has text, or it was not read."""
+        """Reason why a complete answer without tool calls has no text. None: the answer has text, is
+        incomplete or failed, or could not be read."""
         if not self.whole or self.calls or self.unread or self.failed:
             return None
         return silence(
@@ -498,10 +503,10 @@ class UpstreamAnswer:
 
 
 _LIMITS = ("length", "max_tokens", "max_output_tokens", "model_context_window_exceeded")
-"""Reasons of the protocols for the end of an answer that reached a limit of tokens."""
+"""Words of the protocols for the end of an answer that reached a limit of tokens."""
 
 _SILENT = frozenset({"refusal", "content_filter", *_LIMITS})
-"""Reasons of the protocols for the end of an answer that may have no text."""
+"""Words of the protocols for the end of an answer that may have no text."""
 
 _TEXTS = ("text", "output_text", "input_text")
 """Types of parts that are text. Other parts, such as thinking, are not a part of the answer's text."""
@@ -671,7 +676,7 @@ class _Stream:
             self._add_to_call(_plain(item.get("arguments")))
 
     def _begin_call(self, name: str) -> None:
-        # Keep one call more than the limit, so that further arguments go to it and not to a stored call.
+        # Keep one call more than the limit, so that further arguments go to this call and not to a stored one.
         if len(self._calls) <= MOST_CALLS:
             self._calls.append([name, ""])
 
@@ -874,7 +879,7 @@ def _piece(arguments: Any) -> str:
 
 
 def with_metadata(response: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Return a response of the protocol `responses` with these values added to its metadata. Return another body
+    """Return a response of the protocol `responses` with these values added to its metadata. Return any other body
     unchanged."""
     if is_dense(response):
         return response

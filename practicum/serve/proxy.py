@@ -33,7 +33,7 @@ from practicum.store.spaces import UnknownSpace
 logger = logging.getLogger("practicum.serve")
 
 COUNTING: Mapping[str, Kind] = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "responses"}
-"""Paths at which a client counts the tokens of a request. They are counted with the view."""
+"""Paths at which a client counts the tokens of a request. The count includes the view."""
 
 MOST_BODY = 32 * 2**20
 """Largest size (bytes) of a request, which may contain images."""
@@ -104,7 +104,7 @@ class Proxy:
             self._end_span(span, call)
 
     async def _body(self, call: ServedCall, space: str) -> bytes:
-        """Return the body for the upstream. Raise RequestRefused if it continues a response of another space; the
+        """Return the body for the upstream. Raise RequestRefused if the body continues a response of another space; the
         operator may continue any response."""
         body, encoding = await call.body(MOST_BODY), call.headers.get(b"content-encoding", "")
         if call.grant is not None and call.grant.is_operator:
@@ -118,23 +118,24 @@ class Proxy:
         return body
 
     async def _require_response(self, call: ServedCall, space: str, response: str | None) -> None:
-        """Raise RequestRefused if a response of the upstream was not made for this space, because it may belong to
-        another space. The operator may access any response, because not all responses are recorded."""
+        """Raise RequestRefused if a response of the upstream was not made for this space, because the response may
+        belong to another space. The operator may access any response, because not all responses are recorded."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         opened = await self.service.spaces.opened(space)
         if not await self.service.recorder.has_response(opened, response):
             raise RequestRefused(
                 "response.unknown",
-                f"no response {response!r:.80} of this space: to allow all responses, start the service with "
+                f"this space has no response {response!r:.80}: to allow all responses, start the service with "
                 "--pass /v1/responses"
             )  # fmt: skip
 
     async def _prepare(
         self, call: ServedCall, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
-        """Put the view into the body of a request. If the body cannot be read, or anything fails, return it unchanged.
-        Raise UnknownSpace, and Forbidden for a key of an earlier space of the same name."""
+        """Put the view into the body of a request. If the body cannot be read, or the view fails, return the body
+        unchanged. Raise UnknownSpace if the space does not exist, and Forbidden if the key is for an earlier space of
+        the same name."""
         self.service.spaces.require_since(space, call.endings)
         request = None
         try:
@@ -200,7 +201,7 @@ class Proxy:
         if time.monotonic() - self._failure_logged >= QUIET:
             self._failure_logged = time.monotonic()
             logger.warning(
-                "the upstream at %s failed (%s): %s; /health counts further failures, the next is logged after %g s",
+                "the upstream at %s failed (%s): %s; for %g s, further failures are only counted (/health)",
                 urlsplit(self.upstream.address).netloc.rpartition("@")[2], type(error).__name__, error, QUIET,
             )  # fmt: skip
 
@@ -225,7 +226,7 @@ class Proxy:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.upstream_failed(error)
             if began:
-                # Close the connection, so that the client does not take a part for a complete answer.
+                # Close the connection, so that the client does not mistake a part for the complete answer.
                 raise
             status, failure = upstream_error(error)
             await call.answer(status, error_answer(call.path, status, failure))

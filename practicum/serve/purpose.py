@@ -1,9 +1,9 @@
 """Detection of housekeeping requests of clients: for the title, the tags or the summary of a conversation.
 
-Clients do not mark these requests, and each uses its own wording. Such a request offers no tools, and a
+Clients do not mark these requests, and each client uses its own wording. Such a request offers no tools, and a
 sentence at the beginning of the instructions or of the user's message asks for a title or a summary of a conversation.
 Only English is detected. A request for a summary must also contain the conversation as messages, since an agent that
-summarizes conversations for users gets them as text.
+summarizes conversations for users gets the conversations as text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from practicum.serve.protocols import LEADING, NULL, Request
 
 Purpose = Literal["title", "context"]
 """Reason why an interaction is not a request of a user: a client asked for a title or a summary, or an agent asked for
-a view (`/v1/context`). Such an interaction does not count in figures unless it has an outcome."""
+a view (`/v1/context`). Such an interaction does not count in statistics unless it has an outcome."""
 
 BEGINNING = 400
 """Number of characters at the beginning of a text that are searched."""
@@ -32,7 +32,7 @@ _WRITES, _CONVERSATION, _TITLED = (
     re.compile(one, re.I) for one in (_VERB, _NOUN, rf"\b{_TITLE}.*{_NOUN}|{_NOUN}\s+{_TITLE}")
 )
 _SUMMARIZES = re.compile(r"\bsummari[sz](?:e|es|ing)\b", re.I)
-# A person may ask to write a function that returns the title of a thread.
+# Must not match a person who asks for a function that returns the title of a thread.
 _ORDERS = re.compile(
     rf"\W*(?:please\s+)?{_VERB}\w*\s+(?:(?!(?:that|which|of|for|in|with|and|about)\b)\S+\s+){{0,8}}{_TITLE}", re.I
 )

@@ -15,11 +15,11 @@ from practicum.core.errors import StoreError
 from practicum.store.database import Database
 
 LATELY = 30.0
-"""Time (s) since the last answer of the database during which the service counts as ready, so that short failures do
+"""Time (s) after the last answer of the database during which the service still counts as ready. Thus short failures do
 not remove a node."""
 
 PROBE = 1.0
-"""Time (s) since the last answer of the database after which it is probed, and timeout (s) of the probe."""
+"""Time (s) after the last answer of the database until the database is probed, and timeout (s) of the probe."""
 
 
 class Readiness:

@@ -30,7 +30,7 @@ REDACTED = ("query", "question", "steps", "answer", "calls", "thoughts")
 """Fields of an interaction's data that are redacted."""
 
 RECENT, RECENT_BYTES = 5_000, 64 * 2**20
-"""Limits of the interactions in memory (number, bytes of text): most feedback is about a recent interaction."""
+"""Limits of the interactions in memory (count, bytes of text). Most feedback is about a recent interaction."""
 
 PAUSES = (2 * WINDOW, 0.1, 0.4)
 """Pauses (s) between lookups of an interaction that another node may be about to write."""
@@ -51,8 +51,8 @@ class Recorder:
         self._database, self._spaces, self._upstream, self._judged = database, spaces, upstream, judged
         self._alarms, self._counts, self._waits, self._shared = alarms, counts, waits, shared
         self.recent: Bounded[Interaction] = Bounded(RECENT, RECENT_BYTES)
-        """Recent interactions. Each has two keys: the identity of the space with the id of the interaction, and with
-        the id of the response."""
+        """Recent interactions. Each has two keys: the identity of the space with the id of the interaction, and the
+        identity of the space with the id of the response."""
         self._responses: OrderedDict[str, None] = OrderedDict()
         """Responses without an interaction, by the name of the space and the id of the response."""
 
@@ -61,8 +61,8 @@ class Recorder:
         answer: UpstreamAnswer | None, *, user: str | None, status: int, seconds: float, purpose: Purpose | None = None,
         screened: bool = False,
     ) -> None:  # fmt: skip
-        """Record an interaction: request, view (`shown`) and answer. With a `purpose`, it is not a request of a user.
-        It is dropped if its space was deleted. `screened`: an agent wrote the question."""
+        """Record an interaction: request, view (`shown`) and answer. With a `purpose`, the interaction is not a request
+        of a user. The interaction is dropped if its space was deleted. `screened`: an agent wrote the question."""
         at = self._spaces.get(space)
         # Keep nothing in memory for a closed space.
         at = at if at is not None and at.id == shown.space else None
@@ -157,7 +157,7 @@ class Recorder:
         return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
 
     async def find_written(self, space: ServedSpace, report: Report) -> Interaction:
-        """Return the interaction that a report is about, after a wait if another node may be about to write it. Raise
+        """Return the interaction that a report is about. Wait for it if another node may be about to write it. Raise
         Unknown if it does not exist."""
         for pause in PAUSES if self._shared else ():
             with suppress(Unknown):

@@ -40,7 +40,7 @@ OFF_LOOP = 2**18
 """Size (bytes) above which a body is parsed in a thread, so that other requests need not wait."""
 
 SLICE = 2**12
-"""Size (bytes) of the parts of a stream that are parsed at a time, between other requests."""
+"""Size (bytes) of the parts in which a stream is parsed. Other requests can run between two parts."""
 
 
 class RelayHost(Protocol):
@@ -75,11 +75,11 @@ async def while_connected(call: ServedCall) -> AsyncIterator[None]:
 
 @dataclass
 class Relay:
-    """Relay of a response to the client, which completes an interaction. `status` is the upstream's status; `is_whole`:
-    the answer was received completely.
+    """Relay of the upstream's response to the client. It also records the interaction. `status` is the upstream's
+    status; `is_whole`: the answer was received completely.
 
-    A stream passes while it arrives, and is parsed at the same time. Another response passes when it is complete. A
-    response that is too large to parse, or compressed and too large, passes while it arrives and is not parsed.
+    A stream passes while it arrives, and is parsed at the same time, or at its end if it is compressed. Any other
+    response passes when it is complete. A response that is too large passes while it arrives and is not parsed.
     """
 
     proxy: RelayHost
@@ -110,7 +110,7 @@ class Relay:
     _is_recorded: bool | None = None
 
     async def pass_on(self, response: aiohttp.ClientResponse) -> None:
-        """Pass on a response: a stream while it arrives, another response when it is complete."""
+        """Pass on a response: a stream while it arrives, any other response when it is complete."""
         self.proxy.require_status(response)
         call, good = self.call, response.status < 300
         self.status, self._encoding = response.status, response.headers.get("content-encoding", "")
@@ -159,7 +159,7 @@ class Relay:
         self.is_whole = True
 
     def _receive(self, part: bytes) -> None:
-        """Store a part of a stream, which is parsed after it was passed on."""
+        """Store a part of a stream. The part is parsed after it was passed on."""
         self._size += len(part)
         if self._reader is not None:
             self._unread.append(part)
@@ -236,7 +236,7 @@ class Relay:
             await self.call.write(self._rest)
             return
         if self._began:
-            # Close the connection, so that the client does not take a part for a complete answer.
+            # Close the connection, so that the client does not mistake a part for the complete answer.
             self.proxy.upstream_failed(error)
             self.call.error = type(error).__name__
             self.keep(status)
@@ -334,7 +334,7 @@ _DATA = re.compile(rb"(?:\A|[\r\n])data: ?")
 
 
 class _Events:
-    """Filter of a stream of the protocol `responses` that adds metadata to events with the response."""
+    """Filter of a stream of the protocol `responses` that adds metadata to events that contain the response."""
 
     def __init__(self, metadata: Mapping[str, str], most: int) -> None:
         self._metadata, self._most = metadata, most

@@ -52,7 +52,8 @@ def status_of(error: PracticumError) -> tuple[int, tuple[tuple[bytes, bytes], ..
 
 
 def error_answer(path: str, status: int, error: ErrorBody) -> dict[str, Any]:
-    """Return an error in the format of the protocol of the path, so that its clients can read it."""
+    """Return an error in the format of the protocol of the path, so that clients of this protocol can read the
+    error."""
     body = {
         "message": f"practicum: {error['message']}", "type": _TYPES.get(status, "api_error"),
         "param": error["fields"].get("param"), "code": error["code"], "fields": error["fields"],

@@ -49,7 +49,7 @@ async def report(
 async def note(
     service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
 ) -> answers.Noted:  # fmt: skip
-    """Store a note, which is shown to requests about its subject `about` (empty: to all requests); it is on disk when
+    """Store a note. It is shown to requests about its subject `about` (empty: to all requests). It is on disk when
     this returns. A note of a `user` waits for review. `screened`: text that the filter flags waits too."""
     space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
@@ -70,8 +70,8 @@ def _corrector(service: Service, space: ServedSpace) -> Corrector:
 async def decide_correction(
     service: Service, name: str, number: int, approved: bool, reason: str = ""
 ) -> answers.Decided:  # fmt: skip
-    """Approve a correction or a note that waits for review, or reject a waiting or effective one. Raise Unknown if
-    it does not exist, and Conflict if it was decided before."""
+    """Approve or reject a correction or a note that waits for review. One in effect can be rejected too. Raise Unknown
+    if it does not exist, and Conflict if it was decided before."""
     space = await service.spaces.opened(name)
     async with space.lock:
         await space.read_corrections()
@@ -90,8 +90,8 @@ async def note_of(service: Service, name: str, number: int) -> Correction | None
 
 
 async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
-    """Return the corrections and notes of a space in one of STATES, oldest first, after a number, and the number of all
-    in this state. Raise UnknownSpace if the space does not exist."""
+    """Return at most `limit` corrections and notes of a space in a state (one of STATES), oldest first, that follow the
+    number `after`. Also return the count of all in this state. Raise UnknownSpace if the space does not exist."""
     space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)

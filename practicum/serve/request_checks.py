@@ -21,7 +21,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PATH = re.compile(
     rb"/|(?:/(?!\.{1,2}(?:/|\Z))(?:"
     rb"[A-Za-z0-9._~!$&'()*+,=:@-]"
-    # Escapes, except of controls, unreserved characters, and / \ % ; , where servers split paths or decode twice.
+    # Escapes, except of control characters, unreserved characters, and / \ % ; , at which servers split a path or
+    # which they decode twice.
     rb"|%(?![01]|2[5DEF]|3[0-9B]|4[1-9A-F]|5[0-9ACF]|6[1-9A-F]|7[0-9AEF])[2-9A-F][0-9A-F]"
     rb")+)+"
 )
@@ -35,7 +36,7 @@ _OWN = b"x-practicum-"
 
 
 class RequestRefused(PracticumError):
-    """Request that is refused with an error, whose code determines the status. `headers` are added to the response."""
+    """Request that is refused. The error code determines the HTTP status. `headers` are added to the response."""
 
     def __init__(self, code: str, message: str, *headers: tuple[bytes, bytes], **fields: Json) -> None:
         super().__init__(code, message, **fields)
@@ -43,8 +44,8 @@ class RequestRefused(PracticumError):
 
 
 def require_clear(scope: Mapping[str, Any]) -> None:
-    """Check the request of an ASGI scope. Raise RequestRefused (400 or 405) if servers may understand it
-    differently."""
+    """Check the request of an ASGI scope. Raise RequestRefused (400 or 405) if two servers may understand
+    the request differently."""
     if (method := scope["method"]) not in METHODS:
         headers = (b"allow", ", ".join(METHODS).encode()), (b"connection", b"close")
         raise RequestRefused("request.wrong_verb", f"the method {method:.20} is not supported", *headers)
@@ -62,7 +63,7 @@ def require_clear(scope: Mapping[str, Any]) -> None:
 
 
 def is_normal(path: bytes) -> bool:
-    """Return whether a path is in the normal form that paths are compared in and sent in."""
+    """Return whether a path is in normal form. Paths are compared and sent in this form."""
     if _PATH.fullmatch(path) is None:
         return False
     if b"%" not in path:

@@ -2,8 +2,8 @@
 
 `session.rollout.Rollout.take` makes the decision.
 
-A score counts for the version that its request was shown, even if it was reported to another node. All nodes count
-scores in the same order, so they make the same decision, and the first node writes it.
+A score counts for the version that its request was shown, even if the score was reported to another node. All nodes
+count scores in the same order, so they make the same decision, and the first node writes it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Rollouts:
                 await self._continue(space, row)
             return
         if space.rollout is not None:
-            # Another node has decided it.
+            # Another node has ended the rollout.
             await asyncio.to_thread(space.read_versions)
             space.rollout = None
 
@@ -104,8 +104,8 @@ class Rollouts:
     async def claim(
         self, sessions: Sessions, late: float, space: ServedSpace, session: str, version: int
     ) -> int | None:
-        """Return the version of a session on all nodes: this version, unless another node has shown a different
-        version. Return None if it is not known within `late` seconds."""
+        """Return the version that all nodes show to a session: `version`, unless another node has shown the
+        session a different version. Return None if this version is not known within `late` seconds."""
         claimed = await sessions.claim(space.id, session, version, None, late)
         if claimed is None or space.is_valid(claimed):
             return claimed
@@ -156,8 +156,8 @@ class Rollouts:
         self._ended()
 
     async def begin(self, space: ServedSpace, rollout: Rollout) -> bool:
-        """Show a candidate to its share of the sessions. Return whether the rollout began: not if another version was
-        made live, or if another node has begun a rollout."""
+        """Show a candidate to its share of the sessions. Return False if the rollout did not begin, because another
+        version was made live, another node has begun a rollout, or the space was closed."""
         async with space.counting:
             began = partial(begin_rollout, row=rollout.row())
             if self._spaces.get(space.name) is not space or space.live != rollout.base:
@@ -169,8 +169,8 @@ class Rollouts:
         return True
 
     async def roll_back(self, space: ServedSpace, version: int | None) -> int:
-        """Make an earlier version live (None: the one before the live version), and take a candidate back. Return the
-        live version."""
+        """Make an earlier version live (None: the version before the live version), and take a candidate back. Return
+        the live version."""
         await asyncio.to_thread(space.read_versions)
         async with space.counting:
             await self.read(space)

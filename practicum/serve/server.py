@@ -47,7 +47,7 @@ NOTICE = 5
 balancer then polls again, and sends requests to other nodes."""
 
 DRAIN = 20
-"""Time (s) that requests in flight get after that. With the rest of the shutdown, it fits into Kubernetes' 30 s."""
+"""Time (s) that requests in flight get after NOTICE. The whole shutdown fits into the 30 s that Kubernetes allows."""
 
 THREADS = 32
 """Number of threads for reads and writes outside the event loop. With Python's default (6 on two processors), a few
@@ -111,7 +111,7 @@ async def _serve(
         if not keys.required and not is_loopback(settings.host):
             raise UsageError(
                 "key.not_configured",
-                f"{settings.host} is reachable from other machines, so a key is required: create one (practicum key "
+                f"{settings.host} is reachable from other machines, so a key is required: create a key (practicum key "
                 "add), pass --key, or listen on 127.0.0.1",
             )
         # Load the data of the filter now, so that it does not delay requests.
@@ -145,8 +145,8 @@ async def _serve(
 
 
 class _Server(uvicorn.Server):
-    """Server that reports when it is ready. The first signal stops it in order, the second one ends the process at
-    once."""
+    """Server that reports when it is ready. The first signal begins an orderly shutdown. The second signal ends the
+    process at once."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -166,7 +166,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            # All acknowledged data is on disk.
+            # No acknowledged data is lost, because it is on disk.
             os._exit(128 + sig)
         self._until = time.monotonic() + (NOTICE if self._service.readiness.is_watched else 0)
         self.should_exit = self._service.stopping = True

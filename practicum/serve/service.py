@@ -46,14 +46,14 @@ from practicum.store.spaces import UnknownSpace
 logger = logging.getLogger("practicum.serve")
 
 LATE = 0.02
-"""Time (s) that a request waits for the store or a remote embedder; then it is passed on unchanged."""
+"""Time (s) that a request waits for the store or a remote embedder; then the request is passed on unchanged."""
 
 OPENS = 0.5
-"""Time (s) that a request waits for a space to open; then it is passed on unchanged."""
+"""Time (s) that a request waits for a space to open; then the request is passed on unchanged."""
 
 SHOWS = 2.5
 """Time (s) that a request waits for the view of an open space, because a method of another package may be slow; then
-it is passed on unchanged. Longer than the time to read a version from a database (`space.READ`)."""
+the request is passed on unchanged. Longer than the time limit for reading a version from a database (`space.READ`)."""
 
 POLL = 0.2
 """Poll interval (s)."""
@@ -101,8 +101,8 @@ class Service:
         self.stopping = False
         self._pausing = asyncio.Lock()
         self.making = asyncio.Lock()
-        """Lock that is held while a space is created or deleted, so that waiting for another node takes only one
-        thread."""
+        """Lock that is held while a space is created or deleted, so that at most one thread waits for another
+        node."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.learner = Learner(self)
         small = upstream is not None and upstream.small
@@ -172,7 +172,7 @@ class Service:
             space.claim = lambda session, version: self.rollouts.claim(sessions, self.late, space, session, version)
 
     async def add_space(self, name: str) -> None:
-        """Open the space of a name. Create it if it does not exist."""
+        """Open the space of this name. Create the space if it does not exist."""
         async with self.making:
             await asyncio.to_thread(self.maker.make, name)
         await self.spaces.opened(name)

@@ -4,10 +4,11 @@ Clients name their conversation in many ways. The first of these that is present
 
 1. the header `x-practicum-session`;
 2. a client's own header, such as `session_id` or `session-id` (Codex), `x-claude-code-session-id` (Claude Code) or
-   `x-session-id` (opencode); then one of a conversation, a thread or a chat, such as `conversation_id`;
-3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with such
-   a name; `conversation`; another field with such a name; `previous_response_id`, which continues the session of that
-   response; `prompt_cache_key`, if it looks like a generated id, since some clients use one key for a whole program.
+   `x-session-id` (opencode); then a header that names a conversation, a thread or a chat, such as `conversation_id`;
+3. a field of the body: `metadata.user_id` of Claude Code, which holds a session; another field of `metadata` with a
+   name as in 2; `conversation`; another field with a name as in 2; `previous_response_id`, which continues the session
+   of that response; `prompt_cache_key`, if it looks like a generated id, since some clients use one key for a whole
+   program.
 
 A request that names no session continues the session whose answer it repeats. Otherwise it opens a new session, even if
 it begins like another session. `user` and `safety_identifier` name a user and never a session: they only separate equal
@@ -36,7 +37,7 @@ OWN, OPENING, HISTORY = "x-practicum-session", "opening", "history"
 answer. Any other source is the name of the client's header or field."""
 
 MOST_DIGESTS = 50_000
-"""Largest number of digests of answers per space, by which later requests are recognised. The oldest are dropped."""
+"""Largest number of digests of answers that a space keeps, to recognise later requests. The oldest are dropped."""
 
 LOOKED_AT = 4
 """Number of last answers in a request that are looked up. More than one, because clients may insert answers."""
@@ -46,8 +47,8 @@ MIN_UNIQUE = 60
 occur in several conversations."""
 
 PARAGRAPHS = 4
-"""Largest number of paragraphs of a question that is recognised even if more paragraphs followed it, because aider
-appends reminders to a question and leaves them out of later requests."""
+"""Largest number of first paragraphs by which a longer question is recognised. The client aider appends reminders to a
+question, and leaves the reminders out of later requests."""
 
 LONGEST_USER = 2_000
 """Largest length (characters) of a `metadata.user_id` that is searched for a session."""
@@ -78,8 +79,8 @@ class SessionName:
 
 @dataclass(frozen=True)
 class Caller:
-    """Sender of a request. `interaction` names the session if nothing else does; `session` and `user` are the values of
-    practicum's headers; `headers` has all headers, with names in lower case."""
+    """Sender of a request. `interaction` names the session if no other source does; `session` and `user` are the values
+    of practicum's headers; `headers` has all headers, with names in lower case."""
 
     interaction: str
     session: str | None = None
@@ -130,8 +131,8 @@ def _checked(value: Any) -> str | None:
 
 
 def _session_of_user(user: Any) -> str | None:
-    """Return the session in `metadata.user_id` of Claude Code: a JSON text, or a suffix after the ids of user and
-    account."""
+    """Return the session in `metadata.user_id` of Claude Code. The value is a JSON text, or ends with the session after
+    the ids of user and account."""
     if not isinstance(user, str) or len(user) > LONGEST_USER:
         return None
     if (match := _LEGACY_USER.fullmatch(user)) is not None:
@@ -213,8 +214,8 @@ def _user(request: Request, user: str | None) -> str:
 
 
 def _digests(user: str, question: str, answer: str) -> Iterator[bytes]:
-    """Yield the digests by which an answer is recognised. Clients trim answers and drop thoughts, so both are
-    ignored."""
+    """Yield the digests by which an answer is recognised. Clients trim answers and drop thoughts, so spaces
+    and thoughts are ignored."""
     answer = "".join(split_thoughts(answer).text.split())
     if answer:
         yield _digest(user, question, answer)

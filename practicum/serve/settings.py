@@ -40,7 +40,7 @@ class ServiceSettings(BaseModel):
     store: Path | URL
     folder: Annotated[Path, Setting(
         "Folder of this node's logs and caches, if the store is a database.", Panel.SERVICE, typed=Path,
-        note="If the store is a folder, that folder.",
+        note="If the store is a folder, it is the same folder.",
     )]
     upstream: Annotated[str, Setting(
         "The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH.",
@@ -53,7 +53,7 @@ class ServiceSettings(BaseModel):
         default=8_700, ge=0, le=65_535)
     spaces: Annotated[tuple[str, ...], Setting(
         HELPS["--space"], Panel.SERVICE, option="--space", metavar="NAME", typed=list[str], first=True,
-        note="Repeatable. Requests that name no space use the first one.",
+        note="Repeatable. Requests that name no space use the first space.",
     )] = ("default",)
     context: Annotated[str | None, Setting(
         HELPS["--context"], Panel.SERVICE, metavar="RUN", first=True,
@@ -120,7 +120,7 @@ class ServiceSettings(BaseModel):
         "Number of outcomes that starts a round of learning.", Panel.LEARNING, unit="outcomes",
     )] = Field(default=20, ge=1)
     learn_minutes: Annotated[float, Setting(
-        "Minutes after the first outcome until a round starts with fewer outcomes.", Panel.LEARNING, unit="min",
+        "Minutes after the first outcome until a round starts even with fewer outcomes.", Panel.LEARNING, unit="min",
     )] = Field(default=60.0, ge=0)
     max_calls_day: Annotated[int | None, Setting(
         "Limit of model calls for learning, per day and space.", Panel.LEARNING, unit="calls", first=True,

@@ -156,5 +156,6 @@ class ServiceActions:
 
 
 def _person(visitor: Grant) -> Grant:
-    """Return the grant of a person: the role review includes ask and report."""
+    """Return the grant of a visitor with the roles `ask` and `report`, which the role `review` includes on the
+    pages."""
     return replace(visitor, roles=visitor.roles | {"ask", "report"})

@@ -55,8 +55,8 @@ FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
 answer or piece of a message; per message. Measured on spaces of 1,000 entries of 150 characters, which take 2.4 MB."""
 
 Claim = Callable[[str, int], Awaitable[int | None]]
-"""Function that takes a session and a version, and returns the version that all nodes show to the session: this
-version, unless another node has shown a different version. None: not known now."""
+"""Function that takes a session and a version, and returns the version that all nodes show to the session. This is the
+passed version, unless another node has shown the session a different version. None: not known now."""
 
 READ = 2.0
 """Time (s) that a request waits to load a version from the database."""
@@ -66,7 +66,7 @@ READ = 2.0
 class RequestView:
     """View of a request. `fixed` follows the system message; `learned` maps positions of user messages to insertions.
     `question` is the question of the last message. `entries` (with similarities) and `corrections` (numbers) were
-    looked up for it."""
+    looked up for this question."""
 
     version: int
     session: str = ""
@@ -88,8 +88,8 @@ class RequestView:
 
 @dataclass(frozen=True)
 class _Pin:
-    """Version of a session: `at` is the time of its last request and `settled` the time when the version was chosen
-    (monotonic, s). `among` has the live version and the candidate at that time."""
+    """Version of a session: `at` is the time of the session's last request and `settled` the time when the version was
+    chosen (monotonic, s). `among` has the live version and the candidate at that time."""
 
     version: int
     at: float
@@ -99,7 +99,8 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """View of a user's message when it was the last message, with the fixed text of that request."""
+    """View of a user's message, from the request in which it was the last message, with the fixed text of that
+    request."""
 
     fixed: str
     learned: Insertion
@@ -123,7 +124,7 @@ class ServedSpace:
         self.waiting = 0
         """Number of outcomes that the learner has not used yet."""
         self.waiting_since = 0.0
-        """Time since which the first of them waits (monotonic, s)."""
+        """Time since which the first of these outcomes waits (monotonic, s)."""
         self.scored, self.scores = 0, 0.0
         """Number of interactions that got their first score since the space was opened, and the sum of these scores."""
         self.used = time.monotonic()
@@ -131,7 +132,7 @@ class ServedSpace:
         """Protects the corrections."""
         self.counting = asyncio.Lock()
         self.counted = 0
-        """Number of the last counted outcome."""
+        """Sequence number of the last counted outcome."""
         self.announced = 0
         """Change counter of the last change by other nodes that was read (see `store.backend.Backend.changes`)."""
         self.claim: Claim | None = None
@@ -201,8 +202,8 @@ class ServedSpace:
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
-        """Return the method's view for a query, without model calls: a method that would call a model shows the
-        rest."""
+        """Return the method's view for a query. No model is called: the part of the view that needs a model is left
+        out."""
         return await self.reader.view(query, context)
 
     # Versions
@@ -257,11 +258,11 @@ class ServedSpace:
 
     @property
     def parent(self) -> int | None:
-        """Number of the version from which the live version was made. None if the live version is the first."""
+        """Version from which the live version was made. None if the live version is the first."""
         return self._line[-2] if len(self._line) > 1 else None
 
     def context(self, version: int) -> Context:
-        """Return a version. A version that was removed, such as by `forget`, is replaced by the live version."""
+        """Return the context of a version. If the version was removed, such as by `forget`, return the live context."""
         contexts = self._contexts
         if version in contexts:
             contexts.move_to_end(version)
@@ -277,8 +278,8 @@ class ServedSpace:
         return context
 
     async def version_for(self, session: str) -> int:
-        """Return the version of a session. It stays the same during the session, on all nodes, for prefix caches and so
-        that a conversation is consistent, unless the version was taken back."""
+        """Return the version of a session. It stays the same during the session, on all nodes, unless the version was
+        taken back or edited by hand. So prefix caches apply, and a conversation is consistent."""
         now, pin = time.monotonic(), self._pins.get(session)
         candidate = self.rollout.version if self.rollout is not None else None
         among = self.live, candidate
@@ -299,7 +300,7 @@ class ServedSpace:
         return version
 
     def is_valid(self, version: int) -> bool:
-        """Return whether a session may keep a version: it was neither taken back nor edited since."""
+        """Return whether a session may keep a version: it was not taken back, and not replaced by an edit by hand."""
         candidate = self.rollout is not None and version == self.rollout.version
         return candidate or (version in self._line and version >= self._edited)
 

@@ -1,7 +1,8 @@
 """Spans of OpenTelemetry for requests to models: one span of the request, and below it one span of the upstream
-request, by the semantic conventions for HTTP and for generative AI. Spans contain no texts, sessions or users.
+request. They follow the semantic conventions for HTTP and for generative AI, and contain no texts, sessions or users.
 
-The trace of the client continues: its `traceparent` is the parent, and the upstream gets the span below as parent.
+The trace of the client continues: the span in its `traceparent` is the parent of the first span. The upstream receives
+the second span as its parent.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ logger = logging.getLogger("practicum.serve")
 
 
 class Spans:
-    """Exporter of spans over OTLP (HTTP, protobuf), configured by the variables OTEL_*; `exporter` replaces it. Raises
-    UsageError if a package is missing, or if the environment selects another protocol."""
+    """Exporter of spans over OTLP (HTTP, protobuf), configured by the variables OTEL_*. A passed `exporter`
+    replaces it. Raises UsageError if a package is missing, or if the environment selects another protocol."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         require_spans(exporter)
@@ -49,8 +50,8 @@ class Spans:
 
 
 class Span:
-    """The two spans of a request to a model that began at `began` (monotonic, s). `upstream` is a model's name as in
-    commands, and `model` a model of the upstream, or `other`."""
+    """The two spans of a request to a model that began at `began` (monotonic, s). `upstream` is the upstream as
+    commands name it, and `model` is the requested model, or `other` for an unknown model."""
 
     def __init__(
         self, spans: Spans, headers: Mapping[str, str], path: str, began: float, upstream: str, model: str
@@ -73,8 +74,8 @@ class Span:
         self._trace.inject(headers, self._below)
 
     def end(self, status: int, answer: UpstreamAnswer | None, error: str, about: Mapping[str, Any]) -> None:
-        """End both spans with the status sent to the client, the upstream's answer, and its error ("": none). `about`
-        has attributes of the request, such as its space."""
+        """End both spans with the status sent to the client, the upstream's answer, and the upstream's error ("":
+        none). `about` has attributes of the request, such as its space."""
         from opentelemetry.trace import StatusCode
 
         if answer is not None:

@@ -14,7 +14,7 @@ from practicum.serve.api import Operation
 from practicum.serve.operations import OPERATIONS
 
 PLAYBOOK = "practicum://playbook"
-"""URI of the playbook as a resource. Sections are below it."""
+"""URI of the playbook as a resource. The URIs of its sections begin with it."""
 
 TEMPLATES = [
     {
@@ -44,7 +44,7 @@ def listing(operation: Operation) -> dict[str, Any]:
 
 
 def allowed(roles: Collection[str]) -> list[Operation]:
-    """Return the tools of an agent with these roles. Operations on all spaces need the role admin."""
+    """Return the tools of an agent with these roles. Operations on all spaces need the role `admin`."""
     return [
         operation
         for operation in OPERATIONS.values()

@@ -46,8 +46,8 @@ class Unreachable(StoreError):
 
 
 class Transport(ABC):
-    """Transport to a space, open inside `async with`. `roles` are the roles of all requests; for a service, its key
-    determines them. With `agent`, an agent speaks for itself, in the session `agent`."""
+    """Transport to a space, open inside `async with`. `roles` are the roles of all requests to a store; a service
+    uses the roles of the key. `agent` is the session of an agent that makes the requests by itself, or None."""
 
     def __init__(self, base: str, roles: Collection[str], space: str | None, agent: str | None) -> None:
         self.roles, self.base, self.agent = frozenset(roles), base, agent
@@ -91,8 +91,8 @@ class Transport(ABC):
     async def _request(
         self, operation: Operation, arguments: Mapping[str, Any], session: str | None, user: str | None
     ) -> Answer:  # fmt: skip
-        """Return the answer over HTTP. Raise UsageError if the request is refused, here or by the service, Unreachable
-        if no process responds, and StoreError if the operation fails."""
+        """Run an operation over HTTP, and return its answer. Raise UsageError if the request is refused, here or by the
+        service, Unreachable if no process responds, and StoreError if the operation fails."""
         from practicum.core.forms import read_form
 
         form = read_form(operation.form, {name: value for name, value in arguments.items() if value is not None})
@@ -127,7 +127,7 @@ def _query(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of an answer. Raise StoreError if it is too large for an answer of a service."""
+    """Return the body of an answer. Raise StoreError if the body has more than MOST_ANSWER bytes."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -137,7 +137,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 class ServiceTransport(Transport):
-    """Transport to the service at an address. `pass_key`: send the key as x-practicum-key."""
+    """Transport to the service at an address. `pass_key`: send the key in `x-practicum-key`."""
 
     def __init__(
         self, address: str, space: str | None = None, key: str | None = None, *, pass_key: bool = False,
@@ -235,8 +235,8 @@ class StoreTransport(Transport):
         except TimeoutError:
             raise StoreError(
                 "store.busy",
-                f"another process has the store {self.store} open and does not respond: end it, or pass the address of "
-                "practicum serve",
+                f"another process has the store {self.store} open and does not respond: end that process, or pass the "
+                "address of practicum serve",
             ) from None
 
     async def _connect(self) -> None:

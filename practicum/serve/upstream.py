@@ -43,8 +43,8 @@ WHOLE = 2**20
 """Largest size (bytes) of a body that is sent in one piece."""
 
 CHECKED = 2**16
-"""Largest size (bytes) of a body that is decoded to check that it is JSON. For a larger one, only the first and the
-last byte are checked."""
+"""Largest size (bytes) of a body that is decoded to check that it is JSON. For a larger body, only the first and
+the last byte are checked."""
 
 MOST_ENCODINGS = 4
 """Largest number of nested encodings of a body that are decoded."""
@@ -64,7 +64,7 @@ _NOT_ADDED = ("User-Agent", "Content-Type")
 @dataclass
 class Upstream:
     """Model server. `model` is filled into requests that name no model; `name` is the model for learning, or empty if
-    it is not known; `models` are the names of its other known models."""
+    it is not known; `models` are the names of the server's other known models."""
 
     address: str
     key: str | None = field(repr=False)
@@ -92,7 +92,7 @@ class Upstream:
         self, incoming: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
     ) -> CIMultiDict[str]:  # fmt: skip
         """Return the headers of an upstream request with this body: the client's headers, without headers of the
-        connection and of practicum, with the key of the service, or with `client_key` the client's own key."""
+        connection and of practicum. The key is the upstream's key, or with `client_key` the client's own key."""
         headers = CIMultiDict({"Accept-Encoding": "identity"})
         for raw, value in incoming:
             name = raw.decode("latin-1")
@@ -123,7 +123,7 @@ class Upstream:
         )  # fmt: skip
 
     async def list_models(self) -> list[str]:
-        """Return the names of its models, at most LISTED. Empty if the server does not list them."""
+        """Return the names of the server's models, at most LISTED. Empty if the server does not list them."""
         body = bytearray()
         try:
             async with (
@@ -202,9 +202,9 @@ def _inflated(body: bytes, most: int, bits: int) -> bytes:
 
 
 def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | None = None) -> Upstream:
-    """Return the model server of a name: a provider's model, an OpenAI-compatible address with or without the name of a
-    model, or a model on this machine, which is started. `output_tokens` is the default limit of answers of a model on
-    this machine (None: LOCAL_OUTPUT).
+    """Return the model server that a name selects: a provider's model, an OpenAI-compatible address with or without the
+    name of a model, or a model on this machine, which is started. `output_tokens` is the default limit of answers of a
+    model on this machine (None: LOCAL_OUTPUT).
 
     Raises UsageError or ModelError if the name, the key or the model is invalid.
     """

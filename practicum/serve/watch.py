@@ -1,7 +1,7 @@
 """Drift detection for a space: falling scores, new kinds of requests, and entries that match requests less well.
 
-Each is a stream of numbers in [0, 1] with the same detector (`sequential.Drift`). An alarm is logged, stored as a row,
-and posted to a webhook if one is configured.
+Each kind of drift is detected in a stream of values in [0, 1], by a separate `sequential.Drift`. An alarm is logged,
+stored as a row, and posted to a webhook if one is configured.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ DRIFTS = ("outcomes", "inputs", "retrieval")
 """Kinds of alarms that this module raises."""
 
 REFERENCE = 200
-"""Number of first requests from which the reference kinds are computed."""
+"""Number of requests, from the first on, that determine the reference kinds."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """Message to the operator. `kind` is one of DRIFTS, rollout, learning, store, review or erasure."""
+    """Message to the operator. `kind` is one of DRIFTS, `rollout`, `learning`, `store`, `review` or `erasure`."""
 
     space: str
     kind: str
@@ -30,7 +30,7 @@ class Alarm:
 
 @dataclass
 class Watcher:
-    """Streams of a space."""
+    """Drift detection for a space, with one stream for each kind of drift."""
 
     space: str
     _streams: dict[str, Drift] = field(default_factory=dict)

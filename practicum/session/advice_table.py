@@ -1,6 +1,6 @@
 """Table of `practicum bench advise`: a method for each kind of task and model, and the number of calls of each method.
 
-To change the advice, edit a row of `ADVICE`. The first row of a kind of task and model whose `when` is true is used.
+To change the advice, edit a row of `ADVICE`. For a kind of task and model, the first row whose `when` is true is used.
 `measured` links to the measurement that supports the reason; a row without a link is a judgement.
 """
 
@@ -66,15 +66,16 @@ ADVICE = (
         "similar tasks have the same answer, and the nearest solved ones are shown: bank messages went from 10.4% to "
         "87.5% without a call to learn", BEDS),
     Row("choices", "small", "any", "ace", {},
-        "similar tasks often have different answers (thresholds, exceptions), so rules must reach past similarity: on "
-        "48 requests under access rules by others a 1.5B model scored 67% to 73% with ace, 58% with unified or "
-        "episodes, and 56% to 65% without learning (one run each)", RULES),
+        "similar tasks often have different answers (thresholds, exceptions), and rules hold where similar tasks "
+        "mislead: on 48 requests under access rules written by others, a 1.5B model scored 67% to 73% with ace, 58% "
+        "with unified or episodes, and 56% to 65% without learning (one run each)", RULES),
     Row("choices", "capable", "few", "episodes", BATCH,
         "few tasks teach few rules, while solved tasks help from the first one on"),
     Row("choices", "capable", "similar", "episodes", BATCH,
         "similar tasks have the same answer, so solved tasks are enough, and learning makes no model calls"),
     Row("choices", "capable", "any", "unified", {},
-        "similar tasks often have different answers, and a capable model writes rules that reach past similarity"),
+        "similar tasks often have different answers, and a capable model writes rules that hold where similar tasks "
+        "mislead"),
     Row("answers", "tiny", "any", "episodes", TINY,
         "a 135M model cannot follow a rule, but solved tasks show it the form of an answer"),
     Row("answers", "small", "any", "episodes", SMALL,

@@ -50,8 +50,8 @@ FRAME, TURN, TOOLS = 40, 8, 1500
 """Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
-"""Tokens of the entries that a task adds, by profile, and the most tokens that a prompt shows. The value of `small` is
-measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The value of `full` is an assumption."""
+"""Tokens of the entries that a task adds, by profile, and the most tokens of entries in a prompt. The value of `small`
+is measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The value of `full` is an assumption."""
 
 THOUGHT = 1000
 """Tokens of the prompt of a reflection or similar call, without the task."""
@@ -132,7 +132,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
     if not config.labels and not config.judged:
         options["judged"] = True
         notes.append("without labels, a judge's verdict is the feedback, so `judged` is added")
-        # A nonce and a redaction map would be created with a key that is written to disk.
+    # Leave out the nonce and the redaction: both need a key, which would be written to disk.
     unused = ("redact", "redact_map") if config.redact else ()
     values = {**{name: value for name, value in values.items() if name not in unused}, **options, "nonce": ""}
     config = with_defaults(config_from(values), Parts())
@@ -236,7 +236,7 @@ def _kind_of_tasks(tasks: Sequence[Task], config: Config) -> TaskKind:
 
 
 def _kind_of_model(config: Config) -> ModelKind:
-    """Return the kind of the model that attempts the tasks; the profile is the run's."""
+    """Return the kind of the model that attempts the tasks, by the run's profile."""
     if _by_role(config).get("agent", config.model) == "local":
         return "tiny"
     return "small" if config.profile == "small" else "capable"
@@ -248,7 +248,8 @@ def _by_role(config: Config) -> dict[str, str]:
 
 
 async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> NeighbourAgreement:
-    """Compare each task with its nearest other tasks, on a seeded sample of at most MAX_COMPARED. All need targets."""
+    """Compare each task with its nearest other tasks, on a seeded sample of at most MAX_COMPARED. All tasks need
+    targets."""
     sample = list(tasks) if len(tasks) <= MAX_COMPARED else Random(0).sample(list(tasks), MAX_COMPARED)
     targets = {task.id: str(task.target) for task in sample}
     context = initial_context(Add("tasks", task.input, sources=(task.id,)) for task in sample)
@@ -313,7 +314,7 @@ def estimate(setup: Setup, n: int) -> tuple[Usage, Usage]:
 
 
 def fits(setup: Setup, n: int) -> bool:
-    """Return whether learning from n tasks and the evaluation should stay within the limits of the run."""
+    """Return whether learning from n tasks and the evaluation are expected to stay within the limits of the run."""
     learning, evaluation = estimate(setup, n)
     return Budget(setup.config.limits).exceeded_by(Need.of(learning + evaluation)) is None
 

@@ -1,6 +1,6 @@
 """Changes to a run after its end: edits by hand, lessons from a query, or another embedder.
 
-Each change adds one version, in one transaction, so that `diff`, `forget` and `rollback` treat it like any other. A
+Each change adds one version, in one transaction, so that `diff`, `forget` and `rollback` treat it as usual. A
 later resume begins a new leg, because the contexts no longer follow from the journal.
 """
 
@@ -65,10 +65,10 @@ _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
 
 @asynccontextmanager
 async def writing(run: Path | Store, wait: float = 0.0) -> AsyncIterator[Store]:
-    """Open a run folder for writing, or a store that is open for reading again for writing.
+    """Open a run for writing: its folder, or its store if that is open for reading.
 
     Writers of this process, in any thread, take turns. Waits up to `wait` seconds for a writer in another process.
-    Raises RunBusy if it is still writing then.
+    Raises RunBusy if that process is still writing then.
     """
     queue, me = _QUEUES[_real(run)], object()
     queue.append(me)
@@ -123,7 +123,7 @@ def require_ended(store: Store) -> None:
 
 
 def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
-    """Make the live version of a served space its last version again, if a later one was dropped or taken back.
+    """Make the live version of a served space its last version again, if a later version was dropped or taken back.
 
     Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and while
     the last version waits for a canary, unless the change may be based on that version (`on_untried`).
@@ -170,8 +170,8 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta], *, on_untried: 
 def show_at_once(at: Transaction, version: int, reason: str = "") -> bool:
     """Make a version of a served space live for all requests. Return whether the space is served.
 
-    `reason`: a person made the version; the rollout is recorded, so that the version is not tried again after a
-    rollback.
+    With a `reason`, a person made the version. The rollout is then recorded, so that the version is not tried again
+    after a rollback.
     """
     n = schema.names
     if (live := at.first(at.select(n.c.version).where(n.c.name == LIVE))) is None:
@@ -192,8 +192,9 @@ def add_version(at: Transaction, before: Context, after: Context, applied: Seque
 def roll_back(store: Store, version: int, *, by_hand: bool = True) -> int:
     """Make an earlier version the last one again, as a new version. Return the number of the new version.
 
-    A served space shows it at once. `by_hand`: a person asked for it, and a candidate in a canary is taken back;
-    otherwise the version is live already, and a later one was dropped. Raises UsageError for an unknown version.
+    A served space shows the new version at once. `by_hand`: a person asked for the rollback, and a candidate in a
+    canary is taken back; otherwise the version is live already, and a later version was dropped or taken back. Raises
+    UsageError for an unknown version.
     """
     table = schema.versions
     columns = store.select(table.c.version, table.c.parent, table.c.step, table.c.next_number)
@@ -219,7 +220,7 @@ def next_step(store: Store) -> int:
 
 
 def task_id(store: Store, step: int) -> str:
-    """Return an id for the query of a step that no task of the run has."""
+    """Return an id for the query of a step. No task of the run has this id."""
     table = schema.tasks
     id = f"asked-{step}"
     while store.rows(store.select(table.c.task_id).where(table.c.task_id == id).limit(1)):
@@ -232,7 +233,7 @@ def add_steps(
 ) -> None:
     """Add steps on these tasks to a run that has ended.
 
-    They began with the context `before` and took `seconds`.
+    The steps began with the context `before` and took `seconds`.
     """
     position = _largest(at, schema.tasks.c.position) + 1
     at.put(schema.tasks, *(task_row(task, "train", n) for n, task in enumerate(tasks, position)))

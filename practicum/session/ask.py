@@ -1,8 +1,8 @@
 """Queries to a run (`practicum run`): answer one with the run's context and, optionally, learn from it.
 
 Answering changes nothing and takes no lock. Learning from a query adds one step of the run's method, with the query as
-its only task. Its calls are journaled under their own place, and its rows are written in one transaction: after an
-interruption the same query continues, and no call is paid for twice.
+its only task. The step's calls are journaled under their own place, and the step's rows are written in one transaction:
+after an interruption the same query continues, and no call is paid for twice.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def make_method(config: Config, settings: GateSettings, splits: Splits, parts: P
     method = parts.method or methods.build(config.method, settings)
     if settings.gate:
         method = replace(method, accept=gate(method.accept, method.act, splits.val, settings.gate_alpha))
-    # Stored traces are not attempted, so no task is attempted again.
+    # With stored traces, no task is attempted.
     return replace(method, attempt=stored()) if config.from_traces else method
 
 

@@ -88,7 +88,7 @@ class Config(BaseModel):
         "Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names.", Panel.METHOD,
         accepts=Mapping[str, str] | Sequence[str], inert=True, use="learning",
         note="On the command line a file of such lines, or a,b,c. Empty: the sections of the seed and a general set; "
-        "in the profile small, only the section rules.",
+        "in the profile small, only the section `rules`.",
     )] = Field(default_factory=dict)
     agent: Annotated[str, Setting(
         "Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in.", Panel.MODEL,
@@ -102,7 +102,7 @@ class Config(BaseModel):
         "Text that the agent sees with each task, or @FILE.", Panel.MODEL, inert=True, first=True,
     )] = ""
     choices: Annotated[tuple[str, ...], Setting(
-        "Possible answers, as a,b,c, @FILE with one a line, or auto (the targets of the tasks).",
+        "Possible answers, as a,b,c, @FILE with one answer a line, or auto (the targets of the tasks).",
         Panel.TASKS, accepts=Sequence[str], inert=True, first=True,
     )] = ()
     reasoning: Annotated[bool, Setting(
@@ -118,7 +118,8 @@ class Config(BaseModel):
         unit="s", inert=True, use="tools",
     )] = Field(default=TOOL_TIMEOUT, gt=0)
     guard_tools: Annotated[GuardTools, Setting(
-        "Tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).",
+        "Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for "
+        "approval).",
         Panel.MODEL,
         resume=Resume.NO_ATTEMPT, use="tools",
         note="Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused "
@@ -133,8 +134,8 @@ class Config(BaseModel):
     )] = False
     seed: Annotated[int, Setting("Seed of all random choices.", Panel.METHOD, inert=True)] = 0
     concurrency: Annotated[int, Setting(
-        "Maximum number of concurrent calls to one endpoint, or attempts of your own agent.", Panel.MODEL, unit="calls",
-        resume=Resume.FREE, inert=True, first=True,
+        "Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent.", Panel.MODEL,
+        unit="calls", resume=Resume.FREE, inert=True, first=True,
     )] = Field(default=16, ge=1)
     engine: Annotated[str, Setting(
         "Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in.", Panel.CLUSTER,
@@ -149,7 +150,7 @@ class Config(BaseModel):
     resources: Annotated[Resources, Setting(
         "Resources of an attempt on a cluster, such as cpu=2,gpu=0.5,memory=4gb,image=NAME.", Panel.CLUSTER,
         metavar="cpu=X,gpu=X", accepts=Resources | Mapping[str, Any] | str, resume=Resume.FREE, use="cluster",
-        note="Default: one CPU. Attempts that need less than one share a process.",
+        note="Default: one CPU. Attempts that need less than one CPU share a process.",
     )] = Resources()
     structure: Annotated[Structure, Setting(
         "How JSON is requested from models.", Panel.MODEL, resume=Resume.LATER, inert=True,
@@ -184,7 +185,7 @@ class Config(BaseModel):
     model_options: Annotated[ModelOptions, BeforeValidator(read_json), Setting(
         'Options of every request, as JSON: {"extra_body": {...}, "headers": {NAME: "env:NAME"}}.', Panel.MODEL,
         metavar="JSON", accepts=ModelOptions | Mapping[str, Any] | str, resume=Resume.FREE,
-        note="Write a secret in a header as env:NAME, the name of an environment variable; it is not stored.",
+        note="Write a secret in a header as env:NAME, the name of an environment variable; the secret is not stored.",
     )] = ModelOptions()
     window: Annotated[int | None, Setting(
         "Size (tokens) of the model's context window.", Panel.MODEL, unit="tokens", resume=Resume.LATER,
@@ -216,7 +217,7 @@ class Config(BaseModel):
         Panel.TASKS, metavar="KINDS", accepts=Sequence[Kind] | str, inert=True,
     )] = ()
     redact_map: Annotated[str | None, Setting(
-        "File, outside the run, that stores the redacted values; tools and programs then receive the real ones.",
+        "File, outside the run, that stores the redacted values; tools and programs then receive the real values.",
         Panel.TASKS, metavar="FILE",
     )] = None
     nonce: Annotated[str, Setting(
@@ -247,7 +248,7 @@ class Config(BaseModel):
         use="budget", first=True,
     )] = Field(default=None, gt=0)
     max_minutes: Annotated[float | None, Setting(
-        "Maximum duration (min) of the work.", Panel.BUDGET, unit="min", resume=Resume.FREE, inert=True,
+        "Maximum work time (min), over all resumes.", Panel.BUDGET, unit="min", resume=Resume.FREE, inert=True,
         use="budget",
     )] = Field(default=None, gt=0)
     # fmt: on
@@ -274,7 +275,7 @@ class Config(BaseModel):
 
     @property
     def models(self) -> str:
-        """Models of the run as text: the model of every role, or else the model of each role."""
+        """Models of the run as text: the common model, or else the model of each role."""
         return self.model or ", ".join(f"{name} ({role})" for role, name in self.roles.items()) or "none"
 
     @property
@@ -329,11 +330,11 @@ FREE = {name for name, field in SETTINGS.items() if field.setting.resume is Resu
 """Settings that no result depends on: they may change when the same evaluation or query is repeated."""
 
 EXECUTING = tuple(name for name, field in SETTINGS.items() if not field.setting.inert)
-"""Settings that are ignored in an untrusted run of another machine; the mark of a run is computed from them."""
+"""Settings that are ignored in an untrusted run from another machine; the mark of a run is computed from them."""
 
 CLASHES: tuple[Clash, ...] = (
     Clash(
-        {}, "`redact_map` stores redacted values, but nothing is redacted: add `redact=all`, or leave it out",
+        {}, "`redact_map` stores redacted values, but nothing is redacted: add `redact=all`, or leave out `redact_map`",
         ("redact_map",), {"redact": ON}, code="settings.unused",
     ),
     Clash(
@@ -342,16 +343,16 @@ CLASHES: tuple[Clash, ...] = (
         ("judged",), code="settings.unused",
     ),
     Clash(
-        {}, "`reasoning` only applies to the chat agent, not to {s.agent}: leave it out",
+        {}, "`reasoning` only applies to the chat agent, not to {s.agent}: leave out `reasoning`",
         ("reasoning",), {"agent": "chat"}, code="settings.unused",
     ),
     Clash(
         {"agent": "chat", "from_traces": False},
-        "`trust_tools` only applies to an agent with tools, and the chat agent has none: leave it out",
+        "`trust_tools` only applies to an agent with tools, and the chat agent has no tools: leave out `trust_tools`",
         ("trust_tools",), code="settings.unused",
     ),
     Clash(
-        {}, "`{setting}` only applies to an agent with tools, not to {s.agent}: leave it out",
+        {}, "`{setting}` only applies to an agent with tools, not to {s.agent}: leave out `{setting}`",
         used_by("tools"), {"uses_tools": True}, code="settings.unused",
     ),
     Clash(
@@ -359,7 +360,7 @@ CLASHES: tuple[Clash, ...] = (
         "the tasks of {s.agent} have no list of possible answers: leave out `choices`", code="settings.conflict",
     ),
     Clash(
-        {"engine": LOCAL}, "`{setting}` only applies with `engine=ray`: add that, or leave it out",
+        {"engine": LOCAL}, "`{setting}` only applies with `engine=ray`: add `engine=ray`, or leave out `{setting}`",
         tuple(name for name in used_by("cluster") if name != "engine"), code="settings.unused",
     ),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Writing of reports and notes with the corrections that follow from them, for the service and for programs.
 
-A question asked by an end user is the user's, and so is a report in a user's name. Tool results and documents attached
-by a client may have any author. A text that is shown or learned has the lowest trust of the texts that it comes from;
-the operator can trust more sources explicitly (`Trusted`).
+A question asked by an end user has the user's trust level, and so has a report in a user's name. Tool results and
+documents attached by a client may have any author. A text that is shown or learned has the lowest trust of the texts
+that it comes from; the operator can trust more sources explicitly (`Trusted`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HELD_OUT = 0.2
 
 
 def effect(holds: bool) -> Effect:
-    """Return the effect of a new correction or note; `holds`: it need not wait for review."""
+    """Return the effect of a new correction or note; `holds`: no review is needed."""
     return "in effect" if holds else "waits for review"
 
 
@@ -85,8 +85,8 @@ class Corrector:
         """Write a report of the operator (`own`) or of an end user (`user`) on an interaction that asks a `question`.
 
         A right answer or a comment creates a correction that replaces the reporter's earlier correction; a score of 1
-        withdraws the earlier one. `screened`: a flagged correction waits for review, even if the operator reports it.
-        Raises Unknown for an interaction that was forgotten.
+        withdraws the earlier correction. `screened`: a flagged correction waits for review, even if the operator
+        reports it. Raises Unknown for an interaction that was forgotten.
         """
         draft = Correction(
             0, interaction.query, report.target or "", report.comment or "",
@@ -103,7 +103,7 @@ class Corrector:
         def write(at: Transaction, replaced: Sequence[int]) -> tuple[Outcome, Version | None]:
             i = schema.interactions
             if at.first(at.select(i.c.id).where(i.c.id == interaction.id)) is None:
-                # It was forgotten, perhaps by another node, and this node's memory does not know it yet.
+                # The interaction was forgotten, perhaps by another node, and is still in this node's memory.
                 raise Unknown("interaction.unknown", f"interaction {interaction.id!r} was removed from this space")
             outcome = write_outcome(at, interaction, report, trust, extra, held_out=self.held_out)
             right = outcome.score == 1.0 or not (outcome.target or outcome.comment) or not interaction.query.strip()
@@ -153,9 +153,9 @@ class Corrector:
         return await self.written(find_replaced, write), effect(holds)
 
     async def decide(self, number: int, approved: bool, reason: str = "") -> None:
-        """Approve a correction or a note that waits for review, or reject it; one in effect can be rejected too.
+        """Approve or reject a correction or a note that waits for review, or reject one in effect.
 
-        Raises Unknown for an unknown number, and Conflict if it was decided before.
+        Raises Unknown for an unknown number, and Conflict if the correction was decided before.
         """
         corrections = self.corrections
 
@@ -179,8 +179,8 @@ class Corrector:
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Return whether a correction or a note takes effect without review.
 
-        It does if it is the operator's own, or if the space requires no review; and, if some of its text is `foreign`,
-        only if the filter does not flag it.
+        It must be the operator's own, unless the space requires no review. If some of its text is `foreign`, the filter
+        must not flag it either.
         """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 
@@ -197,8 +197,8 @@ class Corrector:
     ) -> T:  # fmt: skip
         """Write a change of the corrections in effect, and apply it in memory.
 
-        `find_removed` computes the removed numbers from the corrections in memory. If another writer changed the stored
-        ones since, they are read again and the computation is repeated.
+        `find_removed` computes the numbers of the removed corrections from the corrections in memory. If another writer
+        has changed the stored corrections since, they are read again and the computation is repeated.
         """
         while True:
             removed = await find_removed()
@@ -244,9 +244,9 @@ def with_numbers(
 def listed(
     store: Store, corrections: CorrectionsInEffect, state: str, beyond: int | None, limit: int, *, newest: bool = False
 ) -> tuple[list[Correction], int]:
-    """Return up to `limit` corrections and notes in a state, numbered after `beyond`, and their total count.
+    """Return up to `limit` corrections and notes in a state after the number `beyond`, and their total count.
 
-    They are in the order of their numbers, or the `newest` first. Safe to call in any thread.
+    They are in the order of their numbers, or with `newest` in the reverse order. Safe to call in any thread.
     """
     if state in (WAITING, REJECTED):
         return page_of_reviewed(store, PENDING if state == WAITING else REJECTED, beyond, limit, newest)

@@ -1,10 +1,10 @@
 """Corrections and notes: entries that take effect with the next request.
 
 A correction is the right answer to a request, or a comment on a wrong answer. A note is a text that an agent wants to
-remember; it refers to no answer, and takes effect in the same way. Each is an entry, added and removed by edits, and
-waits for review unless it is the operator's own. Their versions are numbered separately from the playbook's: a session
-stays on the playbook version that it began with, a canary compares two versions, and learning works on one for minutes.
-A correction is in effect in all of them at once.
+remember; it refers to no answer, and takes effect in the same way. Both are entries, added and removed by edits, and
+wait for review unless they are the operator's own. Corrections have their own versions, apart from the playbook's: a
+session stays on the playbook version that it began with, a canary compares two playbook versions, and learning works on
+one for minutes. A correction is in effect with all playbook versions at once.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Correction:
     """A correction or a note.
 
     A correction has the right answer as `target`, or a comment on the answer as `comment`. `query` is the text of the
-    request of an `interaction`, and `question` the question in it. A note has its text as `comment` and its subject as
-    `query`; a note without a subject always applies. `user` is the user whose note it is.
+    request of an `interaction`, and `question` the question in that text. A note has its text as `comment` and its
+    subject as `query`; a note without a subject always applies. `user` is the user whose note it is.
     """
 
     number: int
@@ -210,9 +210,9 @@ def reviewed(
 def page_of_reviewed(
     at: Transaction | Store, state: str, beyond: int | None, limit: int, newest: bool
 ) -> tuple[list[Correction], int]:
-    """Return up to `limit` corrections in a review state, beyond a number, and their total count.
+    """Return up to `limit` corrections in a review state after the number `beyond`, and their total count.
 
-    They are in the order of their numbers, or the `newest` first.
+    They are in the order of their numbers, or with `newest` in the reverse order.
     """
     t = schema.reviews
     mine = t.c.id.startswith(LETTER) & (t.c.state == state)
@@ -249,7 +249,7 @@ def every_correction(at: Transaction | Store) -> dict[int, Correction]:
 def next_correction(at: Transaction) -> int:
     """Return the number of a new correction or note.
 
-    The number of a removed one is not reused: a client with its id would decide about another text.
+    The number of a removed correction is not reused: a client with the old id would decide about another text.
     """
     t = schema.spaces
     at.run(at.update(t).values(numbered=t.c.numbered + 1))
@@ -278,8 +278,8 @@ def write_review(at: Transaction, correction: Correction, state: str, reason: st
 def decide(
     at: Transaction, last: int, correction: Correction, removed: Sequence[int], approved: bool, reason: str = ""
 ) -> Version | None:
-    """Approve a correction that waits for review, in place of the `removed` ones, or reject it if it waits or is in
-    effect.
+    """Approve a correction that waits for review, in place of the `removed` corrections, or reject it if it waits
+    or is in effect.
 
     Returns the version after `last` with this change, or None if the same corrections stay in effect.
     """

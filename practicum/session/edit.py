@@ -43,7 +43,7 @@ def as_text(run: Path, context: Context) -> str:
 
 def _exported(context: Context) -> str:
     """Return the entries as markdown with hidden characters made visible, as an editor shows them; an entry that is
-    not changed keeps them."""
+    not edited keeps its hidden characters."""
     return visible(export(context, "markdown"))
 
 
@@ -58,7 +58,7 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
         if title[1] != (name := store.folder.resolve().name):
             raise UsageError(
                 "edit.refused",
-                f"this is the playbook of {title[1]}, not of {name}: to apply it, delete its first line",
+                f"this is the playbook of {title[1]}, not of {name}: to apply the text anyway, delete its first line",
             )
         base = read_context(store, int(title[2]))
     delta = _delta(base, text, read_corrections(store))

@@ -84,14 +84,14 @@ class Origin:
         self.require(EXECUTING, every_role=True)
 
     def require_acting(self, learns: bool = False, without: Collection[str] = ()) -> None:
-        """Raise the same error for the settings that attempts use, and with `learns` also for the settings of learning,
-        except the fields in `without`, which have no effect."""
+        """Raise UsageError as `require_all` does, for the settings that attempts use and, with `learns`, for the
+        settings of learning. The fields in `without` have no effect and are not checked."""
         if self.trusted:
             return
         # Only a resume reuses a cluster.
         without = {*without, *used_by("cluster"), *(() if learns else used_by("learning"))}
         fields = [field for field in EXECUTING if field not in without]
-        # The roles of a method are known once it is built, and it is built only if that runs no foreign code.
+        # The roles of a method are known once it is built, and it is built only if building runs no foreign code.
         unbuilt = any(self._foreign_uses(("method", "settings")))
         self.require(fields, () if unbuilt else self._roles(learns, without), every_role=unbuilt)
 
@@ -171,7 +171,7 @@ class Origin:
         by_model: dict[tuple[str, str], list[str]] = {}
         for name, model in config.roles.items():
             role = ROLES.get(name, name)
-            # For acting, an override of the model also replaces the agent's.
+            # For acting, an override of the model also replaces the agent's model.
             replaced = name == "agent" and "model" in self.named and not every
             if (every or role in roles) and role not in overridden and not replaced:
                 by_model.setdefault(("roles", model), []).append(role)
@@ -190,10 +190,10 @@ class Origin:
 def acting_values(
     path: Path | str, named: Mapping[str, Any], parts: Parts, trust_run: bool, *, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the values for acting: the configuration of a run with the caller's overrides, or the overrides only for a
-    playbook file.
+    """Return the values for acting: the configuration of a run with the caller's overrides. For a playbook file, return
+    only the overrides.
 
-    Raises UsageError for a foreign run that would execute more.
+    Raises UsageError if an untrusted run would execute code or call models that the caller did not name.
     """
     folder, _ = split_version(path)
     if not is_run(folder):

@@ -1,13 +1,13 @@
 """Selective unlearning: rebuild a run as if some of its sources had never existed (ACE, section 5).
 
 The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
-entry of mixed origin is removed too, unless the caller keeps it; then it is rebuilt without the forgotten edits. Rows
+entry of mixed origin is removed too. If the caller keeps it, it is rebuilt without the forgotten edits. Rows
 (traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
 
 Afterwards the run and the bytes of its files are read again. This proves that no row names a forgotten source, and that
-no stored text quotes a forgotten task, lesson or entry word for word. The rest is also searched for their rare words
-(`core.shingles`), which a model may have copied into new sentences. Matches are reported, or removed as well.
-Paraphrases are not detected.
+no stored text quotes a forgotten task, lesson or entry word for word. The rest is also searched for rare words of the
+forgotten texts (`core.shingles`), which a model may have copied into new sentences. Matches are reported, or removed as
+well. Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PART = 1_000
 """Number of interactions that are read at a time."""
 
 SHOWN = 5
-"""Number of words of an entry that are reported."""
+"""Maximum number of words of an entry that are reported."""
 
 WORDS = "rare words"
 """Source of an edit that is removed because of its words."""
@@ -73,8 +73,8 @@ RECORDS = {
 class RareWordMatches:
     """Entries and rows with rare words of the forgotten texts.
 
-    Each entry has some of the words. `rows` is the number of rows by table; rows of `versions` are edits, counted for
-    their reasons or for entries that no longer exist.
+    `entries` are the entries, each with its words. `rows` is the number of rows by table; rows of `versions` are edits,
+    which count if the words are in their reason or in an entry that no longer exists.
     """
 
     entries: tuple[tuple[Entry, tuple[str, ...]], ...]
@@ -121,9 +121,9 @@ def forget(
     """Remove everything derived from these tasks, sources, tags or entries from a run for good, and return a report.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed and the logs of its models are emptied. With `alike`, everything else with rare words of them
-    is removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that was learned
-    from is removed with its lessons, unless it is in `stay`.
+    the file is scrubbed and the logs of its models are emptied. With `alike`, everything else with rare words of the
+    removed texts is removed as well. The run is first copied to the new folder `copy_to`, if set. An interaction that
+    was learned from is removed with its lessons, unless it is in `stay`.
 
     After an interruption, the next process that opens the run for writing finishes the removal; the same call then
     reports that nothing more was removed. Raises UsageError for an unknown name, and StoreError while another process
@@ -168,7 +168,7 @@ def forget(
         for of, of_corrections in ((old, old_corrections), (new, new_corrections))
     )
     if copy_to is not None:
-        # After a kill, the partial copy has a fixed name, and the next call removes it.
+        # The partial copy has a fixed name, so that after a kill the next call removes it.
         partial_copy = copy_to.with_name(f".{copy_to.name}")
         shutil.rmtree(partial_copy, ignore_errors=True)
         copy_run(store, partial_copy)
@@ -318,7 +318,7 @@ class _Rows:
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the id and the fields of each task, interactions included.
 
-        They are read again on each call, because there may be more than fit in memory.
+        They are read again on each call, because there may be more tasks than fit in memory.
         """
         for row in self.asked():
             yield row.id, {"meta": {}, **json.loads(row.data)}
@@ -334,7 +334,7 @@ class _Rows:
         return chain.from_iterable(StoredTasks(self.store, split).ids() for split in ("train", "val", "test"))
 
     def asked(self) -> Iterator[Any]:
-        """Yield the interactions, read in parts, since there may be more than fit in memory."""
+        """Yield the interactions, read in parts, since there may be more interactions than fit in memory."""
         i, last = schema.interactions, -1
         while rows := self.store.rows(self.store.select(i).where(i.c.number > last).order_by(i.c.number).limit(PART)):
             yield from rows
@@ -390,7 +390,7 @@ def _aliases(data: dict[str, Any]) -> set[str]:
 
 
 def _shared_name(data: dict[str, Any]) -> list[str]:
-    """Return the name that several attempts at one task share, as a list of at most one."""
+    """Return the name that several attempts at one task share, as a list of at most one name."""
     own = data["meta"].get("own_id")
     return [] if own is None else [f"task:{own}"]
 
@@ -586,7 +586,7 @@ def _without_prompts(
     """Yield the statements that delete the prompts of forgotten rows, the texts that only these prompts used, and every
     text that contains a forgotten one.
 
-    Remaining prompts no longer refer to such a text: otherwise the text would stay if it is stored again later.
+    Remaining prompts no longer refer to such a text, so that no old reference keeps a text that is stored again later.
     """
 
     prompts, text_table, store = schema.prompts, schema.texts, run.store
@@ -638,7 +638,8 @@ def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
 
 
 def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
-    """Count the edits and rows that still name or quote forgotten sources or texts, and their texts in the files."""
+    """Count the edits and rows that still name or quote forgotten sources or texts, and forgotten texts in the
+    files."""
     versions = [*read_versions(run.store), *read_versions(run.store, schema.corrections)]
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if forgotten & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})

@@ -1,8 +1,8 @@
 """Further steps of a run that has ended: from reported outcomes, from tasks, or from one query.
 
 Outcomes are processed in the order of their interactions, one batch of the method at a time. Each batch is written with
-its version in one transaction. Its calls are journaled and its members recorded, so that after an interruption the same
-batch continues, with no call paid for twice, independent of later reports.
+its version in one transaction. The calls of a batch and the ids of its outcomes are journaled. After an interruption
+the same batch therefore continues, even if there are new reports, and no call is paid for twice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def learn_further(
 ) -> Result:  # fmt: skip
     """Learn from tasks or outcomes, as further steps of the run, until a budget is spent.
 
-    `tasks` None: learn from the outcomes that were not learned from yet, the oldest `most` of them (None: all).
+    If `tasks` is None, learn from the oldest `most` outcomes that were not learned from yet (None: from all of them).
     `trusted` names sources trusted as the operator's own; `question` returns the question of an interaction.
 
     A task with a recorded attempt is not attempted again; other tasks are attempted by the run's agent. The feedback on
@@ -91,7 +91,7 @@ def as_outcome(task: Task, *shown: str) -> WaitingOutcome:
     """Return a task as an outcome to learn from.
 
     Its revision is a digest of the task and of the corrections `shown` to the agent, so that an interrupted batch only
-    continues with equal ones.
+    continues with an equal task and equal corrections.
     """
     same = int.from_bytes(blake2b(b"\0".join([TASK.dump_json(task), *map(str.encode, shown)]), digest_size=6).digest())
     return WaitingOutcome(task.id, same, task, task.recorded is not None and task.recorded.score is not None)
@@ -102,7 +102,7 @@ class FurtherLearning:
     """Learning from outcomes, batch by batch, with its counts.
 
     `complete` adds corrections to every view. `at_once`: in a space that was served, new versions are live at once.
-    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is the reason.
+    `last` are the steps of the last batch, even if the batch was lost, and `last_error` is its last error.
     """
 
     store: Store

@@ -33,7 +33,7 @@ class RunOptions(TypedDict, total=False):
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
     of such lines, or a,b,c. Empty: the sections of the seed and a general set; in the profile small, only the
-    section rules."""
+    section `rules`."""
     agent: str
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     scorer: str | None
@@ -42,7 +42,7 @@ class RunOptions(TypedDict, total=False):
     instructions: str
     """Text that the agent sees with each task, or @FILE."""
     choices: Sequence[str]
-    """Possible answers, as a,b,c, @FILE with one a line, or auto (the targets of the tasks)."""
+    """Possible answers, as a,b,c, @FILE with one answer a line, or auto (the targets of the tasks)."""
     reasoning: bool
     """The chat agent writes its reasoning before the answer."""
     max_turns: int
@@ -50,8 +50,9 @@ class RunOptions(TypedDict, total=False):
     tool_timeout: float
     """Timeout (s) of a tool call, and of opening or closing the tools' environment."""
     guard_tools: GuardTools
-    """Tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval). Approval comes
-    from `Parts(approve=...)` or the terminal; if neither is available, the call is refused (`agents.guard`)."""
+    """Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).
+    Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
+    (`agents.guard`)."""
     labels: bool
     """Learning uses targets and scores; --no-labels hides both."""
     judged: bool
@@ -59,7 +60,7 @@ class RunOptions(TypedDict, total=False):
     seed: int
     """Seed of all random choices."""
     concurrency: int
-    """Maximum number of concurrent calls to one endpoint, or attempts of your own agent."""
+    """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
     engine: str
     """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything else runs in
     this process, and so does an agent that makes one model call."""
@@ -68,7 +69,7 @@ class RunOptions(TypedDict, total=False):
     local Ray that is started for this run."""
     resources: Resources | Mapping[str, Any] | str
     """Resources of an attempt on a cluster, such as cpu=2,gpu=0.5,memory=4gb,image=NAME. Default: one CPU. Attempts
-    that need less than one share a process."""
+    that need less than one CPU share a process."""
     structure: Structure
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
     call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar cannot change after the first stored
@@ -87,7 +88,7 @@ class RunOptions(TypedDict, total=False):
     """Maximum size (MB) of a reply; a larger reply is a failed call."""
     model_options: ModelOptions | Mapping[str, Any] | str
     """Options of every request, as JSON: {"extra_body": {...}, "headers": {NAME: "env:NAME"}}. Write a secret in a
-    header as env:NAME, the name of an environment variable; it is not stored."""
+    header as env:NAME, the name of an environment variable; the secret is not stored."""
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
@@ -105,7 +106,7 @@ class RunOptions(TypedDict, total=False):
     redact: Sequence[Kind] | str
     """Kinds of values to replace by placeholders: secrets, emails, cards, ibans, ids, phones, ips, or all."""
     redact_map: str | None
-    """File, outside the run, that stores the redacted values; tools and programs then receive the real ones."""
+    """File, outside the run, that stores the redacted values; tools and programs then receive the real values."""
     nonce: str
     """Word in the markers around entries and material in prompts; empty: no markers. By default derived from the tasks
     (`engine.framing`)."""
@@ -122,7 +123,7 @@ class RunOptions(TypedDict, total=False):
     max_usd: float | None
     """Maximum cost (USD)."""
     max_minutes: float | None
-    """Maximum duration (min) of the work."""
+    """Maximum work time (min), over all resumes."""
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -137,10 +138,11 @@ class ResumeOptions(TypedDict, total=False):
     agent: str | None
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     guard_tools: GuardTools | None
-    """Tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval). Approval comes
-    from `Parts(approve=...)` or the terminal; if neither is available, the call is refused (`agents.guard`)."""
+    """Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).
+    Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
+    (`agents.guard`)."""
     concurrency: int | None
-    """Maximum number of concurrent calls to one endpoint, or attempts of your own agent."""
+    """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
     engine: str | None
     """Where attempts run: local (this process), ray (a cluster), or the engine of a plug-in. Everything else runs in
     this process, and so does an agent that makes one model call."""
@@ -149,7 +151,7 @@ class ResumeOptions(TypedDict, total=False):
     local Ray that is started for this run."""
     resources: Resources | Mapping[str, Any] | str | None
     """Resources of an attempt on a cluster, such as cpu=2,gpu=0.5,memory=4gb,image=NAME. Default: one CPU. Attempts
-    that need less than one share a process."""
+    that need less than one CPU share a process."""
     structure: Structure | None
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
     call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar cannot change after the first stored
@@ -166,7 +168,7 @@ class ResumeOptions(TypedDict, total=False):
     """Maximum size (MB) of a reply; a larger reply is a failed call."""
     model_options: ModelOptions | Mapping[str, Any] | str | None
     """Options of every request, as JSON: {"extra_body": {...}, "headers": {NAME: "env:NAME"}}. Write a secret in a
-    header as env:NAME, the name of an environment variable; it is not stored."""
+    header as env:NAME, the name of an environment variable; the secret is not stored."""
     window: int | None
     """Size (tokens) of the model's context window. None: 8,192 for models in this process, and the published window for
     others."""
@@ -180,4 +182,4 @@ class ResumeOptions(TypedDict, total=False):
     max_usd: float | None
     """Maximum cost (USD)."""
     max_minutes: float | None
-    """Maximum duration (min) of the work."""
+    """Maximum work time (min), over all resumes."""

@@ -108,14 +108,14 @@ async def learn(
     `store` is the URL of a PostgreSQL database (`postgresql://user@host/database`) that stores the run under the name
     of its folder; the folder then holds only that address, logs and caches.
 
-    `method` is the name of a method or your own Method. `settings` are the method's, by name or as its `Settings`
-    (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test` tasks to score
-    it with; a list must not be empty. `parts` holds Python objects that replace names: an agent, a scorer, model
-    clients, an embedder. `watch` is one observer of the run or several. `shared` holds models that concurrent runs
-    share. `RunOptions` describes the other keywords.
+    `method` is the name of a method or your own Method. `settings` are the method's settings, by name or as its
+    `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
+    tasks to score it with; if passed, they must not be empty. `parts` holds Python objects that replace names: an
+    agent, a scorer, model clients, an embedder. `watch` is one observer of the run or several. `shared` holds models
+    that concurrent runs share. `RunOptions` describes the other keywords.
 
     Tasks that are not a sequence, such as a `TraceStream`, are written to the folder as they arrive and read from there
-    on use, so there may be more than fit in memory. A TraceStream sets `from_traces` and `trace_faults`. With
+    on use, so there may be more tasks than fit in memory. A TraceStream sets `from_traces` and `trace_faults`. With
     `choices="auto"`, the choices are the right answers of the training tasks.
 
     If `out` holds a run that was stopped before it paid for or created anything, the folder is used again, so that a
@@ -129,14 +129,14 @@ async def learn(
         if not split and split != ():
             raise UsageError(
                 "tasks.missing",
-                f"`{name}` has no tasks: pass some (such as the last fifth of a list), or leave it out",
+                f"`{name}` has no tasks: pass some (such as the last fifth of a list), or leave out `{name}`",
                 tasks=name,
             )
     values: dict[str, Any] = {**config, "method": method, "settings": settings or {}}
     if isinstance(tasks, TraceStream):
         values["from_traces"] = True
     arriving = None if isinstance(tasks, Sequence) else iter(tasks)
-    # If tasks arrive from a stream, the first one is enough to check the settings before the others are read.
+    # If tasks arrive from a stream, the first task is enough to check the settings before the others are read.
     first = await asyncio.to_thread(list, islice(arriving, 1)) if arriving is not None else []
     splits = Splits(tuple(tasks if arriving is None else first), tuple(val), tuple(test))
     auto = values.get("choices") == "auto"
@@ -160,7 +160,7 @@ async def learn(
                     values["trace_faults"] = tasks.summary.faults
                 setup = set_up(values, replace(splits, train=stored), parts)
             seed = as_seed(seed_context or Context(), setup.redactor)
-            # Sections and model commits are stored, so that a resume uses the same.
+            # Sections and model commits are stored, so that a resume uses the same ones.
             sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
             setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
             leg = Leg(1, seed, 0, setup.splits.train)
@@ -168,7 +168,7 @@ async def learn(
                 session.reserve.check()
                 begin(opened, setup.config, setup.splits, seed)
                 if again:
-                    session.watch.warned(f"{folder} held a run that had not created anything yet: it starts again")
+                    session.watch.warned(f"{folder} held a run that had not created anything yet: the run starts again")
                 return await session.run()
     except (PracticumError, asyncio.CancelledError):
         # Remove the folder of a run that did not begin, so that the corrected command can use the same name.
@@ -364,7 +364,8 @@ class LearningSession:
         except Stopped as stop:
             stopped = stop.reason
         best = await self._restore_best()
-        # If the evaluation before learning was cut off, this one would open its places again; a resume finishes it.
+        # If the evaluation before learning was cut off, this evaluation would open the same places again. A resume
+        # finishes both.
         cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
             try:
@@ -405,8 +406,8 @@ class LearningSession:
     async def _settle(self) -> str | None:
         """Settle the calls that the provider failed and that no result depends on.
 
-        Returns the reason to stop, so that a resume retries them, or None. A call that fails again after a resume stays
-        failed.
+        Returns the reason to stop if a resume should retry them, otherwise None. A call that fails again after a resume
+        stays failed.
         """
         lost, journal = self.state.lost, self.state.journal
         failed = [row.place for row in lost.values() if not row.ok]
@@ -477,7 +478,7 @@ class LearningSession:
         """
         test = self.setup.splits.test
         self.watch.evaluating(name, len(test))
-        # Learning does not depend on it, so failed calls can be retried.
+        # Learning does not depend on the evaluation, so failed calls can be retried.
         aside = replace(root, chain=Chain(root.chain.seconds))
         attempts = await aside.evaluate(self.setup.method.act, "test", test, context)
         root.chain.seconds = aside.chain.seconds

@@ -1,8 +1,8 @@
 """Legs: parts of a run that start from a version that does not follow from its journal.
 
-A resume repeats the steps of a run from its journal. It cannot do so after a rollback, an edit by hand, a query, or the
-removal of experience. The run then continues with a new leg: the same method, on the tasks that the version has not
-learned from, under new places. Undone versions stay in the run's history.
+A resume repeats the steps of a run from its journal. It cannot do so after a rollback, an edit by hand, further
+learning, or the removal of experience. The run then continues with a new leg: the same method, on the tasks that the
+version has not learned from, under new places. Undone versions stay in the run's history.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MAX_STEP_SHARE = 0.95
 """Maximum share of a step that counts as done before the step ends."""
 
 JOURNAL_SECONDS = 2.0
-"""Time (s) within which attempts in the journal have been read."""
+"""Assumed time (s) for reading the attempts in the journal."""
 
 NODES_SHOWN = 4
 """Maximum number of nodes whose attempts are shown separately."""
@@ -61,7 +61,7 @@ class Status:
     nodes: str = ""
 
     def parts(self, shorter: int = 0) -> list[str]:
-        """Return the texts after n/N. A higher level, from 0 to 8, leaves out more of the less important ones."""
+        """Return the texts after n/N. A higher `shorter`, from 0 to 8, leaves out more of the less important texts."""
         best_title, title = METRICS["score.best_of_k"].title, METRICS["score.mean"].title
         best = "" if self.best is None or shorter > 5 else f", {best_title} {self.best:.0%}"
         scores = "" if self.score is None else f"{title + ' ' if shorter < 3 else ''}{self.score:.0%}{best}"
@@ -103,8 +103,8 @@ class _Counted:
 
 
 class Live(Watch):
-    """Observer that turns events into text. Subclasses show it: `say` receives lines that stay, and `changed` is called
-    when `status` has changed."""
+    """Observer that turns events into text. Subclasses show the text: `say` receives lines that stay, and `changed` is
+    called when `status` has changed."""
 
     tick_seconds: float | None = None
     """Interval (s) between two calls of `tick`, for displays without a clock. None: no ticks."""
@@ -365,7 +365,7 @@ def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
 
 
 def moved_text(wait: Wait) -> str:
-    """Return the message about a server that failed while the model has others."""
+    """Return the message about a server that failed while the model has other servers."""
     return f"{wait.model} failed, so its calls go to the other servers: {one_line(wait.reason, LONGEST_ERROR)}"
 
 

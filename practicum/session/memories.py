@@ -1,4 +1,4 @@
-"""Search, addition and removal of a run's memories by hand (`practicum space memory`), in every section."""
+"""Memories of a run, in every section: search, addition and removal by hand (`practicum space memory`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Tags = tuple[_Name, ...]
 
 
 class _Memory(Memory):
-    """Line with a memory, which may be as long as a model's."""
+    """Line with a memory, which may be as long as a memory that a model writes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -132,7 +132,7 @@ async def search(
     run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None, *,
     trust_run: bool = False,
 ) -> list[Match]:  # fmt: skip
-    """Return the k entries of a run's last version that are most similar to a text, as its agent would retrieve them.
+    """Return the k entries that are most similar to a text, as the agent retrieves them from the version that it sees.
 
     Raises StoreError if the run's vectors come from another embedder, and UsageError for a run from another machine
     that names an embedder, unless `trust_run`.
@@ -149,9 +149,10 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
-    "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool with the fields
-    of an experience. The lines of a conversation are its turns, in the order of the file. Raises ContextFileError that
-    names the first invalid line, and StoreError if the run's vectors come from another embedder; nothing is added then.
+    "tags"?, "conversation"?} or {"text", "key"?, "data"?, "tags"?, "conversation"?}; in an agent's pool, objects have
+    the fields of an experience. The lines of a conversation are its turns, in the order of the file. Raises
+    ContextFileError that names the first invalid line, and StoreError if the run's vectors come from another embedder;
+    nothing is added then.
     """
     if not section.strip() or len(lines(section)) > 1:
         raise UsageError("section.invalid", f"{section!r} cannot be the name of a section: write one line of text")
@@ -211,7 +212,8 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
 
 
 async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
-    """Embed a run's entries again, with its embedder or a new one, which it keeps. Return the number of texts."""
+    """Embed a run's entries again, with its embedder or with a new one, which replaces it. Return the number of
+    texts."""
     with Store.open(Path(run)) as store:
         return await replace_embedder(store, _embedder(store, embedder, trust_run))
 

@@ -116,7 +116,7 @@ class Opened:
         return await self._reader().models(self._log_folder())
 
     def _log_folder(self) -> Path:
-        """Return the folder for logs of models in this process, which do not belong to the run."""
+        """Return the folder for logs of models in this process. These logs do not belong to the run."""
         with self._lock:
             if self._logs is None:
                 self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")

@@ -70,8 +70,8 @@ async def open_state(
     """Open the state of a run with all its models, and close the models at the end.
 
     `act_only` opens only the models of attempts, as in evaluation. `seconds` is the time that the run took before.
-    Reviews count up to the step `last_step` (None: all), so that a resume uses the same as before. `budget` replaces
-    the run's own. Without a `store`, nothing is journaled. `retriever`, with its vectors, replaces one of the store.
+    Reviews count up to the step `last_step` (None: all), so that a resume uses the same reviews as before. `budget`
+    replaces the run's own. Without a `store`, nothing is journaled. `retriever` replaces the retriever of the store.
     Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
@@ -135,7 +135,7 @@ async def open_state(
 
 
 def open_models(config: Config, folder: Path, parts: Parts, workers: Workers | None) -> Models:
-    """Return the models of a run, not open yet; workers, if present, load the local ones."""
+    """Return the models of a run, not open yet; workers, if present, load the local models."""
     settings = client_settings(config, folder, parts)
     return Models(settings if workers is None else replace(settings, host=workers.host))
 
@@ -222,7 +222,7 @@ def run_retrieval(config: Config, parts: Parts) -> Retrieval:
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
-    """Return the settings for opening a run's models; their logs are written to its folder."""
+    """Return the settings for opening a run's models, which write their logs to the run's folder."""
     return ClientSettings(
         config.concurrency, config.structure, config.retries + 1, config.window, folder, config.prices, parts.progress,
         config.api_key_env, config.max_reply_mb, config.model_options, config.output_tokens,
@@ -231,14 +231,15 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
 
 @dataclass(frozen=True)
 class Reserve:
-    """Estimate of the final evaluation, from the most calls of an attempt and the largest prompt so far."""
+    """Estimate of the cost of the final evaluation, from the most calls of an attempt and the largest prompt so far."""
 
     setup: Setup
     state: RunState
     seed: Context
 
     def need(self) -> Need:
-        """Return the estimated need of the final evaluation. Outputs count as a quarter of their limit, except one."""
+        """Return the estimated need of the final evaluation. Each output counts as a quarter of its limit,
+        except one, which counts in full."""
         config = self.setup.config
         # Before its first attempt, an agent with tools is assumed to need half of its turns.
         per_attempt = self.state.most_calls or (self.state.agent.max_turns + 1) // 2
@@ -255,7 +256,7 @@ class Reserve:
         batch = getattr(self.setup.settings, "batch", 1)
         attempts = min(batch if isinstance(batch, int) else 1, len(train)) if config.asks else 0
         need = self._of((0 if config.from_traces else attempts) + len(method.roles))
-        # Calls usually cost much less than their maximum, but one at its maximum must fit.
+        # Calls usually cost much less than their maximum, but one call at its maximum must fit.
         return replace(need, usd=self._of(1).usd)
 
     def _of(self, calls: int) -> Need:

@@ -2,8 +2,8 @@
 
 An interaction is a query with the context shown for it and the answer. It has one outcome. A report adds to the outcome
 and replaces the fields that it repeats. Sending the same report again changes nothing and is not an error. A report of
-an end user does not replace the operator's. A report that changes an outcome which was learned from creates a new
-revision, which is learned from again.
+an end user does not replace a report of the operator. If a report changes an outcome that was learned from, it creates
+a new revision, which is learned from again.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Interaction:
 
     @property
     def silent(self) -> bool:
-        """Whether the model gave no answer: it was empty, refused, filtered, or cut before it began."""
+        """Whether the model gave no answer: the answer was empty, refused, filtered, or cut before its start."""
         return "silence" in self.data
 
     @property
@@ -262,10 +262,10 @@ def find_interaction(at: Transaction, report: Report) -> Interaction:
 class Outcome:
     """Outcome of an interaction after a report.
 
-    `before` is the score before the report. `status` is kept (the first report), changed, repeated (the same values
-    again) or outranked (the operator's values differ). `target` and `comment` are the reporter's, over all reports;
-    `corrects`: this report has one of them, or lowers a score of 1. `correction` is the effect of the correction that
-    the report created, if any.
+    `before` is the score before the report. `status` is `kept` (the first report), `changed`, `repeated` (the same
+    values again) or `outranked` (the operator reported other values). `target` and `comment` are the reporter's, over
+    all reports. `corrects` is true if this report changes `target` or `comment`, or lowers a score of 1. `correction`
+    is the effect of the correction that the report created, if any.
     """
 
     interaction: Interaction
@@ -289,7 +289,8 @@ def write_outcome(
     `extra` is the data of a program's report (see `report_of`). The share `held_out` of the outcomes with a right
     answer is not learned from, but kept for the replay gate.
 
-    Scores are counted in the order of their numbers: a later score has a larger number, independent of clocks.
+    Scores are counted in the order of their sequence numbers: a later score has a larger number, independent of
+    clocks.
     """
     t, now = schema.outcomes, at.now()
     row = at.first(at.select(t).where(t.c.id == interaction.id))
@@ -348,7 +349,7 @@ def write_outcome(
 def learnable_fields(data: Mapping[str, Any]) -> tuple[dict[str, Any], Trust]:
     """Return the fields to learn from, and their trust.
 
-    These are the operator's fields, if they are enough to learn from; otherwise also the end users'.
+    These are the operator's fields, if they are enough to learn from; otherwise the end users' fields are added.
     """
     own, user = data["own"], data["user"]
     if not user or TEACHING & own.keys():
@@ -402,13 +403,14 @@ class Trusted:
     tools: bool = False
 
     def question(self, user: str | None) -> Trust:
-        """Return the trust of an end user's question (None: the operator's) if the operator reports on its answer."""
+        """Return the trust of an end user's question (None: the operator's) if the operator reports on the answer."""
         return "own" if user is None or self.users else "labelled"
 
     def taught(self, by: Trust, users: Sequence[str | None], material: bool) -> Trust:
         """Return the trust of a lesson from a report by the operator (`own`) or an end user (`user`).
 
-        The report is on a conversation with these end users; `material`: it had results of tools or documents.
+        The report is on a conversation with these end users; `material`: the conversation contained tool results or
+        documents.
         """
         read: Trust = "tool" if material and not self.tools else "own"
         return least(by, read, *map(self.question, users))
@@ -430,8 +432,8 @@ def stored_question(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class WaitingOutcome:
-    """Outcome to be learned from, as a task with a recorded attempt. `scored`: its score needs neither a scorer nor a
-    judge."""
+    """Outcome to be learned from, as a task with a recorded attempt. If `scored`, the outcome has a score, so that
+    neither a scorer nor a judge is needed."""
 
     id: str
     revision: int
@@ -504,7 +506,7 @@ def _score(data: Mapping[str, Any], value: float) -> Score:
 
 
 def _trace(data: Mapping[str, Any], requests: Sequence[tuple[Any, dict[str, Any]]], question: Question) -> Trace:
-    # If the requests belong to one agent's work, the last request has the steps of all before it.
+    # If the requests belong to one agent's work, the last request has the steps of all earlier requests.
     turns = [one for one, after in pairwise(requests) if after[1]["query"] != one[1]["query"]] + [*requests[-1:]]
     steps = list[dict[str, str]]()
     for number, (_, asked) in enumerate(turns):
@@ -533,7 +535,7 @@ def count_waiting(store: Store | Transaction) -> int:
 
 
 def prune(at: Transaction, keep: int) -> None:
-    """Delete interactions without an outcome, except among the newest `keep` interactions."""
+    """Delete all interactions without an outcome that are not among the newest `keep` interactions."""
     i, o = schema.interactions, schema.outcomes
     newest = at.select(i.c.number).order_by(i.c.number.desc()).limit(1).offset(keep).scalar_subquery()
     reported = select(o.c.id).where(at.mine(o))

@@ -1,13 +1,13 @@
 """Extraction of the question of a request: the part of its text that the other requests of its space do not share.
 
 Agents put rules, reminders, file lists and the date around each question, in the same message. Compared as a whole, all
-such messages are similar. So a text is split into pieces, its lines and sentences. Its neighbours are the messages that
-share the most text with it: requests of the same agent. A piece that most neighbours have too is boilerplate, and the
-rest is the question. This works without knowledge of any agent's tags or wording.
+such messages are similar. So a text is split into pieces, its lines and sentences. The neighbours of a text are the
+messages that share the most text with it: requests of the same agent. A piece that most neighbours have too is
+boilerplate, and the rest is the question. This works without knowledge of any agent's tags or wording.
 
 A frequent question is not boilerplate: repeated messages count once, so it occurs in few of the messages that share its
-boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, pieces that only
-differ in their digits are the question ("Where is order 17?").
+boilerplate. Digits are ignored at first, so that a clock is boilerplate; if nothing is left then, digits count, and
+pieces that differ only in their digits are the question ("Where is order 17?").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 EVIDENCE = 16
-"""Number of messages that are stored for each piece: the last ones with it."""
+"""Maximum number of messages that are stored for each piece: the last messages with the piece."""
 
 PIECES = 5_000
 """Number of pieces of a space that are stored: the most recent ones."""
@@ -50,7 +50,7 @@ class ExtractedQuestion:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Line or sentence. `key` ignores its digits, `exact` does not."""
+    """Line or sentence. `key` is its hash without regard to digits, `exact` its hash with digits."""
 
     line: int
     text: str
@@ -66,7 +66,7 @@ class Questions:
         self._having: OrderedDict[int, deque[int]] = OrderedDict()
         """The last messages with each piece, by its key."""
         self._messages: OrderedDict[int, int] = OrderedDict()
-        """Numbers of messages, by the hashes of their texts."""
+        """Sequence numbers of messages, by the hashes of their texts."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Questions:
         )
 
     def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
-        """Return the numbers of the messages that share at least half of the longest shared text."""
+        """Return the sequence numbers of messages that share at least half the length of the longest shared text."""
         own, shared = self._messages.get(hash(text)), Counter[int]()
         for piece in {piece.key: piece for piece in pieces}.values():
             for message in self._having.get(piece.key, ()):
@@ -145,7 +145,7 @@ class Questions:
 
 
 def pieces_of(text: str) -> frozenset[int]:
-    """Return the pieces of a text, as in the result of `Questions.ask`; none if it has only one piece."""
+    """Return the pieces of a text, as in the result of `Questions.ask`; none if the text has only one piece."""
     return _keys(_pieces(text))
 
 

@@ -133,7 +133,7 @@ class Reader:
         if new.of_run != old.of_run:
             self.reopen()
         elif new != old:
-            # A resumed run may have replaced its last versions by others with the same numbers.
+            # A resumed run may have replaced its last versions by other versions with the same numbers.
             size = edits_size(self._store, old.version)
             if new.version != old.version or size != self._size:
                 old_context = self._context if size == self._size else None
@@ -182,7 +182,8 @@ class Reader:
     async def view(self, query: str, context: Context, models: Callable[[], Path] | None = None) -> View:
         """Return the view of a context for a query, without the frame of a prompt (see `engine.framing`).
 
-        A method that calls models in `show` does so only if `models` is set; it returns the folder for their logs.
+        A method that calls models in `show` does so only if `models` is set; `models` returns the folder for their
+        logs.
         """
         roles = self.method.show_roles
         state = self._state

@@ -65,8 +65,11 @@ CHUNK = 2**23
 
 @dataclass(frozen=True)
 class StoredResults:
-    """Stored results of a stopped run: numbers of results and of failures in its journal, by role; number of versions,
-    by learning or otherwise; usage; and work time (s)."""
+    """Stored results of a stopped run.
+
+    `answers` and `failures` count the results and failures in its journal, by role. `versions` is the number of
+    versions, from learning or from other changes. `spent` is the usage, and `seconds` the work time.
+    """
 
     answers: Mapping[str, int]
     failures: Mapping[str, int]
@@ -93,7 +96,7 @@ def new_folder(name: str) -> Path:
 
 
 def free_folder(path: Path) -> Path:
-    """Return the path, with a number appended if it exists."""
+    """Return the path, or the path with a number appended if it exists already."""
     folder, number = path, 2
     while folder.exists():
         folder = path.with_name(f"{path.name}-{number}")
@@ -104,9 +107,9 @@ def free_folder(path: Path) -> Path:
 def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """Create the store of a new run.
 
-    The store is in the folder, or in the PostgreSQL database at a URL `where`, under the folder's name or the id in an
-    Elsewhere. A folder whose run was stopped before it paid for or created anything counts as new; the failures and
-    notes in its journal are discarded.
+    The store is in the folder, or in the PostgreSQL database that `where` names: by its URL, under the folder's name,
+    or by an Elsewhere, under the name in it. A folder whose run was stopped before it paid for or created anything
+    counts as new; the failures and notes in its journal are discarded.
     """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
@@ -126,7 +129,7 @@ def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
 
 
 def _opened(folder: Path) -> Store | None:
-    """Open the space in a folder for writing; None if it has none, for example after a kill or a full disk."""
+    """Return the space in a folder, opened for writing; None if the folder has none, as after a kill or a full disk."""
     try:
         return Store.open(folder) if is_space(folder) else None
     except NotARun as error:
@@ -154,7 +157,7 @@ def discard_unbegun(folder: Path) -> None:
 def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
     """Return the stored results of a run.
 
-    In the journal, only the results of this leg count; None: a new leg, which has none yet.
+    Only the results of this leg count in the journal. `leg` None is a new leg, without results.
     """
     journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
@@ -167,8 +170,8 @@ def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
 def discard_journal(store: Store) -> None:
     """Remove the calls of a run and their results.
 
-    Its configuration, tasks and versions stay, and so do the calls that were in flight when it was killed, because they
-    may have been paid for.
+    Its configuration, tasks and versions stay, and so do the calls that were in flight when the run was killed,
+    because they may have been paid for.
     """
     journal = schema.journal
     of_places = (schema.prompts, schema.texts, schema.steps, schema.attempts, schema.lessons, schema.reviews)
@@ -243,7 +246,8 @@ async def store_tasks(
 
 
 async def to_the_end(work: Callable[[], T]) -> T:
-    """Return the result of work in a thread; if the task is cancelled, wait for the work, because it uses the store."""
+    """Return the result of work in a thread; if the asyncio task is cancelled, wait for the work, because it uses the
+    store."""
     job = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(job)
@@ -260,7 +264,7 @@ def _remove(at: Transaction, keep: Sequence[str] = ()) -> None:
 
 
 def config_columns(config: Config) -> dict[str, str]:
-    """Return the columns of a run's configuration, and the mark that this installation trusts it."""
+    """Return the columns of a run's configuration, and of the mark by which this installation trusts the run."""
     return {"config": config.model_dump_json(), "mark": mark(config.executing)}
 
 
@@ -269,7 +273,7 @@ def create_seed(
 ) -> int:
     """Create a run, in the folder or in the database `store`, that holds a context of this trust and has not learned.
 
-    Entries that are flagged or not the operator's own wait for review, without their votes; returns their number.
+    Entries that are flagged, or are not the operator's own, wait for review without their votes. Returns their number.
     """
     seed, waiting = seed_rows(context, trust)
     with create(folder, store) as opened:
@@ -287,7 +291,7 @@ def seed_rows(context: Context, trust: Trust) -> tuple[Context, list[Held]]:
 
 
 def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
-    """Return edits that wait for review since a step as rows; `context` is the context after the step."""
+    """Return rows for edits that wait for review since a step; `context` is the context after the step."""
     return [
         {
             "step": step,
@@ -396,7 +400,7 @@ def read_by_origin(store: Store, version: int | None = None) -> Context:
 
 def load_versions(path: Path | str) -> list[Version]:
     """Return the versions of a run, oldest first, up to the version appended to its folder (RUN@prod); a playbook file
-    has one."""
+    has one version."""
     path, path_version = split_version(path)
     if is_run(path):
         with Store.read(path) as store:
@@ -423,8 +427,8 @@ def acting_config(config: Config) -> dict[str, Any]:
 def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a run with overrides; None keeps the run's value.
 
-    Another method does not keep the run's settings, another model replaces the run's model of the agent, and the window
-    of a local model is not kept for a served one.
+    A different method drops the run's settings. A new `model` also replaces the run's model of the role `agent`. The
+    window of a local model is dropped if the new model is not local.
     """
     changed = {
         name: value for name, value in overrides.items() if value is not None and name not in ("settings", "roles")
@@ -455,7 +459,7 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
     """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
     numbers of steps and versions.
 
-    The scores come from the last report if it was about this version, or about the version that this is a copy of.
+    The scores come from the last report if it was about this version or, if this version is a copy, about its original.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False
@@ -472,7 +476,7 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
 
 
 def last_report(store: Store) -> dict[str, Any]:
-    """Return the last report of the run, in the form of `Result.as_json`; {} if it has not ended yet."""
+    """Return the last report of the run, in the form of `Result.as_json`; {} if the run has not ended yet."""
     (row,) = store.rows(store.select(schema.spaces.c.result))
     return dict(json.loads(row.result)) if row.result else {}
 

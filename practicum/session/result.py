@@ -39,11 +39,11 @@ OUTAGE = "the provider failed at the end"
 class Result:
     """Result of a run.
 
-    `scores` may have the keys before, val_best, test and online, with the scores of first attempts in [0, 1]. If
-    attempts were chosen from several, before_best_of_k, test_best_of_k and online_best_of_k are the scores of the
-    chosen ones. `seconds` is the duration of the run over all resumes; `critical` is the duration of its longest chain
-    of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused` counts edits
-    that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the
+    `scores` may have the keys `before`, `val_best`, `test` and `online`, with the scores of first attempts in [0, 1].
+    If attempts were chosen from several, `before_best_of_k`, `test_best_of_k` and `online_best_of_k` are the scores of
+    the chosen ones. `seconds` is the duration of the run over all resumes; `critical` is the duration of its longest
+    chain of calls, which more parallel calls cannot shorten. `hits` counts results from the journal, `refused` counts
+    edits that could not be applied, and `errors` holds the counters above zero (see `core.counts`). `attempts` are the
     attempts of the evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is the
     number of edits that wait for review in the run.
     """
@@ -114,7 +114,7 @@ class Evaluation:
     It is the score of the first attempts; `best_of_k` is the score of attempts that were chosen from several, if any.
     `errors` counts failed attempts, which score 0, and attempts that could not be scored, which are left out of the
     score. `counts` holds the counters above zero (see `core.counts`). A `stopped` evaluation covers the attempts until
-    the stop; without any, `n` is 0 and `score` is NaN.
+    the stop; before the first scored attempt, `n` is 0 and `score` is NaN.
     """
 
     score: float
@@ -223,7 +223,7 @@ class RunInfo:
 
     `calls` are the minimum and maximum model calls of a step, if the method announces them, and `steps` is the number
     of steps in the settings. `context` is the initial or evaluated context; None if there are several. `counts` are the
-    run's counters (`core.counts`); an observer may raise one.
+    run's counters (`core.counts`); an observer may raise a counter.
     """
 
     folder: Path
@@ -238,11 +238,11 @@ class RunInfo:
 
 @dataclass
 class Progress:
-    """Progress of a run: its context, the best one so far, and counters.
+    """Progress of a run: its context, the best context so far, and counters.
 
     `scored_attempts` is the number of first attempts in learning that have a score, and `points` is the sum of their
-    scores. `chosen` and `chosen_points` are the same for the attempts that were chosen from several. `held` is the
-    number of edits that wait for review.
+    scores. `chosen` and `chosen_points` are the same numbers for the attempts that were chosen from several. `held` is
+    the number of edits that wait for review.
     """
 
     context: Context

@@ -1,4 +1,4 @@
-"""Review of waiting edits: a person, or the gate with enough tasks, decides about each edit that waits.
+"""Review of waiting edits: a person decides about each edit that waits, or the gate if it has enough tasks.
 
 Approved edits are applied as one version; the trust of an entry still follows its origin, not the reviewer. Rejected
 edits are stored, so that an edit with the same text is refused. An edit can be approved only while the entries that it
@@ -38,11 +38,11 @@ from practicum.store.versions import Difference, diff_entries, lineage, read_par
 
 @dataclass(frozen=True)
 class Review:
-    """Edits that wait for review together, or that were reviewed.
+    """Edits that wait for review together, or were reviewed together.
 
-    `id` is the step and a number, such as "3.1", and `base` the version after that step. `state` is pending, approved
-    or rejected, and `reason` the reason of the decision. `version` is the version of an approval, and `entries` are the
-    entries of its edits. `tried` are the scores measured with and without the edits.
+    `id` is the step and an index within the step, such as "3.1", and `base` the version after that step. `state` is
+    pending, approved or rejected, and `reason` the reason of the decision. `version` is the version that an approval
+    created, and `entries` are the entries of its edits. `tried` are the scores measured with and without the edits.
     """
 
     id: str
@@ -87,8 +87,8 @@ class Review:
 
 @dataclass(frozen=True)
 class ReviewFilter:
-    """Filter of reviews by trust, kind of flag and section; None matches any. Without `flagged`, reviews with a flag
-    are excluded."""
+    """Filter of reviews by trust, kind of flag and section; None matches any value. If `flagged` is false, reviews
+    with a flag are excluded."""
 
     trust: str | None = None
     flag: str | None = None
@@ -180,7 +180,7 @@ def held_of(path: Path | str) -> int:
 def find_reviews(
     store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,), *, held: bool = False
 ) -> list[Review]:
-    """Return the reviews with these ids, oldest first; `held`: also corrections and notes in effect.
+    """Return the reviews with these ids, oldest first. With `held`, corrections and notes in effect count too.
 
     Raises UsageError for an unknown id, or if the review is in none of these states.
     """
@@ -216,8 +216,8 @@ def find_reviews(
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of edits on a context: the visible difference, and their votes. `problem` is the reason why they cannot be
-    applied, or ""."""
+    """Effect of edits on a context: the visible difference, and their votes. `problem` is the reason why the edits
+    cannot be applied, or ""."""
 
     difference: Difference
     votes: tuple[Vote, ...]
@@ -225,8 +225,8 @@ class Effect:
 
 
 class Present:
-    """Current version of a run, compared with the versions that edits were proposed for. `context` is that version, if
-    the caller has it."""
+    """Current version of a run, compared with the versions that edits were proposed for. `context` is the current
+    version, if the caller has read it."""
 
     def __init__(self, store: Store, context: Context | None = None) -> None:
         self.store = store
@@ -299,7 +299,7 @@ def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | No
     `correcting.Corrector.decide`.)
 
     In a served space, the version goes through a canary like a learned one. Raises UsageError for a run that can be
-    resumed and would have no task left after this, and Conflict while a version is in a canary.
+    resumed and would have no task left after the approval, and Conflict while a version is in a canary.
     """
     _require_reviewable(store)
     restore_live_version(store, on_untried=True)

@@ -1,7 +1,8 @@
 """Rollout: a candidate version is shown to a share of the sessions, until outcomes decide whether it stays.
 
-It is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is promoted when
-the test finds it better, or when its number of scored requests is reached without a difference (see `sequential`).
+The candidate is taken back as soon as a sequential test finds it worse, overall or for one kind of request. It is
+promoted when the test finds it better, or when the planned number of scored requests is reached without a difference
+(see `sequential`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from practicum.store.scope import Transaction
 CANARY, DROPPED = "canary", "dropped"
 PROMOTED: Final = "promoted"
 TAKEN_BACK: Final = "taken back"
-"""States of a rollout: in a canary; live; stopped by the replay gate; stopped by the test or by hand."""
+"""States of a rollout: in a canary; stopped by the replay gate; live; stopped by the test or by hand."""
 
 BY_HAND = "was made live by hand"
 """End of the text of an alarm about a rollback."""
@@ -50,7 +51,8 @@ def ended_text(version: int, state: str, reason: str) -> str:
 class Rollout:
     """Rollout in progress, with the sessions that it counted.
 
-    `base` is the version that it is compared with, `length` the maximum number of scored requests.
+    `base` is the version that the candidate is compared with, and `length` the maximum number of scored requests that
+    are shown the candidate.
     """
 
     number: int
@@ -67,7 +69,7 @@ class Rollout:
         self.test = CanaryTest(len(self.centroids), self.alpha)
         self.sessions = set[str]()
         self.seen = 0
-        """Number of the last outcome that was counted."""
+        """Sequence number of the last outcome that was counted."""
         self.decided = False
 
     @classmethod
@@ -139,7 +141,7 @@ def next_number(at: Transaction, table: Table) -> int:
 def begin_rollout(at: Transaction, row: dict[str, Any]) -> bool:
     """Write the row of a new rollout, or of a version that was dropped before its rollout.
 
-    Returns False if another rollout is in progress, or if the version was decided already.
+    Returns False if another rollout is in progress, or if there is a decision on the version already.
     """
     t = schema.rollouts
     other = or_(t.c.state == CANARY, t.c.version == row["version"], t.c.number == row["number"])

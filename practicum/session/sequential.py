@@ -3,9 +3,9 @@ of scores has fallen. Both test after every value, and assume only that scores a
 
 `CanaryTest` is a two-sample test by betting (Shekhar and Ramdas 2023, "Nonparametric two-sample testing by betting";
 Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"), for arms of unequal share. A
-wealth of 1 is bet on the difference of the mean of some live scores and one canary score. As long as the canary is not
-worse, the wealth does not grow on average, so by Ville's inequality the chance that it ever reaches 1/alpha is at most
-alpha. Scores must be assigned to the arms at random, independently of each other: if the scores of a session are
+wealth of 1 is bet on the difference between the mean of some live scores and one canary score. As long as the canary is
+not worse, the wealth does not grow on average, so by Ville's inequality the chance that it ever reaches 1/alpha is at
+most alpha. Scores must be assigned to the arms at random, independently of each other: if the scores of a session are
 similar, take their mean as one score. A change that affects both arms at once does little harm, since scores are
 compared with scores that arrived at about the same time.
 
@@ -16,7 +16,7 @@ more canary scores (measured at the 90% quantile). If no live score waits, the c
 
 `Drift` detects a fall of the mean of one stream against its own past, by a CUSUM of such bets (e-CUSUM; Shin, Ramdas
 and Rinaldo 2024, "E-detectors"). Its baseline is estimated, so its error rate is measured and not proven: see
-`bench/canary_bench.py`, which measures all of this.
+`bench/canary_bench.py`, which measures both tests.
 
 `kinds` computes kinds of tasks, whose scores `CanaryTest` compares separately as strata.
 """
@@ -43,7 +43,7 @@ DRIFT_STAKES = (0.05, 0.1, 0.2, 0.4)
 values."""
 
 LEAST = 25
-"""Minimum number of vectors of a kind: a smaller stratum would use a share of the error and decide nothing."""
+"""Minimum number of vectors of a kind: a smaller stratum would use a share of the error rate and decide nothing."""
 
 ITERATIONS = 30
 
@@ -163,9 +163,9 @@ class CanaryTest:
 class Drift:
     """Detector of a fall of the mean of a stream of values in [0, 1].
 
-    The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below it; it is reset to 1
-    whenever it is less. Values are suspect until a reset; then they join the baseline, which becomes more precise while
-    the mean is steady. After an alarm, the detector starts again with a new baseline.
+    The first `reference` values form a baseline. Then a wealth of 1 is bet that values are below the baseline; the
+    wealth is reset to 1 whenever it is less. Values are suspect until a reset; then they join the baseline, which
+    becomes more precise while the mean is steady. After an alarm, the detector starts again with a new baseline.
     """
 
     reference: int = 200
@@ -249,7 +249,7 @@ def kinds(vectors: np.ndarray, most: int = 8, seed: int = 0) -> np.ndarray:
         own = (vectors @ centroids.T).argmax(axis=1)
         sizes = np.bincount(own, minlength=len(centroids))
         if sizes.min() < LEAST:
-            # Remove one at a time, since its vectors may make another kind large enough.
+            # Remove one kind at a time, since its vectors may make another kind large enough.
             centroids = np.delete(centroids, sizes.argmin(), axis=0)
             continue
         sums = np.stack([vectors[own == kind].sum(axis=0) for kind in range(len(centroids))])

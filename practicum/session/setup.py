@@ -45,7 +45,7 @@ SINGLE_ATTEMPT: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "
 CLASHES: tuple[Clash, ...] = (
     Clash(
         lambda s: s.config.from_traces and getattr(s.settings, "online", False),
-        "`online` predicts before it learns, but stored traces already contain the attempts: leave it out",
+        "`online` predicts before it learns, but stored traces already contain the attempts: leave out `online`",
         code="settings.conflict",
     ),
     Clash(
@@ -63,15 +63,15 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {"settings.gate": True, "splits.train": ON},
-        "gate=true tests each delta on validation tasks: pass `val`, or leave it out",
+        "gate=true tests each delta on validation tasks: pass `val`, or leave out gate=true",
         unless={"splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
     ),
     Clash(
-        {"config.before": True}, "`before` scores the test tasks: pass `test`, or leave it out",
+        {"config.before": True}, "`before` scores the test tasks: pass `test`, or leave out `before`",
         unless={"splits.test": ON}, code="tasks.missing", fields={"tasks": "test"},
     ),
     Clash(
-        {}, "`validate_every` only applies with validation tasks: pass `val`, or leave it out",
+        {}, "`validate_every` only applies with validation tasks: pass `val`, or leave out `validate_every`",
         unless={"config.validate_every": 1, "splits.val": ON}, code="tasks.missing", fields={"tasks": "val"},
     ),
     Clash(
@@ -81,7 +81,7 @@ CLASHES: tuple[Clash, ...] = (
     ),
     Clash(
         {"config.api_key_env": ON},
-        "`api_key_env` only applies to models at an address (http://host:port/v1#NAME): leave it out",
+        "`api_key_env` only applies to models at an address (http://host:port/v1#NAME): leave out `api_key_env`",
         unless={"models": hosts}, code="settings.unused", fields={"setting": "api_key_env"},
     ),
 )  # fmt: skip
@@ -123,8 +123,8 @@ class Setup:
         return digest(*parts, self.config.model_dump(mode="json", exclude=FREE))[:12]
 
     def test_name(self, name: str) -> str:
-        """Return the name of an evaluation of the test tasks. It differs for other tasks, and for other texts under the
-        same ids."""
+        """Return the name of an evaluation of the test tasks. The name differs for other tasks, and for other texts
+        under the same ids."""
         return f"{name}-{self.digest([TASK.dump_python(task, mode='json') for task in self.splits.test])}"
 
     def were_set(self, *names: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def passed_client(config: Config, parts: Parts, role: str) -> Client | None:
 
 
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
-    """Check a run and build it.
+    """Check the configuration of a run, and build its objects.
 
     `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings. Unless `scored`, targets may
     be missing. Raises UsageError or TaskFileError before the first paid call.
@@ -294,7 +294,7 @@ def check_engine(setup: Setup) -> None:
         raise UsageError(
             "settings.unused",
             f"`engine={config.engine}` has no work for the agent {config.agent} and the scorer {config.scorer}, which "
-            "only call models and servers: leave it out",
+            "only call models and servers: leave out `engine`",
         )
 
 
@@ -308,7 +308,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
                 "role.unknown", f"unknown role {role!r}: the roles are {', '.join(ROLES)}", role=role, valid=[*ROLES]
             )
         if name in models:
-            raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name for it")
+            raise UsageError("role.duplicate", f"role {name} has two models: {role} is another name for this role")
         if name not in (*setup.roles, "agent") and setup.splits.train:
             called = ", ".join(setup.roles) or "none"
             raise UsageError(

@@ -39,13 +39,13 @@ SIMILAR: Mapping[Profile, float] = {"full": 0.22, "small": 0.5}
 """Minimum cosine of a question and the question of a correction that is shown, by profile.
 
 A capable model can judge whether a correction applies: at most 3% of pairs of unrelated requests reach its threshold. A
-small model repeats the text it is shown: its threshold separates corrections of the same topic best from others. Both
-were chosen on two sets of tasks and are reported on others (docs/results.md).
+small model repeats the text it is shown: its threshold best separates corrections of the same topic from others. Both
+thresholds were chosen on two sets of tasks and measured on others (docs/results.md).
 """
 
 ALIKE: Mapping[Retrieval, float] = {"cosine": 0.22, "words": 0.08, "mixed": 0.12}
 """Minimum similarity of a note that is shown, by retrieval; at most 3% of pairs of unrelated texts reach it. Chosen and
-reported like `SIMILAR`."""
+measured like `SIMILAR`."""
 
 SAME = 0.9
 """Minimum cosine of two paraphrases of one question, if numbers, names and negations agree."""
@@ -118,7 +118,7 @@ class Corrections:
         self._similar = similar
         self._questions = questions
         self._unsettled: OrderedDict[int, frozenset[int]] = OrderedDict()
-        """Pieces of corrections whose requests had few neighbours, by number."""
+        """Pieces of corrections whose requests had few neighbours, by the number of the correction."""
         self._clear()
         self._rewritten = 0
         self.changes = 0
@@ -129,9 +129,9 @@ class Corrections:
         """Entries, each with the currently derived question as its key."""
         self._live: dict[int, Correction] = {}
         self._by_key: dict[tuple[bool, str], int] = {}
-        """Numbers by `Correction.key`."""
+        """Numbers of corrections, by `Correction.key`."""
         self._count: Counter[str] = Counter()
-        """Numbers of corrections and notes by section."""
+        """Counts of corrections and notes, by section."""
         self._unsettled.clear()
 
     @property
@@ -162,7 +162,7 @@ class Corrections:
 
         def unread() -> tuple[int, list[Version]]:
             t = schema.spaces
-            # Read first, so that a later removal is noticed by the next call.
+            # This counter is read first, so that the next call notices a later removal.
             rewritten = next((row.rewritten for row in store.rows(store.select(t.c.rewritten))), 0)
             last_read = self.version if rewritten == self._rewritten else -1
             return rewritten, read_versions(store, schema.corrections, last_read)
@@ -286,8 +286,8 @@ class Corrections:
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.
 
-        These are the correction of the equal question, and any of a paraphrase of it whose right answer was given,
-        and was wrong.
+        These are the correction of the equal question, and the corrections of paraphrases that misled the model: their
+        right answer equals the `answer`, and the new correction has a different one.
         """
         if not self._live:
             return []

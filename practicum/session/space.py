@@ -73,7 +73,8 @@ from practicum.store.sums import interaction_sums
 from practicum.store.versions import Version, read_versions
 
 PRUNE_EVERY, UNREPORTED = 1_000, 100_000
-"""Number of shown queries after which old ones without a report are deleted, and number of the newest that stay."""
+"""Number of shown queries between two deletions of queries without a report, and number of the newest queries that a
+deletion keeps."""
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,18 @@ class Shown:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Solved tasks, each as an earlier exchange with the fields `user` and `assistant`."""
+        """Solved tasks, each as an earlier chat turn with the fields `user` and `assistant`."""
         return self.view.turns
 
     @property
     def scores(self) -> dict[str, float]:
         """Cosines of the retrieved entries and the query by entry id, most similar first; empty if every query is shown
-        the same."""
+        the same entries."""
         return dict(self.view.retrieved)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the shown entries: the retrieved ones, in the order of `scores`, then the others by age."""
+        """Ids of the shown entries: the retrieved ones, in the order of `scores`, then the others, oldest first."""
         retrieved = tuple(self.scores)
         ids = self.view.ids
         # A few ids of many entries are looked up one by one, without iterating over all entries.
@@ -149,9 +150,10 @@ def open(  # named for `practicum.open`
     trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Space:
-    """Open a run for use in a program, at its last version or at the version with this number or name.
+    """Open a run for use in a program, at the version with this number or name.
 
-    A name may also be written RUN@NAME. A playbook file or a Context can be opened for `show` and `ask` too.
+    Default: the live version of a served space, otherwise the last version. A name may also be written RUN@NAME. A
+    playbook file or a Context can be opened for `show` and `ask` too.
 
     Other keywords are the same as for `learn`; their defaults are the run's values. `parts` holds the Python objects of
     the run: its method for showing, its agent for asking, its scorer for learning. `wait` is the time (s) that learning
@@ -186,7 +188,8 @@ class Space(Opened):
         return self._stored(read_versions, [])
 
     def export(self, format: ExportFormat = "markdown") -> str:
-        """Return the shown context, with corrections and notes, as text in a format: markdown, json or agents-md."""
+        """Return the shown context, with corrections and notes, as text in a format: `markdown`, `json`,
+        `agents-md`."""
         return export(self.context, format, self.corrections)
 
     @property
@@ -211,8 +214,8 @@ class Space(Opened):
 
         `user` is the end user who asks, if the query is not the operator's own.
 
-        No model is called, except by a method that writes the context for each query (dynamic_cheatsheet with
-        form=synthesis). Raises UsageError for a method with a network of agents (mael), which shows each agent a
+        No model is called, except by a method that writes the context for each query (`dynamic_cheatsheet` with
+        `form=synthesis`). Raises UsageError for a method with a network of agents (`mael`), which shows each agent a
         different context: use `ask`.
         """
         reader = self._reader()
@@ -245,7 +248,7 @@ class Space(Opened):
         label: str | None = None,
         user: str | None = None,
     ) -> Outcome:
-        """Store a report about a shown context and return the outcome; it is on disk when this returns.
+        """Store a report about a shown context and return the outcome. The report is on disk when this returns.
 
         `answer` is anything that your own agent may return: a text, a Trace, or a mapping with "answer" and, for
         example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score; `target` is the right answer,
@@ -253,11 +256,11 @@ class Space(Opened):
         one and replaces the fields that it repeats; if the outcome was learned from, it is learned from again. Raises
         UsageError for an unknown id.
 
-        `user` is the end user who reports. Reports of users, and questions of users (see `show`), may wait for review
-        before they teach (`practicum review RUN`), and never replace the operator's report.
+        `user` is the end user who reports. Lessons from reports of users, and from questions of users (see `show`), may
+        wait for review (`practicum review RUN`). A user's report never replaces the operator's report.
 
         A right answer or a comment also creates a correction, which takes effect with the next query; a later score of
-        1 withdraws it. In a served space, some outcomes with a right answer are held out from learning.
+        1 withdraws the correction. In a served space, some outcomes with a right answer are held out from learning.
         """
         id = shown if isinstance(shown, str) else shown.id
         report, extra = report_of(id, answer, score, target, comment, label)
@@ -338,8 +341,9 @@ class Space(Opened):
     ) -> Result:
         """Learn from all reported outcomes that were not learned from yet, as further steps of the run.
 
-        With `tasks`, learn from these instead: from their recorded attempts (`load_traces`, `load_outcomes`), or else
-        from attempts by the run's agent. During learning, `show` shows the last finished version.
+        With `tasks`, learn from these tasks instead of the outcomes: from their recorded attempts (`load_traces`,
+        `load_outcomes`), or else from attempts by the run's agent. During learning, `show` shows the last finished
+        version.
 
         Outcomes that a spent budget leaves are learned from next time; after an interruption no call is paid for twice.
         Calls on one run in this process take turns; raises RunBusy if another process is writing to the run.
@@ -414,7 +418,7 @@ class Space(Opened):
         The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
         verdict. `watch` receives calls and waits, and `began` if the run learns; after a stop, no call of the same
         query is paid for twice. Raises UsageError before the first model call for invalid arguments, and ProviderError
-        without an answer.
+        if the agent gives no answer.
         """
         reader = self._reader()
         text, target = reader.redacted((_checked(query), target))

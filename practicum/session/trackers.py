@@ -9,8 +9,8 @@ from practicum.session.result import Watch
 
 
 class TrackerKind(Protocol):
-    """Factory of a tracker; `name` is the run's name there, and `group` its group. Raises UsageError if a package or a
-    login is missing."""
+    """Factory of a tracker; `name` and `group` are the run's name and group in the tracking service. Raises UsageError
+    if a package or a login is missing."""
 
     def __call__(self, *, name: str | None = None, group: str | None = None) -> Watch: ...
 

@@ -1,8 +1,8 @@
 """Trials of waiting edits: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
 
-The test is the paired test of the acceptance gate (`methods.blocks.gate`). A trial shows waiting edits to the agent,
-which nothing else does before an approval. Its attempts are journaled with the run's, so the same call continues an
-interrupted trial, and a validation that the run paid for is not paid for again.
+The test is the paired test of the acceptance gate (`methods.blocks.gate`). Before an approval, only a trial shows
+waiting edits to the agent. Its attempts are journaled with the run's, so the same call continues an interrupted trial,
+and a validation that the run paid for is not paid for again.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ async def try_reviews(
     """Score a run with and without the edits of these ids (None: all that wait and have no flag).
 
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
-    they lose. With `approve_better`, each edit is tried by itself, and the gate approves it if the bet that it is
-    better is won on at least `MIN_TASKS` tasks; the error of the bet is divided by the number of edits, and flagged
-    edits are never approved in this way. Other keywords are the same as for `learn`; their defaults are the run's
-    values, except limits. Without `trust_run`, the agent, models and programs named by a run from another machine are
-    not used.
+    the score with all of them is worse. With `approve_better`, each edit is tried by itself, and the gate approves it
+    if the bet that the edit is better is won on at least `MIN_TASKS` tasks; the error of the bet is divided by the
+    number of edits, and flagged edits are never approved in this way. Other keywords are the same as for `learn`; their
+    defaults are the run's values, but its limits do not apply. Without `trust_run`, the agent, models and programs
+    named by a run from another machine are not used.
 
     Raises UsageError before the first paid call for invalid arguments, and ProviderError if no task could be scored;
     earlier measurements are kept.

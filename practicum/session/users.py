@@ -1,15 +1,15 @@
-"""Data of one end user: everything that is stored about a user, with the lessons from it, to export or remove.
+"""Export and removal of the data of one end user: all stored data about the user, and the lessons from them.
 
 A user's data are the interactions under the user's name and their consequences: outcomes, corrections, credited scores,
 versions pinned by sessions, and lessons of the run. A report on a session is a report on its last interaction, and
-covers the questions of all of them. If others took part in a session, their interactions and reports stay. Lessons from
-the whole session are removed, and the rest of the session is learned from again.
+covers the questions of all its interactions. If others took part in a session, their interactions and reports stay.
+Lessons from the whole session are removed, and the rest of the session is learned from again.
 
 A removal is a row of `erasures` and goes through stages that can be repeated. One transaction writes the row and
 removes the user's rows. Then the run forgets, the database file is rewritten (`Store.scrub`), logs are emptied, and the
 remaining data are counted. An interrupted removal is finished from its row: at the next start, by the next call or
-command, and by a running service. Until the run has forgotten, the row holds the ids of the interactions; then it holds
-keyed digests of them, and at the end only counts. It never holds the user's name.
+command, and by a running service. Until the run has forgotten the lessons, the row holds the ids of the interactions;
+then it holds keyed digests of them, and at the end only counts. It never holds the user's name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from practicum.store.scope import Transaction
 from practicum.store.versions import EDITS, read_versions, rebuild
 
 REMOVED, FORGOTTEN, DONE = "removed", "forgotten", "done"
-"""States of an erasure: the user's rows are removed; the run has forgotten too; no byte is left in any file."""
+"""States of an erasure: the user's rows are removed; the lessons are removed from the run too; no byte is left in any
+file."""
 
 ALARM_TEXT = "the text of this alarm was removed with a user's data"
 """Replacement for the text of an alarm that may quote a user."""
@@ -57,8 +58,9 @@ class Forgotten:
     """Report of the removal of a user's data from a space.
 
     `again` is the number of outcomes of shared sessions that wait to be learned from again; `entries` and `records` are
-    the numbers removed from the run of the space; `alike` is the number of remaining entries and records with rare
-    words of the user. `left` is the number of rows and texts that still exist; it must be 0.
+    the numbers of entries and records that were removed from the run of the space. `alike` is the number of remaining
+    entries and records with rare words of the user. `left` is the number of the user's rows and texts that still exist;
+    it must be 0.
     """
 
     space: str
@@ -81,7 +83,7 @@ class Forgotten:
 class Unfinished(StoreError):
     """Error of a removal that is recorded but not finished; it continues later.
 
-    `name` and `id` are the space's; `shows`: the space may still show lessons from the user.
+    `name` and `id` are the space's name and id. If `shows` is true, the space may still show lessons from the user.
     """
 
     def __init__(self, space: str, id: str, shows: bool, why: Exception) -> None:
@@ -99,8 +101,9 @@ class Unfinished(StoreError):
 class StoredUserData:
     """Stored data of a user in a space.
 
-    These are the ids of the interactions, the corrections of these and the user's notes, and the sessions; `pins` are
-    the keys by which sessions pin versions. `shared` are outcomes of others about a session with the user.
+    `ids` are the ids of the user's interactions, and `corrections` are their corrections and the user's notes. `pins`
+    are the keys by which sessions with only this user pin versions. `shared` are the ids of other users' interactions
+    that have an outcome about a session with this user.
     """
 
     ids: frozenset[str]
@@ -127,10 +130,10 @@ class _Erasure:
 
 @contextmanager
 def spaces_of(path: Path, user: str, space: str | None = None) -> Iterator[list[Store]]:
-    """Open the spaces at a path that store data of a user, or in which the user's removal is not finished.
+    """Open the spaces at a path that store data of a user, or in which the removal of these data is not finished.
 
     For a store, these are all spaces, or only `space`; otherwise the space that the path names. Interrupted removals in
-    other spaces are finished first. Raises Unknown if no space matches, and NotARun if the path holds none.
+    other spaces are finished first. Raises Unknown if no space matches, and NotARun if the path holds no space.
     """
     folder, named = located(path)
     if named is None and read_elsewhere(folder) is None:
@@ -194,10 +197,10 @@ def export_user(store: Store, user: str) -> Iterator[dict[str, Any]]:
 def forget_user(store: Store, user: str, *, alike: bool = False) -> Forgotten:
     """Remove a user's data from a space for good, and count the remaining rows and texts.
 
-    With `alike`, everything else that the space learned and that shares distinctive words with it is removed too. An
-    interrupted removal of the space is finished first. Raises Unknown if no data of the user are stored, RunBusy if
-    another process writes lessons of the space (try again), Unfinished if some data cannot be removed now, and another
-    StoreError if nothing could be recorded and nothing is removed.
+    With `alike`, everything else that the space learned is removed too if it shares distinctive words with the user's
+    data. An interrupted removal in the space is finished first. Raises Unknown if no data of the user are stored,
+    RunBusy if another process writes lessons of the space (try again), Unfinished if some data cannot be removed now,
+    and another StoreError if the removal could not be recorded, so that nothing was removed.
     """
     done = erase(store, user, alike)
     if done is None:
@@ -251,7 +254,7 @@ def unknown_user(user: str, space: str | None = None) -> Unknown:
 
 
 def _digest(text: str) -> str:
-    """Return a short digest of a name or an id, which only this installation's key can reproduce."""
+    """Return a short digest of a name or an id. Only this installation's key can reproduce the digest."""
     return blake2b(text.encode(errors="surrogatepass"), key=derived_key("erasures"), digest_size=12).hexdigest()
 
 
@@ -313,7 +316,7 @@ def _forget_learned(store: Store, erasure: _Erasure) -> None:
             run = forget(store, sources=sorted(sources), entries=sorted(notes), **options) if taught else None
         except StoreError:
             if store.is_forgetting:
-                # Nothing of it is shown any more, but some bytes may remain.
+                # No lesson from the user is shown any more, but some bytes may remain.
                 row_data = {"counts": {"left": 0, **data["counts"]}, "ids": [*map(_digest, data["ids"])]}
                 erasure.write(store, row_data, state=FORGOTTEN)
             raise
@@ -341,8 +344,8 @@ def _finish(store: Store, erasure: _Erasure) -> dict[str, int]:
 
 
 def _sources(store: Store, taught: frozenset[str]) -> set[str]:
-    """Return the source names of these outcomes in a run: each revision is a task, and so is the request of a held-out
-    outcome."""
+    """Return the source names of these outcomes in a run. Each revision of an outcome is a task, and so is the request
+    of a held-out outcome."""
     names = {f"task:{row.task_id}" for row in store.rows(store.select(schema.tasks.c.task_id))}
     for table in (schema.journal, schema.attempts, schema.lessons):
         names.update(*(json.loads(row.sources) for row in store.rows(store.select(table.c.sources))))
@@ -358,8 +361,8 @@ def _outcome_sources(sources: Iterable[str], taught: frozenset[str]) -> set[str]
 
 
 def _record(at: Transaction, user: str, alike: bool) -> StoredUserData | None:
-    """Remove the rows of a user, and record that the rest must be removed. Return the user's data, or None if nothing
-    is stored."""
+    """Remove the rows of a user, and record that the user's other data must be removed. Return the user's data, or None
+    if nothing is stored."""
     user_data = _find_data(at, user)
     if user_data is None:
         return None

@@ -53,7 +53,8 @@ def _notify(watch: Watch, event: str, *arguments: Any) -> None:
 
 
 def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
-    """Return the `watch` argument (None, an observer, or several) as one observer; for None in a notebook, a display.
+    """Return the `watch` argument (None, an observer, or several) as one observer. In a notebook, None becomes
+    a display.
 
     Raises UsageError for anything else.
     """

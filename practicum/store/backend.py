@@ -86,8 +86,8 @@ class Backend(Protocol):
 
     def changes(self, space: str, *, fresh: bool = True) -> int:
         """Return a number that differs after each change of the content that a space shows. Takes some microseconds. On
-        a server, the old number may be returned for a moment after a write. Without `fresh`, return the number from the
-        last call for any space."""
+        a server, the old number may be returned for a moment after a write. Without `fresh`, return the number as of
+        the last call, which may have been for another space."""
 
     def lease(self, space: str, files: Path) -> Lease:
         """Take the lease of a space, whose files are in this folder. Raises RunBusy if another process has it."""
@@ -110,7 +110,7 @@ class Backend(Protocol):
 
     def scrub(self) -> None:
         """Overwrite deleted rows, as far as the database can. Raises StoreError if another process keeps bytes of
-        them."""
+        these rows."""
 
     def drop_index(self, db: Connection, space: str) -> None:
         """Delete the database's index of a space, if it exists."""

@@ -58,7 +58,7 @@ class EntryChange:
 
     @property
     def fields(self) -> list[tuple[str, Any, Any]]:
-        """Changed data outside the texts, as (name, old, new): texts and numbers."""
+        """Changed texts and numbers in the data that `Entry.solved` does not include, as (name, old, new)."""
         old, new = (entry.data if entry is not None else {} for entry in (self.old, self.new))
         names = [name for name in {**old, **new} if name not in IN_TEXT and old.get(name) != new.get(name)]
         return [

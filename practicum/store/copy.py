@@ -44,7 +44,7 @@ class Copied:
 def copy_run(source: Store, folder: Path, url: str | None = None, name: str | None = None) -> Copied:
     """Copy a space into a new folder or, with `url`, into a PostgreSQL database (see `Store.create`).
 
-    The copy is read back and compared. Raises StoreError and removes the copy if they differ. Caches are not copied,
+    The copy is read back and compared. If it differs, it is removed, and StoreError is raised. Caches are not copied,
     because they can be rebuilt.
     """
     had_folder = folder.exists()
@@ -72,8 +72,8 @@ def copy_run(source: Store, folder: Path, url: str | None = None, name: str | No
 
 
 def _copied(source: Store, target: Store) -> dict[str, int]:
-    """Copy the rows of a space. Returns the number of rows in each table of the copy. Raises StoreError if they
-    differ."""
+    """Copy the rows of a space. Returns the number of rows in each table of the copy. Raises StoreError if the
+    copied rows differ."""
     with _transaction(source) as read:
         with _transaction(target) as write:
             sent = {table.name: _copy(read, write, table) for table in TABLES}
@@ -102,7 +102,8 @@ def _transaction(store: Store) -> Iterator[Transaction]:
 
 
 def _columns(table: Table) -> list[Any]:
-    """Return the copied columns of a table: all except the space, and a number that the whole database counts."""
+    """Return the copied columns of a table: all except the space, and the number of an interaction, which the
+    whole database counts."""
     counted = schema.interactions.c.number
     return [column for column in table.c if column.name != "space" and column is not counted]
 

@@ -121,7 +121,7 @@ class Database:
 
     def files(self, name: str, space: str) -> Path:
         """Return the folder with the caches and logs of a space, which may not exist. Raises StoreError for a name that
-        practicum never gives to a space of a file: it may lead out of the folder."""
+        practicum never gives to a space in a file, because such a name may lead out of the folder."""
         if self.shared:
             return self.folder / SPACES / f"{quote(name, safe='')}.{space}"
         if not SPACE_NAME.fullmatch(name):
@@ -142,7 +142,7 @@ class Database:
 
     def create(self, name: str) -> Store:
         """Reserve a space with this name and open it for writing, so that the caller can write its first version.
-        Raises StoreError if it is live, RunBusy if another process is creating it."""
+        Raises StoreError if the space is live, RunBusy if another process is creating it."""
         row = self.do(lambda at: reserve_space(at.db, name)).result()
         if row.state == "live":
             raise StoreError("run.exists", f"{self.backend.name} already has a space named {name}: choose another name")
@@ -198,8 +198,8 @@ class Store(Scope):
 
     @classmethod
     def create(cls, folder: Path, url: str | None = None, name: str | None = None) -> Store:
-        """Create a store with one space, or the space STORE/spaces/NAME in a store, open for writing. With `url`, the
-        rows are stored in a PostgreSQL database, under `name` (None: the name of the folder).
+        """Create a space and open it for writing: the only space of a new store, or STORE/spaces/NAME in an existing
+        store. With `url`, the rows are stored in a PostgreSQL database, under `name` (None: the name of the folder).
 
         A space without rows, which a killed process may leave, is taken over. Raises StoreError if the folder already
         contains a space, the name is in use, or the store cannot be created; UsageError for a URL that is not valid.
@@ -420,8 +420,8 @@ class Store(Scope):
 
     def scrub(self) -> None:
         """Overwrite deleted rows, so that no deleted text remains in the database file or its write-ahead log. All
-        processes with the space open read it again. A PostgreSQL server only marks the space of the rows as free, and
-        overwrites it later.
+        processes with the space open read it again. A PostgreSQL server only marks the storage of the rows as free,
+        and overwrites it later.
 
         Raises StoreError if another process reads the file, because the log then cannot be truncated.
         """
@@ -482,7 +482,7 @@ class Store(Scope):
             self._raise_failure()
 
     def _book_left_in_flight(self) -> None:
-        """Record calls that were in flight when an earlier process was killed in the journal, as spent."""
+        """Record in the journal, as spent, the calls that were in flight when an earlier process was killed."""
 
         def paid() -> Iterable[tuple[str, str]]:
             t = schema.journal.c
@@ -503,7 +503,7 @@ class Store(Scope):
 
 
 def _the_space(database: Database, name: str | None, path: Path) -> Any:
-    """Return the row of the space with this name; None: of the only or the default space. Raises NotARun."""
+    """Return the row of the space with this name; None: the row of the only or the default space. Raises NotARun."""
     t = schema.spaces
     if name is not None:
         return database.require(name)

@@ -21,7 +21,7 @@ _ESCAPED = str.maketrans({"\0": "\x1a0", "\x1a": "\x1a1"})
 
 
 class _PostgresqlText(TypeDecorator[str]):
-    """Text column of PostgreSQL, which cannot contain NUL: it is escaped with the substitute character. Texts are
+    """Text column of PostgreSQL, which cannot contain NUL: NUL is escaped with the substitute character. Texts are
     ordered by their code points, as in SQLite."""
 
     impl = Text(collation="C")
@@ -81,7 +81,7 @@ class next_interaction(FunctionElement[int]):
 
 
 def _write_as(element: type[FunctionElement[Any]], sqlite: str, postgresql: str) -> None:
-    """Define the SQL for an element in each database. {} is replaced by its arguments."""
+    """Define the SQL for an element in each database. {} is replaced by the arguments of the element."""
     for sql, dialects in ((sqlite, ()), (postgresql, ("postgresql",))):
         compiles(element, *dialects)(
             lambda element, compiler, sql=sql, **how: sql.format(compiler.process(element.clauses, **how))

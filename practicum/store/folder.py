@@ -1,4 +1,4 @@
-"""The folder of a store, and the location of its rows: a file in the folder, or a database that a file in it names.
+"""The folder of a store, and the location of its rows: a file in the folder, or a database that such a file names.
 
 A folder may come from someone else, and could make practicum send the user's password to a foreign server. So a
 database is only used if this installation marked the file that names it.

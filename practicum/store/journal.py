@@ -46,8 +46,8 @@ class JournalRow:
 
     @property
     def silent(self) -> bool:
-        """Whether it is a reply without text: it was paid for but is not ok, so a resume after an outage requests it
-        again."""
+        """Whether the row is a reply without text. The reply was paid for but is not ok, so a resume after an outage
+        requests it again."""
         return not self.ok and self.usage.calls > 0
 
 
@@ -91,8 +91,8 @@ class RunNotes(Protocol):
 
 
 async def noting_refusal(at: RunNotes, name: str, do: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `do`. If it raises WindowError, note this, so that a resumed run raises it without a new
-    call: it must not get an answer that the first run did not have."""
+    """Return the result of `do`. If it raises WindowError, note this, so that a resumed run raises the error without a
+    new call. A resumed run must not get an answer that the first run did not have."""
     refused = at.recall(f"{name} refused")
     if refused is None:
         try:
@@ -118,16 +118,16 @@ ROWS_PER_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Record of an outage: the provider failed until the run stopped. `number` is the number of its row (see
-    `note_outage`)."""
+    """Record of an outage: the provider failed until the run stopped. `number` is the position of its row in the
+    order of writing (see `note_outage`)."""
 
     number: int
     again: Sequence[str]
     lost: Sequence[str]
 
     def covers(self, row: JournalRow) -> bool:
-        """Whether the row was written at or below one of the places before the run stopped. Notes below them stay
-        valid."""
+        """Whether the row was written at or below one of the places `again` before the run stopped. Notes below these
+        places stay valid."""
         below = row.role != NOTE_ROLE
         return row.number < self.number and any(
             row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
@@ -153,7 +153,7 @@ class Journal:
         self._read: set[int] = set()
 
     def _read_begin(self) -> tuple[int, int, list[Outage]]:
-        """Return the number of the last row, the number of all rows, and the outages."""
+        """Return the position of the last row, the count of all rows, and the outages."""
         condition = self._scope.mine(schema.journal)
         ((last, unread),) = self._rows(select(func.max(ROW), func.count()).select_from(schema.journal).where(condition))
         return last or 0, unread, [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
@@ -167,7 +167,7 @@ class Journal:
         return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> JournalRow | None:
-        """Return the row of a place, or None. Raises JournalMismatch if its digest differs."""
+        """Return the row of a place, or None. Raises JournalMismatch if the digest of the row differs."""
         row = self._take(place)
         if row is None:
             return None
@@ -187,7 +187,7 @@ class Journal:
         return row
 
     def _take(self, place: str) -> JournalRow | None:
-        """Return the row that an earlier process wrote at a place, once."""
+        """Return the row that an earlier process wrote at a place; None without a row, or if it was returned before."""
         if place in self._unused or not self._unread:
             return self._unused.pop(place, None)
         table = schema.journal
@@ -251,7 +251,7 @@ class Journal:
         return {r[0]: Usage(int(r[2]), int(r[3]), int(r[4]), int(r[5]), None if r[1] else r[6]) for r in sums_by_role}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
-        """Return the numbers of results and of failures by role, at places with this prefix. Notes and calls in flight
+        """Return the counts of results and of failures by role, at places with this prefix. Notes and calls in flight
         are excluded."""
         table = schema.journal
         effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))

@@ -16,7 +16,7 @@ LIVE = "live"
 """Name of the version that a service shows to all sessions, except sessions that see a candidate."""
 
 EDITED = "edited"
-"""Name of the version that a person edited last: no session stays on an earlier version."""
+"""Name of the version that a person edited last. No session stays on an earlier version."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -34,8 +34,8 @@ def read_every_name(store: Store) -> dict[str, int]:
 
 
 def shown_version(store: Store, version: int | str | None = None) -> int | None:
-    """Return the number of a version (see `find_version`). None: the live version of a served space, which agents see;
-    None for other spaces, which means the last version."""
+    """Return the number of a version (see `find_version`). Without `version`, return the live version of a served
+    space, which agents see. For another space, return None, which means the last version."""
     return find_version(store, version) if version is not None else read_names(store).get(LIVE)
 
 
@@ -106,8 +106,8 @@ def edits_size(store: Store, version: int) -> int | None:
 
 
 def name_version(store: Store, name: str, version: int | str | None = None) -> int:
-    """Give a name to a version (None: the last), and return its number. The name is moved from another version that has
-    it.
+    """Give a name to a version (None: the last), and return its number. If another version has the name, the
+    name is moved.
 
     Raises UsageError if the version does not exist, or if the name is not valid.
     """

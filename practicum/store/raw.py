@@ -1,8 +1,9 @@
-"""Search in the bytes of files that SQLite may have open, by another process.
+"""Search, by another process, in the bytes of files that SQLite may have open.
 
 POSIX drops all locks of a process on a file as soon as the process closes the file anywhere, including the locks of
 SQLite. The next process that opens the database then takes it for unused and truncates the shared memory of this
-process, which is killed by SIGBUS. So a process must not open these files itself while it may have the database open.
+process, and SIGBUS kills this process. So a process must not open these files itself while it may have the database
+open.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ IN_FLIGHT = "in flight"
 """Role in the journal of calls that were in flight when their process was killed."""
 
 FORGETTING, FORGOTTEN = "forgetting", "forgotten"
-"""States of a run with removed content: only its rows are removed, or also its bytes in all files."""
+"""States of a run with removed content: only the rows are removed, or also their bytes in all files."""
 
 USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 """Columns of the journal that are fields of `Usage`."""
@@ -47,7 +47,7 @@ spaces = _table(
     *_required(NAME, "state"),  # reserved: only its name and its keys exist; or live
     *_required(BigInteger, "token"),  # increases with each process that begins to write (see `lease`)
     *_required(BigInteger, "rewritten"),  # increases each time rows are permanently removed
-    *_required(BigInteger, "changed"),  # becomes the largest of all after a change of the shown content
+    *_required(BigInteger, "changed"),  # becomes the largest of all spaces after a change of the shown content
     Column("config", TEXT),  # complete configuration of learning as JSON, enough to resume
     Column("mark", TEXT),  # of the installation that wrote `config`; empty for an untrusted one
     Column("learning", NAME),  # running, stopped, done, forgetting, forgotten, ...
@@ -249,7 +249,7 @@ hours = _table(
     Column("hour", Integer, primary_key=True),  # since 1970
     Column("version", Integer, primary_key=True),
     Column("model", NAME, primary_key=True),  # a known model, or `other` (see `upstream.Upstream.counted`)
-    Column("requests", Integer, nullable=False),  # begun in this hour; with a `purpose`: with an outcome in it
+    Column("requests", Integer, nullable=False),  # begun in this hour; with a `purpose`: first reported in this hour
     Column("failed", Integer, nullable=False),  # requests with a status of 400 and more
     Column("seconds", Float, nullable=False),  # total time from the requests to the end of their answers
     Column("input_tokens", BigInteger, nullable=False),
@@ -310,7 +310,7 @@ WORDS = frozenset(_SQL.split()).union(
 
 
 def text_key(text: str) -> bytes:
-    """Return the key of a text's vector: 16 bytes of its SHA-256."""
+    """Return the key of a text and of its vector: 16 bytes of the SHA-256 of the text."""
     return hashlib.sha256(text.encode()).digest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Statements about the rows of one space. Only this module and this package use the column `space` of the tables."""
+"""Statements about the rows of one space, which the column `space` of a table identifies."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Scope:
 
 
 class Transaction(Scope):
-    """Transaction that reads and writes rows of one space. `shows` is set if it changes the content that the space
-    shows; numbers in `added` are added to the sums at its end."""
+    """Transaction that reads and writes rows of one space. `shows` is set if the transaction changes the content
+    that the space shows. At the end of the transaction, the numbers in `added` are added to the sums."""
 
     def __init__(self, db: Connection, space: str, now: Callable[[Connection], float]) -> None:
         super().__init__(space)

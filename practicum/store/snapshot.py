@@ -1,8 +1,8 @@
-"""The last context of a run, stored by entry next to its log of edits, so that a long run opens quickly.
+"""The last context of a run, stored with one row per entry, so that a long run opens quickly.
 
 A context is opened as the pages of the snapshot, each read on first access, followed by the later edits, which are
-replayed. The log is authoritative: a snapshot that is missing, or is not an ancestor of the requested version, is not
-used.
+replayed. The log of edits is authoritative: a snapshot that is missing, or is not an ancestor of the requested version,
+is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AHEAD = 64
 """Pages that are read together when a context is read in order."""
 
 HASHES = 500
-"""Maximum hashes or numbers in one query."""
+"""Maximum hashes or entry numbers in one query."""
 
 
 class SnapshotPages:
@@ -138,8 +138,8 @@ def stored_pages(context: Context) -> SnapshotPages | None:
 
 
 def with_texts(context: Context, texts: Collection[str]) -> Iterator[Entry]:
-    """Yield the entries of a context whose embedded text is one of these. Of a snapshot, only these entries are
-    read."""
+    """Yield the entries of a context whose embedded text is one of `texts`. From a snapshot, only these entries
+    are read."""
     if (stored := stored_pages(context)) is not None:
         candidates = stored.with_hashes([*map(text_hash, texts)])
         for entry in candidates:

@@ -1,4 +1,4 @@
-"""Spaces of a store: each has a name, which can be reused, and an id, which never is.
+"""Spaces of a store: each has a name, which can be reused, and an id, which is never reused.
 
 All rows of a space have its id. A space is reserved while only its name and its keys exist, and live after its first
 version is written. So a killed process leaves a space either reserved or complete.
@@ -45,7 +45,7 @@ def unknown(name: str) -> UnknownSpace:
 
 
 def find_space(db: Connection, name: str) -> Any:
-    """Return the row of the space with this name, or None. It does not change until the transaction ends."""
+    """Return the row of the space with this name, or None. The row does not change until the transaction ends."""
     t = schema.spaces
     return db.execute(select(t).where(t.c.name == name).with_for_update(read=True, key_share=True)).first()
 

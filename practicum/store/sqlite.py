@@ -255,8 +255,8 @@ class SqliteBackend:
         if busy:
             raise StoreError(
                 "forget.incomplete",
-                f"another process is reading {self.folder}: the rows are deleted, but their bytes remain in its "
-                "write-ahead log until all processes have closed it",
+                f"another process is reading {self.folder}: the rows are deleted, but their bytes remain in the "
+                "write-ahead log until all processes have closed the store",
             )
 
     def drop_index(self, db: Connection, space: str) -> None:

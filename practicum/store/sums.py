@@ -17,7 +17,8 @@ SUMS = ("requests", "failed", "seconds", "input_tokens", "cached_tokens", "outpu
 HOUR = 3_600.0
 
 LONGEST_NAME = 200
-"""Maximum characters in an index of a name from outside, such as a model name: PostgreSQL limits the size."""
+"""Maximum characters of an outside name, such as a model name, in an index: PostgreSQL limits the size of an index
+item."""
 
 
 def add_to_hours(db: Connection, added: Iterable[Mapping[str, Any]]) -> None:

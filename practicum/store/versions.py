@@ -24,8 +24,8 @@ EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Changes of one version. `parent` is the version to which they were applied; for a rollback, the version it
-    returned to. `step` is the step that created it."""
+    """Changes of one version. `parent` is the version to which they were applied; for a rollback, the version that
+    it restored. `step` is the step that created the version."""
 
     version: int
     parent: int | None
@@ -60,7 +60,8 @@ def seed_version(context: Context) -> Version:
 
 
 def read_versions(store: Store | Transaction, table: Table = schema.versions, after: int = -1) -> list[Version]:
-    """Return the versions of a space after a number, oldest first: of its playbook, or of its corrections."""
+    """Return the versions of a space after version `after`, oldest first. `table` has the versions of the playbook
+    or of the corrections."""
     rows = store.rows(store.select(table).where(table.c.version > after).order_by(table.c.version))
     for row in rows:
         if not isinstance(row.next_number, int):
@@ -86,7 +87,7 @@ def read_parents(store: Store) -> dict[int, int | None]:
 
 def lineage(parents: Mapping[int, int | None], version: int | None = None) -> list[int]:
     """Return the ancestors of a version (None: the last), oldest first, with the version itself. Raises UsageError if
-    it does not exist."""
+    the version does not exist."""
     if version is not None and version not in parents:
         raise UsageError(
             "version.unknown",
@@ -110,7 +111,7 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
 
 
 def original(store: Store, version: int | None = None) -> int:
-    """Return the version that `version` (None: the last) is a copy of, by rollbacks; itself if it has edits."""
+    """Return the version that `version` (None: the last) copies through rollbacks; `version` itself if it has edits."""
     table, versions = schema.versions.c, read_parents(store)
     copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
     parents = {row.version: row.parent for row in store.rows(copies)}

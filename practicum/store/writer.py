@@ -1,11 +1,11 @@
 """The thread that does all writes to an open database.
 
 Writes that arrive during a commit share the next transaction, so thousands per second need only a few flushes. When the
-wait for a write ends, it is on disk. Three kinds of writes share a transaction:
+wait for a write ends, the write is on disk. Three kinds of writes share a transaction:
 
 - A change is a function of a transaction. If it raises an error, only its own effects are rolled back.
-- Rows of learning are written in order. After a failure all later rows fail too, because they may depend on earlier
-  ones. If a server cannot be reached they wait a moment, because their content was paid for.
+- Rows of learning are written in order. After a failure, all later rows fail too, because they may depend on earlier
+  rows. If a database server cannot be reached, these rows wait a moment, because their content was paid for.
 - Rows without a waiting caller, such as interactions, are kept in memory while they cannot be written.
 """
 
@@ -44,7 +44,7 @@ UNWRITTEN, UNWRITTEN_BYTES = 20_000, 256 * 2**20
 """Maximum rows without a waiting caller in memory, and maximum bytes of their texts, while they cannot be written."""
 
 WINDOW, AGAIN = 0.05, 1.0
-"""Time for which such rows are collected into a batch, and time until a retry (s)."""
+"""Time for which rows without a waiting caller are collected into a batch, and time until a retry (s)."""
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75)
 """Pauses before rows of learning are retried after a server became unreachable (s); the last pause is repeated."""
@@ -61,7 +61,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class _Change(Generic[T]):
-    """Function of a transaction. It has exclusive access to `space`; empty: no space is locked."""
+    """Function of a transaction. It has exclusive access to `space`; if `space` is empty, no space is locked."""
 
     make: Callable[[Transaction], T]
     space: str
@@ -140,8 +140,8 @@ class Writer:
 
     def do(self, change: Callable[[Transaction], T], space: str = "", writing: Writing | None = None) -> Future[T]:
         """Run a change of the space with this id, excluding other writers, and announce it to all nodes. The future
-        completes with its result when the change is on disk. Raises UnknownSpace if the space was deleted, RunBusy if
-        another process has taken over the lease."""
+        completes with the result of the change when the change is on disk. Raises UnknownSpace if the space was
+        deleted, RunBusy if another process has taken over the lease."""
         done: Future[T] = Future()
         self._put(_Change(change, space, writing, done))
         return done
@@ -158,9 +158,9 @@ class Writer:
     def post(
         self, space: str, table: Table, row: RowValues, *, announce: bool = False, sums: Mapping[str, Any] | None = None
     ) -> None:
-        """Insert a row of a space without waiting, unless its key exists: soon, and before every later change. With
-        `announce` all nodes are notified. `sums` are added to `hours` together with the row. Rows of a deleted space
-        are dropped."""
+        """Insert a row of a space soon, and before every later change, without waiting. A row whose key exists is not
+        inserted. With `announce`, all nodes are notified. `sums` are added to `hours` together with the row. Rows of a
+        deleted space are dropped."""
         sums = None if sums is None else {**sums, "space": space}
         posted = _Posted(table, {**row, "space": space}, announce, sums, size_of(row.values()))
         with self._changing:
@@ -391,8 +391,8 @@ class _Batch:
 
 
 def space_states(db: Connection, spaces: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return the states and the tokens of the existing spaces among these. They do not change until the transaction
-    ends."""
+    """Return the states and the tokens of the existing spaces among these. The states and tokens do not change until
+    the transaction ends."""
     if not (ids := sorted({*spaces})):
         return {}
     t = schema.spaces

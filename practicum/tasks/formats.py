@@ -1,4 +1,4 @@
-"""Formats of public data sets: their files are detected by their fields and converted to tasks.
+"""Formats of public data sets. A file is recognized by the fields of its records and converted to tasks.
 
 A format is a pydantic model of one record. It converts the record to a task, and names a scorer, choices and
 instructions for the data set. Text that would reveal the answer goes to `target` and `meta`, which no model sees.
@@ -96,8 +96,8 @@ class Dataset:
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
     """Convert the file of a public data set to tasks. If `format` is None, it is detected from the fields of the first
-    records. Raises UsageError for an unknown format, and TaskFileError for a malformed file, with the file, the line or
-    record, and the field."""
+    records. Raises UsageError for an unknown format, and TaskFileError for a malformed file. The message names the
+    file, the line or record, and the field."""
     if format is not None and not _reads_records(FORMATS.load(format)):
         raise UsageError("settings.conflict", f"format {format!r} reads tasks from a server: pass --server URL")
     records = list(read_records(Path(path)))
@@ -124,7 +124,7 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
 
 
 def read_served(path: Path, server: str, format: str | None = None) -> Dataset:
-    """Read the tasks whose ids are in a file from a server. If `format` is None, the only installed ServedFormat is
+    """Read from a server the tasks whose ids are in a file. If `format` is None, the only installed ServedFormat is
     used. Raises UsageError for an unknown format, and if `format` is None and several are installed."""
     served = [name for name in FORMATS.names() if isinstance(FORMATS.load(name), ServedFormat)]
     names = served if format is None else [name for name in served if name == format]
@@ -215,8 +215,8 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
 
 
 def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
-    """Move a preamble that all tasks share to the instructions. If preambles differ, prepend each to its task's
-    input."""
+    """Move a preamble that all tasks share to the instructions. If preambles differ, prepend each preamble
+    to the input of its task."""
     preambles = [task.meta.get("preamble", "") for task in tasks]
     bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
     if len(set(preambles)) == 1:

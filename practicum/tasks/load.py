@@ -52,7 +52,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
 
     `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. The other keys of a
     record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in
-    JSON. The id of a record without one is its place ("line-7" or "record-7"; counted from 1, blank lines included).
+    JSON. A record without an id gets its place as id ("line-7" or "record-7"; counted from 1, with blank lines).
     `trust` is the trust level of the tasks; a record can only lower it. Lessons from tasks below "own" wait for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
@@ -169,8 +169,9 @@ def parse_fields(text: str) -> dict[str, str]:
 def choices_from(tasks: Iterable[Task]) -> tuple[str, ...]:
     """Return the sorted distinct targets of the training tasks, for `--choices auto`.
 
-    Raises UsageError if there are fewer than two, or if the targets are open answers: more than MAX_CHOICES, one longer
-    than MAX_CHOICE or with several lines, or fewer than two tasks per target on average.
+    Raises UsageError if there are fewer than two targets, or if the targets are open answers. They are open answers if
+    there are more than MAX_CHOICES, if one is longer than MAX_CHOICE or has several lines, or if there are fewer than
+    two tasks per target on average.
     """
     targets = Counter(task.target for task in tasks if task.target is not None)
     choices = sorted(targets)

@@ -217,7 +217,8 @@ def _are_objects(values: list[Any]) -> bool:
 
 def _delimiter(content: bytes) -> str | None:
     """Detect the delimiter of CSV: the character that splits all of the first records into the same number of columns,
-    else the character that splits the first record into most columns. None if no character splits it."""
+    else the character that splits the first record into the most columns. None if no character splits the first
+    record."""
 
     line = content.lstrip().partition(b"\n")[0].decode()
 

@@ -149,5 +149,5 @@ def levels(tasks: Sequence[Task]) -> set[Trust]:
 
 
 def survey(tasks: Sequence[Task]) -> Survey:
-    """Return the survey of the tasks. It is cached for stored tasks."""
+    """Return the survey of the tasks. For stored tasks, the survey is cached."""
     return tasks.survey if isinstance(tasks, StoredTasks) else Survey.of(tasks)

@@ -1,4 +1,4 @@
-"""Summary of all tasks of a run, computed before the run starts, in one pass that holds no task."""
+"""Summary of all tasks of a run, computed before the run starts, in one pass that keeps no task in memory."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ NO_PAGE = {
 }  # fmt: skip
 
 LISTS = frozenset({"entries", "versions", "episodes", "steps", "calls", "operations"})
-"""Names of the pages of a space that list things."""
+"""Names of the pages of a space that are lists."""
 
 Endpoint = Callable[[Visit], Awaitable[Response]]
 
@@ -168,8 +168,8 @@ class Site:
         return self._guarded(answer)
 
     async def _enter(self, request: Request) -> Visit:
-        """Check the session and the form of a request, and open its space. Raises SignedOut, and FormRefused for a form
-        that does not come from a current page of this site."""
+        """Check the session and the form of a request, and open the space in the URL. Raises SignedOut, and FormRefused
+        for a form that does not come from a current page of this site."""
         if self.actions is None:
             visit = request.state.visit = Visit(self, request)
             if visit.name:
@@ -255,7 +255,7 @@ class Site:
         link = f"/sign-in?{urlencode({'next': onward})}"
         if request.method == "GET" and not is_partial(request):
             if request.headers.get("sec-fetch-site") == "cross-site":
-                # Browsers do not send the cookie with links from other sites. They send it when this page reloads.
+                # A browser sends no strict cookie on a link from another site, but sends it when this page reloads.
                 return await self.page("again.html", None, url=onward)
             return RedirectResponse(link if onward != "/" else "/sign-in", 303)
         return await self.page(
@@ -285,7 +285,7 @@ class Site:
         if self.actions is not None:
             self.actions.count("failed_pages" if status >= 500 else "refused_pages")
         visit = getattr(request.state, "visit", None)
-        # If the space is open, keep its tabs: its other pages may be readable.
+        # If the space is open, keep the tabs: other pages of the space may be readable.
         no_space = visit is None or visit.opened is None
         link = (guard.page_of(request.url.path), "Open the page") if request.method == "POST" else ("/", "All spaces")
         response = await self.page(

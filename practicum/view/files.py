@@ -1,7 +1,7 @@
 """Writer of the pages of a site as HTML files with relative links.
 
-The writer requests each page from the site, so a file has the same content as the page of a server. It starts at the
-first page and follows the links. The URL of a page, with its query, becomes the name of its file.
+The writer requests each page from the site, so a file has the same content as the page of a server. The writer starts
+at the first page and follows the links. The URL of a page, with its query, becomes the name of its file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LINK = re.compile(r'<a ([^>]*?)href="([^"]*)"')
 
 def write_pages(folders: Folders, out: Path) -> tuple[int, int]:
     """Write all pages as files into a folder. Returns the number of pages, and the number of incomplete pages, which
-    have parts that cannot be read. Raises UsageError if `out` is a file, and StoreError if it cannot be written."""
+    have parts that cannot be read. Raises UsageError if `out` is a file, and StoreError if a file cannot be written."""
     if out.exists() and not out.is_dir():
         raise UsageError("file.wrong_kind", f"{out} is a file: pass a folder for the pages")
     with ThreadPoolExecutor(1, "practicum-pages") as threads:
@@ -127,7 +127,7 @@ def _relative(page: str, address: str, file: str, written: dict[str, str]) -> st
 
 def _save(path: Path, page: str) -> None:
     try:
-        # Not synced to disk, which is slow for thousands of files: after a crash, run the command again.
+        # Do not sync the file, which would be slow for thousands of files: after a crash, run the command again.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:

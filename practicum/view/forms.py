@@ -1,7 +1,7 @@
 """Handlers of submitted forms. Each runs an operation of the service as the signed-in visitor.
 
-After success, a handler redirects to a page that shows a notice. If the operation is refused, it shows the page of the
-form again, with the error and the submitted texts.
+After success, a handler redirects to a page that shows a notice. If the operation is refused, the handler shows the
+page of the form again, with the error and the submitted texts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Page = Callable[[Visit, str, int], Awaitable[Response]]
 
 
 async def _or_again(visit: Visit, page: Page, operation: Awaitable[Any], path: str, **notice: str) -> Response:
-    """Await an operation and redirect to `path` with the query `notice`. If it is refused, show `page` with the
-    error."""
+    """Await an operation and redirect to `path` with the query `notice`. If the operation is refused, show `page` with
+    the error."""
     try:
         await operation
     except PracticumError as error:
@@ -41,7 +41,7 @@ async def _or_again(visit: Visit, page: Page, operation: Awaitable[Any], path: s
 
 
 def _whole(visit: Visit, name: str) -> int | None:
-    """Parse a number of a form; None if it is empty. Raises UsageError if it is not a number."""
+    """Parse a form field as a whole number; None if the field is empty. Raises UsageError for any other text."""
     text = visit.form.get(name, "").strip()
     if text and not re.fullmatch(r"[0-9]{1,15}", text):
         raise UsageError("request.malformed", f"{name} must be a number, not {text!r:.80}")

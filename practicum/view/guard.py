@@ -60,7 +60,8 @@ def page_of(path: str) -> str:
 
 
 def cookie_name(request: Request, kind: str = "") -> str:
-    """Return the name of the cookie. On a loopback address it includes the port, because ports share cookies."""
+    """Return the name of the cookie. On a loopback address, the name includes the port, because all ports share
+    cookies."""
     return f"practicum{kind}-{request.url.port or 80}" if is_here(request) else f"__Host-practicum{kind}"
 
 

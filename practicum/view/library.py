@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 alarm."""
 
 SCORES = ("test", "online", "val_best")
-"""Names of scores by preference: a list shows the first available one."""
+"""Names of scores by preference: a list shows the first available score."""
 
 
 class Library(Protocol):
@@ -102,8 +102,8 @@ def space_rows(database: Database, names: Sequence[str]) -> list[Row]:
 
 
 def shown_state(database: Database, space: str, state: str) -> str:
-    """Return the state of learning of the space with the id `space`: "new" instead of "done" if it has no attempt,
-    interaction or change."""
+    """Return the state of learning of the space with the id `space`. If the space has no attempt, interaction or
+    change, the state is "new" instead of "done"."""
     v, a, i = schema.versions, schema.attempts, schema.interactions
     of = partial(database.of_spaces, spaces=[space])
     used = (of(i), of(a), of(v).where(v.c.version > 0))
@@ -134,7 +134,7 @@ class SitePlace:
 
     @property
     def changed(self) -> float:
-        """Unix time of the last change; 0 if it has no files."""
+        """Unix time of the last change; 0 if the place has no files."""
         files = (f"{DATABASE_FILE}-wal", DATABASE_FILE, STORE_FILE, REPORT_FILE, PLAN_FILE)
         paths = (self.path / name for name in files)
         return max((file.stat().st_mtime for file in paths if file.exists()), default=0.0)
@@ -155,7 +155,7 @@ class SitePlace:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return the kind of place at a path; None if it is not a run or a comparison and contains neither."""
+    """Return the kind of place at a path; None if the path neither is nor contains a run or a comparison."""
     if is_store(path):
         return "store" if (path / SPACES).is_dir() else "space"
     if is_run(path):

@@ -33,7 +33,7 @@ class PageServer:
             self._sock.close()
             reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                "server.cannot_listen", f"cannot listen on port {port}: {reason}; leave out `port` to use a free one"
+                "server.cannot_listen", f"cannot listen on port {port}: {reason}; leave out `port` to use a free port"
             ) from error
         self.port = self._sock.getsockname()[1]
         hosts = frozenset(f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]"))

@@ -40,7 +40,8 @@ class ShownSpace(Protocol):
 
 
 class Visitor(Protocol):
-    """A signed-in visitor: the name of the key, the space that the key is for ("": all spaces), and its roles."""
+    """A signed-in visitor: the name of the key, the space that the key is for ("": all spaces), and the roles of the
+    key."""
 
     @property
     def name(self) -> str: ...
@@ -100,7 +101,8 @@ class Actions(Protocol):
     def begin(self) -> int:
         """Return the number of spaces deleted so far.
 
-        A request passes it on, so that it does not act on a space of the same name that is created later."""
+        A request passes this number on. If its space was deleted since then, the request does not act on a new space
+        with the same name."""
         ...
 
     async def visitor(self, cookie: str) -> Visitor | None:
@@ -126,7 +128,7 @@ class Actions(Protocol):
     async def show_again(
         self, space: Any, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, bool]:
-        """Rebuild the text that a request was shown. Also returns whether the same entries are still looked up."""
+        """Rebuild the text that a request was shown. Also returns whether the search still returns the same entries."""
         ...
 
     async def follow(self, space: Any) -> None:

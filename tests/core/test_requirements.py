@@ -27,7 +27,7 @@ def test_a_package_of_the_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch
         return "3.1.0" if name == "openai" else metadata.version(name)
 
     monkeypatch.setattr(requirements, "version", installed)
-    line = "openai 3.1.0 is installed, practicum needs >=3.40: pip install -U 'openai[aiohttp]>=3.40'"
+    line = "openai 3.1.0 is installed, but practicum needs >=3.40: pip install -U 'openai[aiohttp]>=3.40'"
     assert unmet_requirements() == [line]
     with refused("package.unsuitable"):
         Models().open("local")

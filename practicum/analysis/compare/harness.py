@@ -167,7 +167,7 @@ async def compare(
     if "seed" in common:
         raise UsageError(
             "settings.conflict",
-            "a comparison uses the seeds 0, 1, 2 and so on: pass their number as seeds=N, not a seed",
+            "a comparison uses the seeds 0, 1, 2 and so on: pass the number of seeds as seeds=N, not a seed",
         )
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("settings.conflict", "the tables of this study define their baselines: leave out `baseline`")
@@ -232,7 +232,7 @@ class _Runs:
 
     def _calls_at_once(self, shared: Shared) -> int:
         """Return the maximum number of concurrent calls: at most the number of slots of a local model, because more
-        calls would evict each other's prefixes from its cache."""
+        calls would evict each other's prefixes from the cache of the model."""
         clients = (*shared.models.clients, *self.parts.clients.values())
         slots = [client.slots for client in clients if client.slots is not None]
         return min([self.plan.runs[0].config.concurrency, *slots])
@@ -274,7 +274,7 @@ class _Runs:
         options: dict[str, Any] = {"parts": run.parts, "watch": watches, "shared": shared}
         try:
             if begun(path):
-                # The plan of this comparison names all code that the run executes, so it is trusted.
+                # The plan of this comparison names all code that the run executes, so this code is trusted.
                 result = await resume(path, trust_run=executes(path, run.config), **options)
             else:
                 name = f"{self.folder.resolve().name}/{path.name}"
@@ -287,12 +287,12 @@ class _Runs:
                 return None
             if result.cut_short:
                 raise ProviderError("comparison.stopped", str(result.stopped))
-            # The score of a stream is that of its predictions, made before it learned from each task.
+            # The score of a stream is the score of its predictions. Each was made before learning from the task.
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
             outcome = completed_outcome(run, path, result, attempts, concurrency)
-            # Do not save a run without a score, so that it is tried again: its judge may answer then. If its budget is
-            # spent, a retry cannot help.
+            # Do not save a run without a score: the next command tries it again, and its judge may answer then. Save a
+            # run that spent its budget, because a retry cannot help.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
             return outcome

@@ -1,6 +1,6 @@
 """Outcome of one run of a comparison, read from the run's folder and stored there when the run is finished.
 
-Concurrent runs share machines and limits, so the measured duration of one run cannot be compared. Three times are
+Concurrent runs share machines and limits, so the measured duration of one run cannot be compared. Three durations are
 measured:
 
     wall      from start to end, while other runs were active
@@ -8,7 +8,7 @@ measured:
     critical  the longest chain of dependent calls: a lower bound at any concurrency
 
 With c concurrent calls and no other run, a run takes at most critical + (work - critical) / c (Brent 1974). This is
-`single_run_s`. Other runs may still have slowed down single calls, which affects all three times.
+`single_run_s`. Other runs may still have slowed down single calls, which affects all three durations.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts chosen from several.
     `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both stages. `at_once`: maximum
     number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored task. `helpful`: helpful
-    votes of all entries at the end. `measures`: means over these attempts of the additional measures of the scorer and,
-    for a network of agents, of its rounds of critique. `stopped`: reason of an early end, such as a spent budget.
+    votes of all entries at the end. `measures`: means, over these attempts, of the additional measures of the scorer
+    and of the rounds of critique of a network of agents. `stopped`: reason of an early end, such as a spent budget.
     `failed`: reason for a missing score."""
 
     variant: str
@@ -111,7 +111,7 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def critical_path(self) -> float:
-        """Duration of the longest chain of dependent calls (s); of all calls if it was not measured."""
+        """Duration of the longest chain of dependent calls (s). If it was not measured: the sum over all calls."""
         return self.work if self.critical is None else self.critical
 
     @property
@@ -172,7 +172,7 @@ def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) 
     try:
         stored = _stored(path) if is_run(path) else {}
     except PracticumError:
-        # The error may be that this file is damaged.
+        # The error may be that the run's database is damaged.
         stored = {}
     return RunOutcome(variant=run.variant.name, seed=run.seed, failed=reason, at_once=at_once, **stored)
 

@@ -92,7 +92,7 @@ class ComparisonPlan:
         return {
             "format": 1,
             "tasks": digest([[[t.id, t.input, t.target] for t in split] for split in tasks]),
-            # Scorers use it, for example for the tests of code or the rules of an answer.
+            # Scorers use the meta, for example for the tests of code or the rules of an answer.
             "meta": digest([[dict(t.meta) for t in split] for split in tasks]),
             "seed": digest([entry_json(entry) for entry in self.seed_context]) if len(self.seed_context) else None,
             "common": dict(self.common),
@@ -162,7 +162,7 @@ def make_plan(
         )
     if splits.val and not online:
         warnings.append(
-            "`val` selects the best context of each method; the evaluations on it count towards the method's budget"
+            "`val` selects the best context of each method; these evaluations count towards the budget of the method"
         )
     start = seed_context or Context()
     return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, start, tuple(warnings))
@@ -179,7 +179,7 @@ def _tasks(variant: Variant, splits: Splits) -> Splits:
 def _config(
     variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]
 ) -> tuple[Config, Parts, Sequence[str]]:
-    """Return the configuration of a variant, with models only for the roles it uses, its parts, and these roles."""
+    """Return the configuration of a variant (with models only for the roles that it uses), its parts, and its roles."""
     values = {**common, **variant.options, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1

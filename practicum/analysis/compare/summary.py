@@ -31,7 +31,7 @@ CURVE_WINDOW = 20
 """Minimum number of training tasks in the mean at one point of a learning curve."""
 
 THESE_RUNS = "these runs"
-"""Subject of the results with fewer than three seeds. With more seeds, results are about methods."""
+"""Subject of the results with fewer than three seeds. With three seeds or more, results are about methods."""
 
 REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
@@ -176,7 +176,8 @@ def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
 
 
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
-    """Return the mean of the runs' last points up to `place` tasks, or of the first point of a run without one."""
+    """Return the mean over the runs of their last points up to `place` tasks. A run without such a point counts with
+    its first point."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
     return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 

@@ -140,14 +140,14 @@ def _parsed(text: str) -> Variant:
 
 
 def reachable(variant: Variant) -> set[str]:
-    """Return the settings of a variant that a value for all variants can change, unless the variant defines them."""
+    """Return the settings of a variant that a value for all variants applies to, unless the variant defines its own."""
     # A stream sees each task once. A variant with one of these settings has already defined the end of learning.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}
 
 
 def _with_settings(variant: Variant, settings: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
-    """Return the variant with the settings that apply to it. They are removed from `unused`."""
+    """Return the variant with the settings that apply to it. Remove these settings from `unused`."""
     applicable = reachable(variant)
     general = {key: value for key, value in settings.items() if key in applicable}
     for_method: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Training dynamics of a run: scores all its checkpoints on the same tasks (RCL, section 4.4).
 
 A checkpoint is the context after a step; the first is the context that the run started from. The evaluation uses the
-run's journal, at the same places as its validation. Therefore scores from training are not paid for again, and scores
-from here are not paid for again by the next call or by a resume.
+run's journal, at the same places as its validation. Therefore scores from training cost nothing here, and scores from
+here cost nothing in the next call or in a resume.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Dynamics:
     """Training dynamics of a run.
 
     `solved`: whether each checkpoint solved each task, of shape (tasks, checkpoints). `curves`: the rates computed from
-    it. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score at
-    every checkpoint. `errors`: number of attempts that failed or have no score. `usage` and `by_role`: usage of this
+    `solved`. `split`: "val", "test", or a name for tasks that do not belong to the run. `tasks`: the tasks with a score
+    at every checkpoint. `errors`: number of attempts that failed or have no score. `usage` and `by_role`: usage of this
     call of `dynamics`. `hits`: number of results read from the journal.
     """
 
@@ -103,7 +103,7 @@ async def dynamics(
 
     `tasks`: default are the validation tasks of the run, or its test tasks if it has none. `every`: score the start,
     each `every`-th step, and the last. `parts`: the Python objects that the run was created with. `trust_run`: execute
-    code named in a run from another machine. `watch`: receives the run, whose budget can be stopped, the start of each
+    code named in a run from another machine. `watch`: receives the run (to stop its budget), the start of each
     checkpoint, and the attempts. The limits of the run do not apply, but the costs count towards them if the run is
     resumed.
 
@@ -156,7 +156,8 @@ async def dynamics(
 def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """Return the split in the places of the journal, and the tasks to score. Raises UsageError without tasks."""
+    """Return the name of the split in the places of the journal, and the tasks to score. Raises UsageError without
+    tasks."""
     own = {name: split_tasks for name, split_tasks in (("val", splits.val), ("test", splits.test)) if split_tasks}
     if tasks is None and not own:
         raise UsageError(

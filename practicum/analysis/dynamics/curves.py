@@ -1,10 +1,10 @@
 """Curves of the training dynamics: whether tasks stay solved, from the tasks solved at each checkpoint.
 
 The gap between the tasks solved now and the tasks ever solved has two parts: tasks solved within a window of recent
-checkpoints (active instability), and tasks solved only before it (stale regressions). A wider window counts more tasks
-as recently solved, so active instability can only grow with it, and stale regressions can only shrink. The numbers of
-the paper agree (15.7, 17.9 and 19.0 points for windows of 5, 10 and all); the text of its appendix states the opposite.
-(RCL, section 4.4 and appendix B.)
+checkpoints (active instability), and tasks solved only before the window (stale regressions). A wider window counts
+more tasks as recently solved, so with a wider window, active instability can only grow and stale regressions can only
+shrink. The numbers of the paper agree (15.7, 17.9 and 19.0 points for windows of 5, 10 and all); the text of the
+paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ ALL_DOMAINS = "all"
 
 
 def outcome(attempt: Attempt, by: str) -> bool | None:
-    """Return whether an attempt succeeded, by its score or (by="verdict") its feedback; None without it."""
+    """Return whether an attempt succeeded, by its score or (by="verdict") by its feedback; None if this is missing."""
     if by == "verdict":
         return attempt.feedback.success
     return None if attempt.score is None else attempt.score.correct

@@ -67,8 +67,8 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
 
 
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
-    """Read the vectors of texts from the run's store. Missing vectors are computed by `embedder` if the run used it, or
-    by the embedder of this package, which is free; else they stay missing. Does not write."""
+    """Read the vectors of texts from the run's store. Missing vectors are computed if the run used `embedder` or
+    WordLlama (which has no cost); else they stay missing. Writes nothing."""
     stored = store.rows(store.select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)

@@ -28,7 +28,7 @@ COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary
 """Segment of a place → component, for any role."""
 
 COMPONENTS_BY_ROLE = {"reflector": "reflection", "curator": "curation", "score": "scoring"}
-"""Role → component at other places. Other roles are components with the name of the role."""
+"""Role → component, at places without such a segment. Other roles are components with the name of the role."""
 
 
 class JournalCall(NamedTuple):

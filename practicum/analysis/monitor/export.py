@@ -91,7 +91,7 @@ def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapp
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
-            # The value of a step is that of its last attempt.
+            # The value of a step is the value of its last attempt.
             rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
             yield RATE.otel, UCUM[RATE.unit], [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 

@@ -1,6 +1,6 @@
 """Consistency of a judge: judges stored attempts again, and compares the verdicts.
 
-The new calls are not stored in the run, because verdicts from its journal would always be the same.
+The new calls are not stored in the run, because a verdict read from the journal would always be the same.
 """
 
 from __future__ import annotations

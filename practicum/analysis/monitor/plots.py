@@ -165,7 +165,7 @@ def _success(group: MetricGroup) -> list[Panel]:
 
 
 def _learning(group: MetricGroup) -> list[Panel]:
-    """Return the panel of learning by domain; empty for one domain, which the plot of success shows."""
+    """Return the panel of learning by domain. Return no panel for a single domain: the plot of success shows it."""
     domains: Mapping[str, Any] = group.numbers["domains"]
     if len(domains) < 2:
         return []

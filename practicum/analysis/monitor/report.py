@@ -77,7 +77,7 @@ async def monitor(
             )
         by_number = {step: own for step, own, _ in step_records(store)}
         steps = [(record.step, by_number.get(record.step, [])) for record in records]
-        # Without attempts that reuse an earlier one.
+        # Exclude attempts that reuse an earlier attempt.
         attempted = [(step, [r for r in own if not r.of]) for step, own in steps]
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)

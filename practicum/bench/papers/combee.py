@@ -1,5 +1,5 @@
 """Table 1 and figures 2 and 4 to 7 of Combee (figure 3 is a drawing). This project's copy of the paper has no figures:
-their numbers are from the paper's text."""
+the numbers of the figures are from the paper's text."""
 
 from __future__ import annotations
 

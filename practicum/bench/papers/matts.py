@@ -35,7 +35,7 @@ TABLES = (
             *((scaled("sequential", k), "") for k in (1, 2, 3, 4, 5)),
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
-        note="The column yours is the score of the first attempts, best of k is the score of the chosen attempts. "
+        note="The column 'yours' has the score of the first attempts, 'best of k' the score of the chosen attempts. "
         "Parallel: a judge chooses. Sequential: exactly k passes after the first attempt (until=k), and the last "
         "answer is chosen. All attempts have the same temperature, also with k = 1.",
     ),

@@ -33,7 +33,7 @@ DATA: Mapping[str, str] = {
     "gsm8k": "GSM8K's test.jsonl (github.com/openai/grade-school-math)",
     "humaneval": "HumanEval.jsonl (github.com/openai/human-eval)",
     "commongen": "CommonGen-Hard's commongen_hard.jsonl (github.com/madaan/self-refine)",
-    "srdd": "SRDD's descriptions of software, its CSV file (github.com/OpenBMB/ChatDev)",
+    "srdd": "the CSV file of SRDD's descriptions of software (github.com/OpenBMB/ChatDev)",
     "yours": 'your own stream of tasks, as lines {"id", "input", "target"}',
 }
 """Data set of a table → its files and where to get them. `practicum bench tasks` converts the files to tasks."""
@@ -136,7 +136,7 @@ class PaperTable:
         measured = {row["name"]: row for row in report["variants"]}
         compared = {row["name"]: row for row in report["tables"][0]["rows"]}
         heads = [f"paper: {column}" for column in self.columns]
-        titles = ["row", *heads, "yours (95%)", f"less {self.baseline} (95%)", "claim"]
+        titles = ["row", *heads, "yours (95%)", f"minus {self.baseline} (95%)", "claim"]
         titles += [*(METRICS[f"comparison.{name}"].title for name in self.measures), *self.scored]
         lines = []
         for variant, text in self.rows:

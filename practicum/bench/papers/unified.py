@@ -1,5 +1,5 @@
-"""The unified learner of ReasoningBank and ACE. This project's copy of the paper is its article and specification,
-without results of the learner."""
+"""The unified learner of ReasoningBank and ACE. This project's copy of the paper has the article and the specification,
+but no results of the learner."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TABLES = (
             (SPECIFIED, ""),
             (specified("no memory", memory=False), ""),
             (specified("no scaling", scaling="none"), ""),
-            # Without proposals, the loop is that of ReasoningBank, with memories from the chosen attempt.
+            # Without proposals, the loop is the loop of ReasoningBank, with memories from the chosen attempt.
             (Variant("no proposals", "reasoning_bank", {"extract": "chosen"}), ""),
             (specified("stand-alone ACE", memory=False, scaling="none"), ""),
             (Variant("ours", "unified"), ""),
         ),
         measures=("best_of_k", "calls", "tokens", "entries"),
-        note="Rows from specification to stand-alone ACE have preset=specification, without the named part. The row no "
-        "proposals is reasoning_bank with extract=chosen. The row ours is unified with its default settings, except "
-        "for retrieval by cosine, as in all rows.",
+        note="Rows from 'specification' to 'stand-alone ACE' have preset=specification, without the named part. The "
+        "row 'no proposals' is reasoning_bank with extract=chosen. The row 'ours' is unified with its default "
+        "settings, except for retrieval by cosine, as in all rows.",
     ),
 )

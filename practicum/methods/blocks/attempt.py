@@ -1,7 +1,7 @@
 """Attempts at tasks: once, in reflection rounds, in a group, with an annotated twin, or from stored traces.
 
 `reflected`, `refined` and `demonstrated` wrap the attempt at one task. `once` applies it to each task of a batch, and
-`grouped` and `annotated_twin` wrap that.
+`grouped` and `annotated_twin` wrap `once`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.methods.blocks.show import ActWithNote, learning_feedback
 Refine = Literal["retry", "critique"]
 
 WARM = 0.7
-"""Temperature of all runs of a group except the first: at 0 they would all be the same."""
+"""Temperature of all runs of a group except the first: at 0 all runs would be the same."""
 
 
 def once(act: ActSeam) -> AttemptSeam:
@@ -71,7 +71,7 @@ def stored() -> AttemptSeam:
 
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
-    """Build an act that attempts the task, and reflects on it at once, without waiting for the rest of the batch.
+    """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch.
     `per_trace` then makes the same lessons as for attempts without a reflection."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
@@ -127,9 +127,9 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
 
 
 def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
-    """Build an act that applies `attempt`, and attempts an unsolved task once more with the feedback. If this succeeds,
-    it is an example of how the task is solved, for agents that do more than answer (the rationalization of STaR,
-    Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
+    """Build an act that applies `attempt`, and attempts an unsolved task once more with the feedback. If this second
+    attempt succeeds, it is an example of how the task is solved, for agents that do more than answer (the
+    rationalization of STaR, Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
 
     async def with_demonstration(task: Task, context: Context, run: Run) -> Attempt:
         attempted = await attempt(task, context, run)

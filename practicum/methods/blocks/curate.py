@@ -82,7 +82,7 @@ def divided(belongs: Callable[[Lesson], bool], update: UpdateSeam, others: Updat
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """Build an update seam in which an addition with the text of an entry of its section replaces the data of that
+    """Build an update seam in which an addition with the same text as an entry of the section replaces the data of that
     entry, so that there is one episode per task."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -110,7 +110,7 @@ def _texts(entries: Iterable[Entry]) -> dict[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A delta and its outcome. `refs` maps the id that an addition would get to its ref."""
+    """A delta and its outcome. `refs` holds the ref of each addition, by the id that its entry would get."""
 
     delta: Delta
     outcome: ApplyResult
@@ -283,7 +283,7 @@ def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
 class Curator:
     """ACE's curator: one call over the playbook and all new reflections.
 
-    An insight is added in its own words unless the curator writes others, so that rewriting does not lose details. An
+    An insight is added in its own words unless the curator writes a text, so that rewriting does not lose details. An
     insight that the curator does not mention gets no edit and no resolution: see `accounted`. If the call fails, only
     the votes are applied, and the failure is counted.
 
@@ -332,7 +332,7 @@ class Curator:
         return counted + decided + as_entries(left, self.section, "no rule says it")
 
     def _without_mass_deletion(self, decided: Delta, context: Context, run: Run) -> Delta:
-        """Remove the deletions from a delta if they are too many. Their lessons are then left out."""
+        """Remove the deletions from a delta if they are too many. The lessons of these deletions are then left out."""
         deletions = [edit for edit in decided.edits if isinstance(edit, Delete)]
         share = len(deletions) / max(sum(not entry.hidden for entry in context), 1)
         if len(deletions) < 2 or share <= MOST_DELETED:

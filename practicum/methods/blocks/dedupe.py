@@ -22,7 +22,7 @@ from practicum.retrieval.scripts import undistinguished, words_digest
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
 Threshold = float | Literal["auto"]
-"""Cosine similarity from which two entries count as the same. auto: the value measured for the embedder."""
+"""Smallest cosine similarity at which two entries count as the same; "auto": measured for the embedder."""
 
 Differ = Callable[[int, int], bool]
 """Predicate on two rows with similar texts: whether their meanings differ."""
@@ -41,11 +41,11 @@ busy."""
 def deduplicated(
     update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
-    """Build an update seam that merges entries which `update` adds or rewrites into older entries of the same section,
-    if their similarity is at least `threshold`.
+    """Build an update seam that runs `update`. If it adds or rewrites an entry whose similarity to an older entry of
+    the same section is at least `threshold`, the two entries are merged.
 
-    The older entry stays, counters are summed, sources are joined. `lazy` compares only when the context is over its
-    budget, and then all entries.
+    The older entry stays, counters are summed, sources are joined. With `lazy`, entries are compared only when the
+    context is over its budget, and then all entries are compared.
     """
     if when == "never":
         return update
@@ -164,8 +164,8 @@ def duplicates(
 def _most_similar(
     similarity: np.ndarray, rows: Sequence[int], threshold: float, differ: Callable[[int], bool]
 ) -> tuple[float, int | None]:
-    """Return the highest similarity of a row that reaches the threshold and does not differ, and the row; the oldest on
-    ties."""
+    """Return the similarity and the index of the most similar row that reaches the threshold and does not differ; the
+    oldest such row on ties; -inf and None without such a row."""
     near = np.flatnonzero(similarity >= threshold)
     for at in near[np.argsort(-similarity[near], kind="stable")[:LOOKS]]:
         if not differ(rows[at]):

@@ -7,8 +7,8 @@ The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded ra
 1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim is true, the
 wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a probability of at most alpha,
 even if the test is evaluated after every pair. So the test drops at most the share alpha of deltas that are not worse.
-A second bet, in the other direction, keeps clearly better deltas with the same error. Stakes from small to large share
-the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
+A second bet, in the other direction, keeps clearly better deltas at the same error rate. Stakes from small to large
+share the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
 
 If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
 the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
@@ -66,7 +66,7 @@ WORSE = "the gate dropped it: worse on held-out tasks"
 
 @dataclass
 class Trial:
-    """Trial of a delta: the differences (new score less old) by task, and the wealth of the two bets.
+    """Trial of a delta: the differences (new score minus old score) by task, and the wealth of the two bets.
 
     `parts` has shape (2, stakes): the bet that the delta is worse, and the bet that it is better. Nothing is decided
     before `least` tasks. The test is valid after any number of tasks, because the wealth is an e-value."""

@@ -2,7 +2,7 @@
 several attempts by one call (section 4.7).
 
 The curator reads the findings of all heads. An attempt that failed by chance, or that no guidance could have saved, is
-counted and never votes against an entry. With the gate, nothing else is learned from it either.
+counted and never votes against an entry. With `gated`, nothing else is learned from it either.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) ->
 
 def _unfollowed(rule: str, failed: Attempt, choices: Sequence[str]) -> bool:
     """Return whether a failed attempt may not have followed this rule. If answers are choices and the rule names some,
-    it must name the target or, if learning may not see the target, another choice than the answer."""
+    the rule must name the target or, if learning may not see the target, a choice other than the answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
     if target is None:
         return not named or not named <= answers_named(failed.trace.answer, choices)
@@ -130,9 +130,9 @@ class Heads:
     """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
     `case` are the instructions of all heads, and `heads` the instructions of each: attribution, root cause, gap.
-    Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no insight. Without
-    it, the curator reads the attribution with the insight, and decides. `examples` are cases for small models with
-    their diagnoses; each head sees its part of a diagnosis.
+    Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no insight.
+    Otherwise the curator reads the attribution with the insight, and decides. `examples` are cases for small models,
+    with diagnoses; each head sees its part of a diagnosis.
     """
 
     case: Instructions
@@ -216,8 +216,8 @@ class Reflections(Output):
 def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
     """Build a reflect seam that reflects on all attempts of a step in one call (RCL, section 4.7).
 
-    With `learn_from="failures"`, a success only votes on the entries it used. An attempt that is missing from the
-    answer only counts the use of its entries, and is counted.
+    With `learn_from="failures"`, a success only votes on the entries it used. If the answer omits an attempt, its
+    lesson is `tagged`, and the omission is counted.
     """
 
     async def reflect(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
@@ -240,7 +240,7 @@ def batched(instructions: Instructions, learn_from: LearnFrom) -> ReflectSeam:
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
     async def ask(asked: Sequence[Attempt], context: Context, run: Run) -> Mapping[int, OfMany]:
-        """Return the reflections by the numbers of their attempts; empty if the call failed."""
+        """Return the reflections by the number of the attempt in the prompt, from 1; empty if the call failed."""
         cases = [case(r, context, (), run) for r in asked]
         parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         about = replace(run, about=sources_of(asked))

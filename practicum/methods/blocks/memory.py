@@ -105,8 +105,8 @@ async def _extract(
 
 
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
-    """Build the entry of a memory, which is searched by `key` or else by its own words. A model may leave the title or
-    the description empty."""
+    """Build the entry of a memory. Searches compare the entry's `key` or, if it is empty, the words of the memory. A
+    model may leave the title or the description empty."""
     title, description, content = map(clean, (item.title, item.description, item.content))
     about = f"{title} ({description})" if title and description else title or description
     ended = about if not about or about.endswith((".", ".)")) else f"{about}."

@@ -1,10 +1,10 @@
-"""Attempts by a network of agents, each with the experience nearest to its step before it, and the agents' pools of
-experience (MAEL, sections 2.1, 2.3).
+"""Attempts by a network of agents, which are shown experience before their steps, and the agents' pools of experience
+(MAEL, sections 2.1, 2.3).
 
 Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by alpha x
-similarity + (1 - alpha) x reward. Step-wise, it is retrieved for each step separately. Task-wise, one past trace is
-chosen by the similarity of its task and the reward of its whole solution, and each step is shown the best experience of
-this trace.
+similarity + (1 - alpha) x reward. The strategy `step` retrieves it for each step separately. The strategy `task`
+chooses one past trace by the similarity of its task and the reward of its whole solution. Each step is then shown the
+best experience of this trace.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Experience:
 
 @dataclass(frozen=True)
 class ExperienceFilter:
-    """Filter for the experiences of one agent, with these kinds of steps and, if not empty, from one past trace. A
-    handwritten entry without a reward does not match."""
+    """Filter for the experience of one agent in steps of these kinds. If `trace` is not empty, only experience of that
+    past trace matches. A handwritten entry without a reward does not match."""
 
     agent: str
     kinds: tuple[Kind, ...]
@@ -154,8 +154,8 @@ def by_network(
     seeded: Callable[[int], AgentTeam], experience: Experience, *, rounds: int, depth: int, warmth: float
 ) -> ActSeam:
     """Build an act in which the team that `seeded` makes from the run's seed attempts a task. The answer to the whole
-    task is scored as in any other method. The trace's `data["moves"]` holds the moves that led to it, and its steps
-    describe them."""
+    task is scored as in any other method. The trace's `data["moves"]` holds the moves that led to the answer, and the
+    steps of the trace describe the moves."""
 
     async def act(task: Task, context: Context, run: Run) -> Attempt:
         team = seeded(run.seed)
@@ -229,7 +229,7 @@ class Decider:
     past_trace: str
 
     async def decide(self, question: Question, run: Run) -> StepOutput:
-        """Ask the agent, with the experience nearest to the step if its model's window can hold both."""
+        """Ask the agent, with the best experience for the step if the agent's window can hold both."""
         match, searching = None, run.at("experience")
         if self.experience.strategy == "step" or self.past_trace:
             where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
@@ -323,7 +323,7 @@ class Decider:
 
 
 def _turn(user: str, assistant: str) -> Turn:
-    """Format an experience as an earlier exchange."""
+    """Format an experience as an earlier chat turn."""
     return Turn(visible_to_model(user), visible_to_model(assistant))
 
 
@@ -356,9 +356,9 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
 
 
 def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
-    """Put an identity, a digest of its steps, before the name of each trace that has none.
+    """Put an identity before the name of each trace that has none: a digest of the steps of the trace.
 
-    An attempt names its trace by its place, and a person by any word, such as "by hand". Another run, or another file,
+    An attempt names its trace by its place. A person may use any word, such as "by hand". Another run, or another file,
     may use the same name. The digest distinguishes two traces of one name, even after contexts are joined, and gives
     the same trace the same id everywhere.
     """

@@ -1,7 +1,7 @@
 """State of the optimizer: a rolling document that records the mutator's own changes (RCL, section 3.5).
 
 The state is one entry of a hidden section. It has versions like any other entry. It is shown to the curator, never to
-the agent or the reflector, so that their diagnoses stay independent.
+the agent or the reflector, so that diagnoses stay independent of it.
 """
 
 from __future__ import annotations

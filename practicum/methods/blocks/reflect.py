@@ -30,7 +30,7 @@ from practicum.models.prompting import json_schema
 # ---- evidence: one attempt, or a failed attempt with a successful one, and the run of a twin
 
 BRIEF = 2_000
-"""Maximum characters of an attempt in a prompt for a small model that contains much else."""
+"""Maximum characters of an attempt in a small model's prompt if the prompt contains much else."""
 
 SEEN = 300
 """Maximum characters of an observation in a solved task that serves as an example."""
@@ -91,8 +91,8 @@ def findings_text(lesson: Lesson) -> str:
 
 
 def entry_verdicts(lesson: Lesson) -> Mapping[str, Rating]:
-    """Return a reflection's verdicts on entries. Copies of a lesson have them too, but no votes, which would count
-    twice."""
+    """Return a reflection's verdicts on entries. Copies of a lesson have the verdicts too. They have no votes, because
+    votes would count twice."""
     verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
     return verdicts
 
@@ -259,7 +259,7 @@ def by_model(instructions: Instructions, rules_shown: bool = True) -> Reflector:
     """Build a reflector that asks a model about one attempt (ACE, section 3.1).
 
     Without `rules_shown`, the model does not read the playbook, and only the outcome votes on the used entries. If the
-    call fails or its output cannot be parsed, the reflector returns None, and counts it.
+    call fails or its output cannot be parsed, the reflector returns None, and counts the failure.
     """
 
     async def reflect(attempt: Attempt, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
@@ -344,7 +344,8 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 
 def alongside(**reflects: ReflectSeam) -> ReflectSeam:
-    """Build a reflect seam that returns the lessons of several, each at the place of its name, in this order."""
+    """Build a reflect seam that returns the lessons of several seams, in this order. Each runs at the place of its
+    name."""
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         results = await run.gather([(name, partial(reflect, attempts, context)) for name, reflect in reflects.items()])
@@ -380,9 +381,9 @@ def _spread(attempt: Attempt, labels: bool) -> tuple[bool, float]:
 
 
 async def as_experience(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return each task with its answer and the calls that led to it, without reflection: from the attempt, or from a
-    further try that succeeded, or else the right answer after a failure. `good` is False for a failure without a known
-    right answer, which is stored but not shown again."""
+    """Return each task with its answer and the calls that led to it, without reflection. They are taken from the
+    attempt, or from a further try that succeeded. After a failure, a known right answer takes their place. `good` is
+    False for a failure without a known right answer, which is stored but not shown again."""
     lessons = []
     for attempt in attempts:
         if attempt.trace.lost:
@@ -411,8 +412,8 @@ def tagged(attempt: Attempt, place: str) -> Lesson:
 
 # ---- self-contrast: several attempts at one task side by side (ReasoningBank; METHODS, section 4)
 #
-# A similarity of the successful attempts is likely to be a way to solve the task. A difference to the failed attempts
-# is likely to be the reason. Differences without an effect on the outcome must not be learned.
+# A similarity of the successful attempts is likely to be a way to solve the task. A difference from the failed attempts
+# is likely to be the reason for the success. Differences without an effect on the outcome must not be learned.
 
 Finding = Annotated[str, MaxChars(160)]
 

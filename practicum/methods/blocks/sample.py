@@ -52,8 +52,8 @@ ENDLESS = 10**9
 
 
 def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
-    """Build a sampler of the first `steps` batches of another sampler; each batch has the total number. Without tasks,
-    it yields none."""
+    """Build a sampler of the first `steps` batches of another sampler. Each batch holds the total number of steps.
+    Without tasks, the sampler yields no batch."""
 
     def first(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for batch in islice(sample(tasks, history, run), steps if tasks else 0):
@@ -438,7 +438,7 @@ class TaskResult:
 @dataclass(frozen=True, slots=True)
 class BufferedTask:
     """Task that is or was in the replay buffer. `entered`, `graduated` and `evicted` are step numbers. `passes` and
-    `failures` are the numbers in a row. Only failures that were reflected on are counted."""
+    `failures` are counts in a row. Only failures that were reflected on are counted."""
 
     task: str
     entered: int
@@ -502,8 +502,7 @@ def _group_outcome(attempt: Attempt) -> bool | None:
 
 
 def _successes(attempt: Attempt, only_new: bool = False) -> list[bool]:
-    """Return whether each run of the group passed, without runs of unknown outcome. `only_new`: also without reused
-    runs."""
+    """Return whether each run of the group passed, except runs of unknown outcome and, if `only_new`, reused runs."""
     runs = [r for r in attempt.group if not r.trace.lost and not (only_new and r.of)]
     return [r.feedback.success for r in runs if r.feedback.success is not None]
 
@@ -515,7 +514,8 @@ def share(ratio: float, size: int) -> int:
 
 
 def attempts_needed(batch: int, rate: float) -> tuple[int, float]:
-    """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of that.
+    """Return the number of tasks to attempt for `batch` failures at this failure rate, and the probability of `batch`
+    failures among them.
 
     The number is the smallest from `batch` to MOST times `batch` with which `batch` failures are LIKELY. If none
     suffices, it is the largest.

@@ -32,7 +32,7 @@ By = Literal["judge", "agreement"]
 Until = Literal["k", "judge", "score", "agreement"]
 
 WORK = 1_200
-"""Characters of an earlier attempt's work that a small model reads in the next pass."""
+"""Maximum characters of an earlier attempt's work that a small model reads in the next pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Scaling:
 
 def in_parallel(act: ActWithNote, scaling: Scaling) -> ActWithNote:
     """Build an act that makes `scaling.k` concurrent attempts from the same prompt and returns the best; the others are
-    its siblings. In learning, the attempts may also be contrasted with each other, which decides between equally good
-    ones."""
+    its siblings. In learning, the attempts may also be contrasted with each other. The contrast then decides between
+    equally good attempts."""
 
     async def scaled(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
         attempts = _Attempts(scaling, run, scored=scaling.sees_scores(run), judging=scaling.by == "judge")
@@ -146,7 +146,7 @@ class _Attempts:
 
     @property
     def attempting(self) -> Run:
-        """Run for the attempts. They are judged together, so that no attempt is judged by itself."""
+        """Run for the attempts, in which no attempt asks a judge by itself: `judge` asks about all of them."""
         return replace(self.run, warmth=self.scaling.warmth, teaches=False)
 
     def unlabelled(self, attempt: Attempt) -> bool:
@@ -187,7 +187,7 @@ class _Attempts:
         return (attempt.trace.error is None, not attempt.trace.lost, 1 if success is None else 2 * success, value)
 
     def chooser(self, best: Attempt) -> str:
-        """Return the name of the chooser, if this attempt was chosen by its verdict."""
+        """Return the name of the chooser of an attempt that was chosen by its verdict."""
         return "score" if self.scored and best.score is not None else self.scaling.by
 
     def best(self, contrast: Contrast | None) -> tuple[int, str, str]:

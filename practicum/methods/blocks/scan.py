@@ -73,7 +73,7 @@ class Dealing:
         return -(-n * self.copies // k) if self.shuffle == "random" else min(self.copies, k) * -(-n // k)
 
     def deal(self, n: int, rng: Random) -> list[list[int]]:
-        """Return groups of lesson numbers, in linear time. If stratified, a group contains a lesson at most once."""
+        """Return groups of lesson indices, in linear time. If stratified, a group contains a lesson at most once."""
         k = self.count(n)
         if self.shuffle == "random":
             pool = [i for i in range(n) for _ in range(self.copies)]
@@ -229,8 +229,9 @@ def _proposal(edit: Edit) -> dict[str, Any]:
 async def _solve_conflicts(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
-    """Ask the model to solve conflicts between edits. Edits of one entry are read together, as far as one call can. The
-    edits of several calls may be in conflict again. They go to the model again as long as their number decreases."""
+    """Ask the model to solve conflicts between edits. Edits of one entry are read together, up to `fan_in` in
+    one call. The edits of several calls may be in conflict again. They go to the model again as long as their number
+    decreases."""
     if not conflicts:
         return Delta()
     asked = sum(map(len, conflicts))
@@ -276,7 +277,7 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
 async def _distinct(
     groups: Sequence[Sequence[Add]], threshold: Threshold | None, run: Run
 ) -> tuple[list[Add], dict[str, str]]:
-    """Return one of each set of equal additions, with the lessons of all of them, and the new ref for each old ref."""
+    """Return one of each set of equal additions, with the lessons of the set. Also return the new refs, by old ref."""
     adds = [add for group in groups for add in group]
     first = _first_same(groups)
     if threshold is not None:
@@ -324,9 +325,9 @@ def _first_same(groups: Sequence[Sequence[Add]]) -> list[int]:
 
 
 def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
-    """Separate edits that can all be applied from groups of edits that change one entry in different ways."""
+    """Return the edits that can all be applied, and groups of edits that change one entry in different ways."""
     edits = list(edits)
-    # Graph of edits, by number, and entries, by id.
+    # Graph of edits, by index, and entries, by id.
     about: dict[int | str, list[int | str]] = {n: [*changed_entries(edit)] for n, edit in enumerate(edits)}
     for n, edit in enumerate(edits):
         for id in changed_entries(edit):

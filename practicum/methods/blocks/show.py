@@ -32,7 +32,7 @@ from practicum.engine.run import Run
 from practicum.retrieval.search import Filter, Match
 
 TURN_FRAME = 16
-"""Approximate number of tokens that a chat template adds to one exchange."""
+"""Approximate number of tokens that a chat template adds to one turn of a user and an assistant."""
 
 
 class ActWithNote(Protocol):
@@ -82,8 +82,8 @@ def reused(act: ActWithNote) -> ActWithNote:
 
 
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """Return the feedback on an attempt: from its score or, if learning may not use a score, from a judge, if the run
-    has one. In evaluation nothing is learned, so no judge is paid."""
+    """Return the feedback on an attempt, from its score. If learning may not use a score and the run has a judge, the
+    feedback is the judge's. In evaluation nothing is learned, so no judge is paid."""
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
@@ -101,7 +101,7 @@ async def annotated_view(context: Context, task: Task, run: Run) -> View:
 
 
 def noting(show: ShowSeam) -> ShowSeam:
-    """Build a show seam that adds a request to leave a note for the next pass to the view."""
+    """Build a show seam whose view also requests a note for the next pass."""
 
     async def shown(context: Context, task: Task, run: Run) -> View:
         return replace(await show(context, task, run), noting=True)

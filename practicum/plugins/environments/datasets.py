@@ -38,7 +38,7 @@ class HumanEval(Format):
 class Gsm8k(Format):
     """GSM8K. The target is the worked solution without its calculator annotations. Its last number is the answer."""
 
-    about = "grade-school maths, the answer after ####"
+    about = "grade-school maths problems, with the answer after ####"
     scorer = "numeric"
     instructions = "Solve the problem step by step. End with a line that holds #### and the answer as a plain number."
     marks: ClassVar = {"answer": "####"}
@@ -89,7 +89,7 @@ class Mmlu(Format):
             answer = int(answer)  # a cell of CSV
         letter = answer.strip().upper() if isinstance(answer, str) else letters[answer : answer + 1]
         if len(letter) != 1 or letter not in letters:
-            raise ValueError(f"field 'answer' must be the letter, or the number from 0, of a choice, not {answer!r}")
+            raise ValueError(f"field 'answer' must be the letter of a choice, or its index from 0, not {answer!r}")
         choices = [f"{letter}. {choice}" for letter, choice in zip(letters, self.choices, strict=True)]
         return Task(id, "\n".join([self.question, *choices]), letter, _tags(self.subject))
 
@@ -97,7 +97,7 @@ class Mmlu(Format):
 class Finer(Format):
     """FiNER-139. The list of tags, which is the same in all lines, becomes part of the instructions."""
 
-    about = "tagging numbers of financial reports (FiNER-139), several a line"
+    about = "numbers of financial reports to tag (FiNER-139), several per line"
     scorer = "list"
     instructions = "Answer each question with one tag of the list, in the order of the questions, with commas between."
     marks: ClassVar = {"context": "US GAAP tags"}
@@ -137,7 +137,7 @@ class RewardBench2(Format):
     so that their order is reproducible. Lines with several correct answers (the subset Ties) are skipped, because the
     benchmark scores them by ratings."""
 
-    about = "the best of four answers to choose (RewardBench 2)"
+    about = "requests with four answers, to choose the best answer (RewardBench 2)"
     scorer = "choice"
     offered = "letters"
     instructions = "Which answer to the request is the best? Answer with its letter only."

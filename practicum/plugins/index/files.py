@@ -1,4 +1,4 @@
-"""Index of a run in files in its folder (see `index`), behind the interface that `StoredSearch` uses (see `stored`)."""
+"""Index of a run in files (see `index`), behind the interface that `StoredSearch` uses (see `stored`)."""
 
 from __future__ import annotations
 

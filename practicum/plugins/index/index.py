@@ -42,15 +42,15 @@ NAME = re.compile(r"index\.(\d+)\.(\d+)")
 MAGIC = b"practicum index 1\n"
 
 GROWTH, SMALL = 4, 1_024
-"""A file is merged with the next file if it is less than GROWTH times as large. SMALL is added to each size, so that
-all small files are merged."""
+"""A file is merged with all later files if it is less than GROWTH times as large as the later files together. SMALL is
+added to the size of each file, so that all small files are merged."""
 
 WORK = 2**18
 """Maximum number of postings of the query's rarest words that are read to propose rows."""
 
 SHARE = 2**16 - 2**6
 """Score of a row with all words of a query, when rows are proposed. Scores have 16 bits and lengths 8 bits in this
-step, because the memory that it reads determines the speed of a search."""
+step, because the amount of memory that the step reads determines the speed of a search."""
 
 FEW = 4_096
 """If at most this many rows match the filter, all of them are proposed."""
@@ -233,7 +233,7 @@ class Part:
     def nearest(
         self, vector: np.ndarray, query: WordQuery, n: int, selected: Rows | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return about n rows with most of a query's words, and the n rows nearest to its vector.
+        """Return about n rows with the largest share of a query's words, and the n rows nearest to `vector`.
 
         Returns the rows, their cosines (inexact, because vectors are rounded to 8 bits), and the share of the query's
         words that each row has. `selected` restricts the rows. None: all rows.
@@ -268,7 +268,7 @@ class Part:
         return query.shares(parts)
 
     def _with_words(self, query: WordQuery, n: int, selected: Rows | None) -> np.ndarray:
-        """Return the n rows with most of a query's rarest words, or all selected rows if they are few."""
+        """Return the n rows with the largest share of a query's rarest words, or all selected rows if they are few."""
         if selected is not None and selected.count <= FEW:
             return selected.rows()
         by_key = sorted(((key, self.postings.of(key)) for key in query.weights), key=lambda item: len(item[1]))
@@ -500,7 +500,7 @@ class Index:
         return np.concatenate(numbers)
 
     def extended(self, parts: Sequence[Part]) -> Index:
-        """Write these parts as one new part, and return the index with it."""
+        """Write these parts as one new part, and return the index with the new part."""
         (covers,) = {part.covers for part in parts}
         write = parts[0].write if len(parts) == 1 else lambda file: merge(parts, file)
         return Index(self.folder, (*self.parts, _saved(self.folder, covers, write)))

@@ -6,7 +6,7 @@ in the run's folder (see `files`), or in the database of the run (see `pgvector`
 
 Exact: filters, changed entries, weights of words, the share of words of a proposed entry, and the similarity of the
 results. Inexact: the selection of proposed entries. The index proposes entries with vectors near the query, and entries
-with most of its rarest words. An entry that has only common words of the query may be missed.
+with most of the query's rarest words. An entry that has only common words of the query may be missed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Unchanged(Protocol):
     def propose(
         self, vector: np.ndarray, query: WordQuery, n: int, keys: tuple[int, ...] | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return about n entries near a vector, and n with most of a query's words, that have all facets `keys`.
+        """Return about n entries near a vector, and n entries with the largest share of a query's words. All of them
+        have the facets `keys`.
 
         Returns their numbers, their cosines (may be approximate), and the share of the query's words that each has.
         """
@@ -172,7 +173,7 @@ class StoredSearch:
         return None
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of its run. Return its number of entries."""
+        """Save an index of a context, the last version of its run. Return the number of indexed entries."""
         async with self._lock:
             while True:
                 try:
@@ -224,7 +225,7 @@ class StoredSearch:
 
 @dataclass(frozen=True)
 class _Changed:
-    """Differences of one page from the index: changed entries, and the numbers of changed and removed entries."""
+    """Differences between one page and the index: changed entries, and the numbers of changed and removed entries."""
 
     entries: list[Entry]
     touched: list[int]

@@ -251,7 +251,7 @@ atexit.register(disconnect)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error is temporary: it goes away when the server answers again."""
+    """Return whether an error is temporary, so that a retry can succeed when the server answers again."""
     if isinstance(error, LockHeld):
         return True
     cause = getattr(error, "orig", error)
@@ -465,7 +465,7 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             # Integers in SQLite have 64 bits.
             column.type = BigInteger() if isinstance(column.type, Integer) else column.type
         indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
-        # The index on the space only is replaced by the index on the order of writing.
+        # An index on only the space is replaced by the index on the order of writing.
         indexes = [(name, names) for name, names in indexes if names != ["space"]]
         if table in numbered:
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))

@@ -42,10 +42,10 @@ class _Claim:
 
 
 class PostgresqlSessions:
-    """Version of each session, the same on all nodes. It expires `lasts` seconds after the last claim.
+    """Version of each session, the same on all nodes. The version expires `lasts` seconds after the last claim.
 
-    Claims that arrive during a transaction share the next one. Commits do not wait for the disk, because a version lost
-    in a crash is simply assigned again.
+    Claims that arrive during a transaction share the next transaction. Commits do not wait for the disk, because a
+    version lost in a crash is simply assigned again.
     """
 
     def __init__(self, backend: Backend, lasts: float) -> None:

@@ -1,7 +1,7 @@
 """Store backend `postgresql`: spaces in a PostgreSQL database that several nodes share.
 
-A change locks its space until it is committed, so that two nodes never make the same decision twice. The commit
-announces the change, and the other nodes reload the space.
+A change locks its space until it is committed, so that no two nodes both make the same decision. The commit announces
+the change, and the other nodes reload the space.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _OF_ROWS = ("22", "23", "54")
 """SQLSTATE classes of errors caused by values: data, constraints and limits."""
 
 _STATES = ("42501", "42P01", "3F000")
-"""SQLSTATE codes that affect every statement: no privilege, missing table, missing schema."""
+"""SQLSTATE codes of errors that affect every statement: no privilege, missing table, missing schema."""
 
 indexes = Table(
     "indexes",
@@ -153,7 +153,7 @@ class PostgresqlBackend:
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Hold an advisory lock of a connection. It ends when the node stops or loses its connection to the
+        """Hold an advisory lock of a connection. The lock ends when the node stops or loses its connection to the
         database."""
         number = lock_number(f"{SCHEMA} {name}")
         with ExitStack() as stack:
@@ -183,8 +183,8 @@ class PostgresqlBackend:
         return PostgresqlSessions(self, seconds)
 
     def scrub(self) -> None:
-        """Free the space of deleted rows for reuse. Until it is overwritten, deleted data may remain in the server's
-        files, log and backups."""
+        """Free the disk space of deleted rows for reuse. Deleted data may remain in the server's files, log and backups
+        until it is overwritten."""
         with self.server.errors(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             for table in TABLES:
                 db.execute(text(f'VACUUM "{table}"'))

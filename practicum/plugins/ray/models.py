@@ -2,7 +2,7 @@
 
 Each actor runs its own llama.cpp server, as a local model does on this machine. A call goes to the actor that has the
 prefix of its prompt cached, while that actor has free slots (`models.spread`). Ray restarts an actor that ends; until
-then the other actors answer its calls.
+it runs again, the other actors answer its calls.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def hosted(name: str, settings: ClientSettings) -> Client:
 
 
 def _places() -> Iterator[tuple[str, Any]]:
-    """Yield the address of the node and the actor class bound to that node, for each actor."""
+    """For each actor, yield the address of its node and the actor class bound to that node."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -68,7 +68,7 @@ class Worker:
 
 
 class Pool:
-    """Pool of workers that need these resources each."""
+    """Pool of workers. Each worker needs `resources`."""
 
     def __init__(self, resources: Resources) -> None:
         import ray
@@ -166,8 +166,8 @@ class Pool:
         moved: Callable[[str, int], None],
     ) -> Any:  # fmt: skip
         """Run a job on a worker and return its result. `answer` answers the requests of the job. `check` raises if the
-        job must stop waiting for a worker. `moved` is called with a node and 1 when the job starts there, -1 when it
-        ends.
+        job must stop waiting for a worker. `moved` is called with the node, and with 1 when the job starts
+        there or -1 when the job ends there.
 
         Raises the error of the job, and AgentError if the worker crashes CRASHES times.
         """
@@ -322,7 +322,7 @@ class Pool:
                 turn.set_exception(error)
 
     async def _look(self) -> None:
-        """While attempts wait, fail those whose check raises, and warn once if no worker becomes available."""
+        """While attempts wait, fail the attempts whose check raises, and warn once if no worker becomes available."""
         began, warned = time.monotonic(), False
         while self._waiting:
             await asyncio.sleep(LOOK)

@@ -39,8 +39,8 @@ class Abandoned(BaseException):
 async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIterator[Any]]:
     """Run `work(ask)` in a thread, and yield an iterator over the results of the requested coroutines.
 
-    The thread receives a result when the iteration continues. At its end, the iteration raises the error of `work`, if
-    any. After the context is left, the next request ends the thread.
+    The thread receives a result when the iteration continues. If `work` raised an error, the iteration raises it at the
+    end. After the `async with` block, the next request of the thread ends the thread.
     """
     loop = asyncio.get_running_loop()
     requests: asyncio.Queue[_Request | None] = asyncio.Queue()
@@ -153,8 +153,8 @@ class PackageSearch(ABC):
         self.lessons: list[Lesson] = []
 
     async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
-        """Return attempts for the comparison of candidates, each made once per run. Evaluations do not call a judge, so
-        if a judge gives the feedback, they are ordinary attempts at the place `name`."""
+        """Return attempts for the comparison of candidates, each made once per run. Evaluations do not call a judge. So
+        if a judge gives the feedback, ordinary attempts are made at the place `name`."""
         if self.run.judged:
             return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
         split = "compared" if self.validation is None else "val"

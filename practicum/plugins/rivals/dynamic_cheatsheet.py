@@ -42,9 +42,9 @@ CASES = "cases"
 
 class Settings(Batched, RetrievalSettings):
     form: Literal["cumulative", "synthesis"] = "cumulative"
-    """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
+    """cumulative: rewrite the sheet after each step; synthesis: before each task, from attempts at similar tasks."""
     k: int = Field(default=3, ge=1)
-    """synthesis: number of similar attempts that a sheet is written from."""
+    """synthesis: number of attempts at similar tasks that a sheet is written from."""
 
     CLASHES: ClassVar = (needs("k", form="synthesis"),)
 
@@ -79,8 +79,8 @@ class Sheet(Output):
 
 async def attempts_as_lessons(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
     """Return each attempt unchanged as a lesson: the writer of the sheet judges it, as in the paper. If a sheet was
-    written for the task, the data of the lesson has it, and the lesson has the sources of the entries that the sheet
-    used."""
+    written for the task, the data of the lesson has the sheet, and the lesson has the sources of the entries that the
+    sheet used."""
     lessons = []
     for attempt in attempts:
         if not attempt.trace.lost:
@@ -112,7 +112,7 @@ class Synthesis:
         return view
 
     async def act(self, task: Task, context: Context, run: Run) -> Attempt:
-        """Attempt the task with its sheet. The data of the trace has the sheet that was written for it, or ""."""
+        """Attempt the task with its sheet. The data of the trace has the sheet written for this task, or ""."""
         view, text = await self._written(context, task, run)
 
         async def shown(context: Context, task: Task, run: Run) -> View:

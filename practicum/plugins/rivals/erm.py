@@ -68,7 +68,7 @@ class Settings(SearchSettings, RetrievalSettings):
     feedback: int = Field(default=4, ge=1)
     """Maximum number of criticisms per reflection; each criticism gives a new instruction."""
     recalled: int = Field(default=2, ge=0)
-    """Number of remembered criticisms that each instruction is edited with in addition; 0: none."""
+    """Number of remembered criticisms from which each instruction is edited, in addition to new ones; 0: none."""
     k: int = Field(default=5, ge=0)
     """Number of exemplars that are shown to the agent (paper: 5); 0: none."""
 
@@ -88,7 +88,7 @@ def method(s: Settings) -> Method:
         update=remembering(expanded(0, s.feedback + s.recalled, s.warmth), s.recalled),
         accept=judging_feedback(select(s.beam)),
         roles=("curator", "reflector"),
-        costs="attempts at the batch with each instruction, a reflection on each attempt, an edit for each criticism",
+        costs="attempts at the batch with each instruction, one reflection on its failures, an edit for each criticism",
     )
 
 
@@ -142,7 +142,7 @@ def by_exemplars(most: int) -> Critic:
 
 
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
-    """Return `reflect` with additional lessons that vote on the exemplars shown in the attempts, by their success."""
+    """Return `reflect` with additional lessons that vote on the exemplars shown in an attempt, by its success."""
 
     async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons = await reflect(attempts, context, run)
@@ -157,9 +157,9 @@ def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
 
 
 def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
-    """Return an update seam that runs `update` on the criticisms of the step and, for each criticised instruction, up
-    to `recalled` remembered criticisms, drawn by a softmax over priorities. New criticisms and exemplars are added;
-    memories with too many harmful votes are deleted."""
+    """Return an update seam that runs `update` on new and remembered criticisms. For each criticised instruction, up to
+    `recalled` remembered criticisms are drawn by a softmax over priorities. New criticisms and exemplars are added.
+    Memories with too many harmful votes are deleted."""
 
     async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         fresh = [x for x in lessons if x.text]
@@ -191,8 +191,8 @@ def remembering(update: UpdateSeam, recalled: int) -> UpdateSeam:
 
 def judging_feedback(accept: AcceptSeam) -> AcceptSeam:
     """Return an accept seam that runs `accept` and then votes on every criticism that instructions were written from:
-    helpful if one of these instructions was kept. A new criticism is stored only if it was helpful, and no similar
-    criticism is stored."""
+    helpful if one of these instructions was kept. A new criticism is stored only if it was helpful and no similar
+    criticism is stored already."""
 
     async def accepted(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
         accepted_delta = await accept(context, delta, attempts, run)

@@ -28,7 +28,7 @@ class Settings(Unlearned):
     agents: int = Field(default=4, ge=1)
     """Maximum number of members of a team."""
     iterations: int = Field(default=3, ge=0)
-    """Maximum number of changes of the team; it is not changed when all checks pass."""
+    """Maximum number of changes of the team. The team is not changed when all checks pass."""
     warmth: float = Field(default=0.2, ge=0)
     """Temperature of the agents."""
 

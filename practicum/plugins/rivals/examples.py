@@ -38,7 +38,7 @@ Output: steel"""
 
 
 def example(answer: str | Output, *parts: str) -> Turn:
-    """Return a worked example: the parts of a prompt, and its answer. A text is the answer to a request for an
-    instruction."""
+    """Return a worked example: the parts of a prompt, and the answer. If `answer` is a text, it is formatted as the
+    answer to a request for an instruction."""
     form = Instruction(instruction=answer) if isinstance(answer, str) else answer
     return Turn("\n\n".join(parts), form.model_dump_json())

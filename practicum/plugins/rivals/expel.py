@@ -75,7 +75,7 @@ def method(s: Settings) -> Method:
         update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,
         roles=("reflector", "curator"),
-        costs="retries, reflections, a call for each failure solved by a retry and for each group of successes",
+        costs="retries, reflections, a call for each task solved by a retry, a call for each group of successes",
     )
 
 
@@ -89,8 +89,8 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
 
 
 async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return lessons for each solved task: the failed tries together with the successful try, if any failed, and then
-    the successful try with its answer. Unsolved tasks give no lessons."""
+    """Return lessons for each solved task. If a try failed before, the first lesson shows the failed tries and the
+    successful try. The last lesson shows the successful try with its answer. Unsolved tasks give no lessons."""
     lessons = []
     for attempt in map(without_target, attempts):
         tries = [attempt, *_retries(attempt)]

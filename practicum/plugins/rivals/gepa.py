@@ -1,10 +1,10 @@
 """GEPA: evolves instructions by reflection on traces, with parents drawn from a Pareto front (Agrawal et al., 2025,
 section 3).
 
-The loop is run by the `gepa` package: it selects parents, draws minibatches, and accepts candidates that score higher
-on them. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden. With
-`groups`, Combee's parallel scan reflects on a minibatch. docs/learn/methods/reproductions.md lists the differences from
-the paper.
+The `gepa` package runs the loop: it selects parents, draws minibatches, and accepts candidates that score higher than
+their parent. Each iteration is a step. Each accepted candidate is an entry: the best is shown, the others are hidden.
+With `groups`, Combee's parallel scan reflects on a minibatch. docs/learn/methods/reproductions.md lists the differences
+from the paper.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def pareto_search(minibatch: int, attempts: int, select: str) -> Schedule:
 
 @dataclass(eq=False)
 class ParetoSearch(PackageSearch):
-    """Adapter, reflection strategy, callback and logger for the package. `ids` has the entry of each candidate, in the
-    package's order. The first candidate is the initial instruction of the run; its id is None without one."""
+    """Adapter, reflection strategy, callback and logger for `gepa`. `ids` has the entry id of each candidate, in the
+    order of `gepa`. The first candidate is the initial instruction of the run; its id is None if the run has none."""
 
     options: Mapping[str, Any]
     ids: list[str | None] = field(default_factory=list)
@@ -143,7 +143,7 @@ class ParetoSearch(PackageSearch):
         self.tries = 0
         self.proposal: Add | None = None
 
-    # ---- in the thread of the package
+    # ---- in the thread of `gepa`
 
     def optimize(self, ask: AskModel) -> None:
         from gepa.api import optimize
@@ -151,7 +151,7 @@ class ParetoSearch(PackageSearch):
         self.ask, candidates = ask, ranked(self.context)
         self.ids.append(candidates[0].id if candidates else None)
         compared = self.tasks if self.validation is None else self.validation.tasks
-        # The package's protocols have methods that are not needed here.
+        # The protocols of `gepa` have methods that are not needed here.
         adapter: Any = self
         optimize(
             {SECTION: candidates[0].text if candidates else ""}, list(self.tasks), list(compared), adapter=adapter,
@@ -163,7 +163,7 @@ class ParetoSearch(PackageSearch):
         from gepa.core.adapter import EvaluationBatch
 
         scores: list[float] = self.ask(partial(self._scores, candidate[SECTION], tuple(batch)))
-        # The package does not use the attempts.
+        # `gepa` does not use the attempts.
         return EvaluationBatch(outputs=[None] * len(batch), scores=scores, trajectories=list(batch))
 
     def make_reflective_dataset(self, candidate: object, eval_batch: Any, components: object) -> Mapping[str, Any]:
@@ -179,14 +179,14 @@ class ParetoSearch(PackageSearch):
         self.ask(partial(self._ended, event["state"]))
 
     def log(self, message: str) -> None:
-        """Drop the package's log: the steps report the same information."""
+        """Drop the log of `gepa`: the steps report the same information."""
 
     # ---- in the event loop
 
     async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
-        """Return the score of each task. The package calls this with the parent, then with its child, and, if the child
-        was better, with the child on all comparison tasks. Before the first iteration, it compares the initial
-        instruction."""
+        """Return the score of each task. `gepa` calls this with the parent, then with its child, and, if the child was
+        better, with the child on all comparison tasks. Before the first iteration, it calls this with the initial
+        instruction on all comparison tasks."""
         context = only(text)
         if not self.vals or self.tries == 2:
             attempts = await self.compared(tasks, context, f"compared {len(self.vals)}")
@@ -211,7 +211,7 @@ class ParetoSearch(PackageSearch):
         return self.proposal.text if self.proposal is not None else ""
 
     async def _ended(self, state: Any) -> StepReport:
-        """Return the report of an iteration. `state` has all candidates by number, starting at 0."""
+        """Return the report of an iteration. `state` has all candidates by index."""
         self.losses.count(self.attempts, self.lessons)
         arm, count = self.ids[state.full_program_trace[-1]["selected_program_candidate"]], len(self.ids)
         scores = list(state.program_full_scores_val_set)

@@ -52,8 +52,8 @@ def method(s: Settings) -> Method:
 
 
 async def run_chat(turns: int, task: Task, run: Run) -> tuple[Sequence[Step], str]:
-    """Run the chat: all members read every message. It ends when a member reports the task as done, or after `turns`
-    messages."""
+    """Run the chat: all members read every message. The chat ends when a member reports the task as done, or after
+    `turns` messages."""
     messages, chat = list[Step](), ""
     for n in range(1, turns + 1):
         at = run.at(f"turn {n}")

@@ -1,7 +1,7 @@
 """MIPROv2: a model proposes instructions, attempts give demonstrations, and Bayesian optimization searches their
 combinations (Opsahl-Ong et al., 2024, section 4).
 
-The optimizer is part of the `dspy` package: it draws sets of demonstrations from successful attempts, has a model
+The optimizer is part of DSPy (package `dspy`): it draws sets of demonstrations from successful attempts, has a model
 propose instructions, and searches their combinations. Each comparison ends a step. Instructions and demonstrations are
 entries: the entries of the best combination are shown, the others are hidden. docs/learn/methods/reproductions.md lists
 the differences from the paper.
@@ -44,7 +44,7 @@ HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
 """Sections of instructions and demonstrations that are not part of the best combination."""
 
 NONE = "Do the task."
-"""Initial instruction for the package if the agent has none."""
+"""Initial instruction that DSPy gets if the agent has none."""
 
 
 class Settings(CandidateSettings):
@@ -106,8 +106,8 @@ def demonstrations(context: Context) -> list[Entry]:
 
 
 def bayesian_search(s: Settings) -> Schedule:
-    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks. Without them, they
-    are compared on 80% of the tasks, and the agent learns from the rest."""
+    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks or, without
+    validation tasks, on 80% of the training tasks. The agent then learns from the rest of the training tasks."""
     return lambda method, tasks, context, run, validation: BayesianSearch(
         method, tasks, context, run, validation, s
     ).steps()
@@ -127,7 +127,7 @@ START = Candidate()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskInput:
-    """Task as the value of a field in the package. Its text is the task's input."""
+    """Task as the value of a field of DSPy. As text, it is the task's input."""
 
     task: Task
 
@@ -140,7 +140,7 @@ class TaskInput:
 
 @dataclass(eq=False)
 class BayesianSearch(PackageSearch):
-    """Adapter through which the package calls models. The package sees the agent as a program with one predictor."""
+    """Adapter through which DSPy calls models. DSPy sees the agent as a program with one predictor."""
 
     settings: Settings
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -165,8 +165,8 @@ class BayesianSearch(PackageSearch):
             self.ids[START.text] = candidates[0].id
 
     def _split(self) -> tuple[list[Task], list[Task]]:
-        """Return the tasks to learn from, and the tasks to compare on: without validation tasks 80%, as in the
-        package."""
+        """Return the tasks to learn from, and the tasks to compare candidates on. Without validation tasks, 80% of the
+        tasks are for comparisons, as in DSPy."""
         order = list(self.tasks)
         if self.validation is not None:
             return order, list(self.validation.tasks)
@@ -179,7 +179,7 @@ class BayesianSearch(PackageSearch):
         cut = len(order) - max(1, int(0.8 * len(order)))
         return order[:cut], order[cut:]
 
-    # ---- in the thread of the package
+    # ---- in the thread of DSPy
 
     def optimize(self, ask: AskModel) -> None:
         import dspy
@@ -193,7 +193,7 @@ class BayesianSearch(PackageSearch):
         instructions = "\n\n".join(part for part in (self.run.instructions, self.first_text) if part) or NONE
         fields = {"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}
         signature = dspy.Signature(fields, instructions)
-        # The package replaces an empty proposal with its default instruction: both mean the initial instruction.
+        # DSPy replaces an empty proposal with its default instruction: both mean the initial instruction.
         self.first = {signature.instructions, signature.with_instructions("").instructions}
         model, watch = dspy.BaseLM("practicum"), BaseCallback()
         watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.outputs.clear()
@@ -212,7 +212,7 @@ class BayesianSearch(PackageSearch):
                     minibatch_full_eval_steps=settings.full, program_aware_proposer=False,
                 )  # fmt: skip
         except ValueError as error:
-            # The package fails when all tried combinations are compared on all tasks: the search is finished then.
+            # DSPy fails when all tried combinations are compared on all tasks: the search is finished then.
             if "No valid program" not in str(error):
                 raise
 
@@ -247,7 +247,7 @@ class BayesianSearch(PackageSearch):
         return Candidate(text, tuple(dict.fromkeys(demo for demo in answered if demo[1])))
 
     def _outputs(self, attempt: Attempt) -> dict[str, Any]:
-        """Return an attempt for the package: its answer, its visible score (0: none), and whether it can be a
+        """Return an attempt in the form for DSPy: its answer, its visible score (0: none), and whether it can be a
         demonstration."""
         good = attempt.feedback.success is True and bool(attempt.trace.answer)
         return {"answer": attempt.trace.answer, "score": visible_score(attempt, self.run) or 0.0, "good": good}
@@ -255,7 +255,7 @@ class BayesianSearch(PackageSearch):
     # ---- in the event loop
 
     async def _attempted(self, candidate: Candidate, task: Task) -> dict[str, Any]:
-        """Attempt a task, once per candidate: the package requests the same attempt for each of its sets."""
+        """Attempt a task, once per candidate: DSPy requests the same attempt for each set of demonstrations."""
         key = candidate, task.id
         if key not in self.tried:
             place = self.at.at(f"attempt {len(self.attempts) + 1}")
@@ -303,7 +303,7 @@ class BayesianSearch(PackageSearch):
         if len(attempts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
-        # As in the package: only a candidate that was compared on all tasks can be the best; on ties, the older wins.
+        # As in DSPy: only a candidate that was compared on all tasks can be the best; on ties, the older wins.
         best = max(self.wholes, key=lambda each: self.wholes[each])
         delta = self._delta(candidate, best)
         instruction, demos = self._entries(candidate)
@@ -397,4 +397,4 @@ Answer: Pool closed on Sunday for cleaning.""",
     "proposed_instruction": "Write a notice for the visitors of a swimming pool. Say one thing in a few words, with "
     "the day, the time or the age that it is about. Leave out greetings and reasons.",
 }
-"""Values for the fields of the package's signatures, for worked examples."""
+"""Values for the fields of DSPy's signatures, for worked examples."""

@@ -1,7 +1,8 @@
 """PromptBreeder: evolves instructions together with the advice on how to mutate them; in binary tournaments, a mutant
 of the winner replaces the loser (Fernando et al., 2024, sections 3.1 and 3.2).
 
-The data of a candidate has its `advice`, the `operator` that created it, and its `line`, the texts of its ancestors.
+The data of a candidate has its `advice`, the `operator` that created the candidate, and its `line`: the texts of its
+ancestors.
 docs/learn/methods/reproductions.md lists the differences from the paper.
 """
 
@@ -91,7 +92,7 @@ def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
         edits: list[Edit] = []
         for (_, loser), add in zip(pairs, await run.gather(jobs), strict=True):
             if add is not None:
-                # The delete has the sources of the mutant, so that the loser stays while the mutant waits for review.
+                # The deletion has the sources of the mutant, so that the loser stays while the mutant waits for review.
                 edits += [add, Delete(loser.id, add.sources, reason="lost a tournament")]
         return Delta(tuple(edits))
 
@@ -109,8 +110,8 @@ async def first(lessons: Sequence[Lesson], warmth: float, run: Run) -> Add | Non
 async def mutant(
     winner: Entry, members: Sequence[Entry], lessons: Sequence[Lesson], warmth: float, run: Run
 ) -> Add | None:
-    """Write a mutant of a winner. Hypermutation first changes the advice, and then follows it. Return None if the call
-    fails."""
+    """Write a mutant of a winner. Hypermutation first changes the advice, and then follows the new advice. Return None
+    if the call fails."""
     rng = run.rng("operator")
     advice, advice_lessons = str(winner.data.get("advice") or rng.choice(ADVICE)), tuple[str, ...]()
     # The operator "lamarckian" infers an instruction from successes, so it needs at least one.
@@ -161,7 +162,7 @@ def request(
 
 
 def from_cases(advice: str, lessons: Sequence[Lesson], rng: random.Random) -> InstructionRequest:
-    """Return a request for an instruction for tasks like some random cases, with a random way to think."""
+    """Return a request for an instruction, with some random cases and a random thinking style."""
     shown = tuple(rng.sample(lessons, min(DEMOS, len(lessons))))
     parts = (f"# How to think\n{rng.choice(THINKING)}", _advice(advice) if advice else "", demonstrated(shown))
     return InstructionRequest(START, tuple(filter(None, parts)), lessons=shown)

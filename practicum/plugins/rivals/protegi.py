@@ -53,7 +53,8 @@ class Settings(SearchSettings):
     steps: int = Field(default=6, ge=1)
     """Number of steps (paper: 6)."""
     batch: int = Field(default=64, ge=1)
-    """Number of tasks per step, drawn again for each; all instructions of the beam are tried on them (paper: 64)."""
+    """Number of tasks per step, drawn again for each step; all instructions of the beam are tried on them (paper:
+    64)."""
     beam: int = Field(default=4, ge=1)
     """Number of best instructions that are kept (paper: 4)."""
     gradients: int = Field(default=4, ge=1)
@@ -63,7 +64,7 @@ class Settings(SearchSettings):
     paraphrases: int = Field(default=2, ge=0)
     """Number of paraphrases of each edit (paper: 2)."""
     successors: int = Field(default=8, ge=1)
-    """Number of successors of each instruction of the beam that go to the bandit, drawn at random (paper: 8)."""
+    """Number of random successors of each instruction of the beam that the bandit tries (paper: 8)."""
     rounds: int = Field(default=8, ge=1)
     """Number of rounds of the bandit (the authors' code: 8)."""
     arms: int = Field(default=8, ge=1)
@@ -143,8 +144,8 @@ async def asked_about(
 
 
 def expanded(paraphrases: int, successors: int, warmth: float) -> UpdateSeam:
-    """Return an update seam that writes the successors of the beam (section 2.2): an edit for each criticism and its
-    paraphrases, and of these up to `successors` random ones for each instruction of the beam."""
+    """Return an update seam that writes the successors of the beam (section 2.2): an edit for each criticism, and
+    paraphrases of the edit. For each instruction of the beam, up to `successors` random successors are kept."""
 
     async def edited(lesson: Lesson, context: Context, run: Run) -> list[Add]:
         parent = context.get(lesson.data["parent"])

@@ -84,8 +84,8 @@ def trials(most: int, batch: int) -> SampleSeam:
 
 
 def own_or_similar(k: int) -> ShowSeam:
-    """Return a show seam: the reflections on the task itself, or if it has none, `k` reflections on the most similar
-    tasks."""
+    """Return a show seam for the reflections on the task itself or, if no such reflection exists, for `k` reflections
+    on the most similar tasks."""
     similar = with_memories(k, SECTION)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -116,7 +116,7 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
         by_task[entry.key].append(entry)
     tasks = dict.fromkeys(lesson.data["task"] for lesson in nonempty)
     old = (entry for task in tasks for entry in by_task[task][: max(len(by_task[task]) + 1 - keep, 0)])
-    # The delete has the sources of the new reflection, so that the old reflection stays while the new one waits for
+    # The deletion has the sources of the new reflection, so that the old reflection stays while the new one waits for
     # review.
     reason = "older reflections are forgotten"
     deletes = [

@@ -1,4 +1,4 @@
-"""Instruction search: a population of instructions for an agent, with the blocks that its recipes share.
+"""Instruction search over a population of instructions for an agent: the blocks that the recipes of searches share.
 
 A step proposes instructions, evaluates them on tasks, and selects the candidates to keep. A recipe defines the
 proposals, as calls that write one instruction each (`propose`), the evaluation (`on_all` tasks, or a `Bandit`), and the
@@ -86,12 +86,12 @@ def ranked(context: Context) -> list[Entry]:
 
 
 def best(context: Context) -> Entry | None:
-    """Return the candidate to show to the agent: the best, if it beats having none; else None."""
+    """Return the best candidate if it scores higher than the agent without a candidate; else None."""
     return next((e for e in ranked(context)[:1] if value(e) > float(e.data.get("none", -1.0))), None)
 
 
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
-    """Return a view of the best candidate, or an empty view if no candidate beats having none."""
+    """Return a view of the candidate that `best` returns, or an empty view."""
     shown = best(context)
     if shown is None:
         return View()
@@ -115,7 +115,7 @@ def drawn_by(weight: Callable[[Entry], float], entries: Sequence[Entry], most: i
 
 def roulette(candidates: Sequence[Entry], rng: random.Random) -> list[Entry]:
     """Draw two different candidates, with probabilities proportional to their scores."""
-    # A small weight for each, so that candidates can be drawn even if all of them score 0.
+    # Each candidate has an additional small weight, so that candidates can be drawn even if all of them score 0.
     return drawn_by(lambda e: value(e) + 1e-6, candidates, 2, rng)
 
 
@@ -327,7 +327,7 @@ def others(delta: Delta, candidates: Sequence[Entry]) -> Delta:
 
 
 def select(beam: int, evaluate: Evaluate = on_all) -> AcceptSeam:
-    """Return an accept seam that evaluates the candidates and keeps the `beam` best old and new ones.
+    """Return an accept seam that evaluates the old and new candidates and keeps the `beam` best candidates.
 
     Candidates that the delta deletes are dropped. On ties the older candidate is kept. Edits of other sections are
     kept.

@@ -104,7 +104,7 @@ def _instructions(text: str) -> str:
 
 def descent(momentum: int, warmth: float) -> UpdateSeam:
     """Return an update seam that rewrites the instructions with all criticisms of the step and the newest `momentum`
-    criticisms of earlier steps. The new text has the sources of all criticisms that it read, for unlearning."""
+    criticisms of earlier steps. The new text has the sources of all criticisms that the call read."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         candidates, stored = ranked(context), context.in_section(FEEDBACK)
@@ -126,8 +126,8 @@ def descent(momentum: int, warmth: float) -> UpdateSeam:
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, attempts: Sequence[Attempt], run: Run) -> Delta:
-    """Evaluate the new text on the tasks of the step. It replaces the old text unless its score is lower. Edits of
-    other sections are kept."""
+    """Evaluate the new text on the tasks of the step. The new text replaces the old text unless its score is lower.
+    Edits of other sections are kept."""
     new, candidates = next(iter(new_candidates(delta)), None), ranked(context)
     if new is None:
         return delta

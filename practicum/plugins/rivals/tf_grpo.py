@@ -1,5 +1,5 @@
-"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores this in
-place of an advantage and a gradient (Cai et al., 2025, section 2).
+"""Training-Free GRPO: describes in words how the better attempts of a group differ from the others, and stores the
+description in place of an advantage and a gradient (Cai et al., 2025, section 2).
 
 The experience library is a playbook. docs/learn/methods/reproductions.md lists the differences from the paper.
 """

@@ -20,7 +20,7 @@ LONGEST = 6_000
 
 
 class Mlflow(Tracker):
-    """Tracker that sends a run to the server or database in MLFLOW_TRACKING_URI. Without it, MLflow uses ./mlflow.db.
+    """Tracker that sends a run to the server or database in MLFLOW_TRACKING_URI (default of MLflow: ./mlflow.db).
 
     `experiment` defaults to MLFLOW_EXPERIMENT_NAME, or "practicum". Raises UsageError if mlflow is not installed.
     """
@@ -29,7 +29,7 @@ class Mlflow(Tracker):
 
     def __init__(self, experiment: str | None = None, *, name: str | None = None, group: str | None = None) -> None:
         super().__init__(name, group)
-        # Either package works: mlflow, or mlflow-skinny with alembic, which it needs to open a database.
+        # Either installation works: mlflow, or mlflow-skinny with alembic (alembic is needed to open a database).
         require("mlflow", "mlflow", "alembic")
         self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "practicum"
         self._client: Any = None

@@ -132,7 +132,7 @@ class Tracker(Watch):
 
     @abstractmethod
     def close(self, state: State, reason: str) -> None:
-        """End the run at the service. `reason` is why the run was stopped; empty if it was not."""
+        """End the run at the service. `reason` is why the run was stopped; empty if it was not stopped."""
 
     def began(self, run: RunInfo) -> None:
         if self._thread.is_alive():

@@ -1,1 +1,1 @@
-"""Sandbox for generated code: a process without access to the user's files and the network."""
+"""Sandbox for generated code: a process without access to the user's files or the network."""

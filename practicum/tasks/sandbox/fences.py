@@ -3,7 +3,7 @@
 `runner.py` starts it with only the standard library. The fences are kernel features, need neither root nor a package,
 and cannot be removed by the program: resource limits; a seccomp filter of the allowed system calls; Landlock for the
 files that the program may read and write; and, if this user may create them, empty namespaces for network and messages.
-The first three are the minimum: if one is missing nothing is run, unless the job allows it.
+The first three are the minimum: if one is missing, nothing is run, unless the job allows it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not restrict these, so they do nothing. They report success, because copying a file also copies its
-# mode.
+# Landlock does not restrict these calls, so they do nothing. They report success, because copying a file also copies
+# its mode.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
@@ -66,12 +66,12 @@ fallocate:285:47
 setxattr:188:5 lsetxattr:189:6 fsetxattr:190:7 getxattr:191:8 lgetxattr:192:9 fgetxattr:193:10 listxattr:194:11
 llistxattr:195:12 flistxattr:196:13 removexattr:197:14 lremovexattr:198:15 fremovexattr:199:16
 """
-# These stop the program, because the sandbox must prevent them.
+# These calls stop the program, because the sandbox must prevent them.
 STOPPED = """
 socket:41:198 connect:42:203 bind:49:200 listen:50:201 accept:43:202 accept4:288:242 fork:57: vfork:58: execve:59:221
 execveat:322:281 ptrace:101:117 tkill:200:130
 """
-# These are allowed for some arguments, see `_argument_filter`.
+# These calls are allowed for some arguments, see `_argument_filter`.
 BY_ARGUMENTS = """
 open:2: openat:257:56 clone:56:220 kill:62:129 tgkill:234:131 socketpair:53:199 prlimit64:302:261 fcntl:72:25
 ioctl:16:29
@@ -150,7 +150,8 @@ def drop_privileges(parent: int) -> None:
 
 
 def restrict_files(folder: str) -> None:
-    """Allow only writing in the program's folder and reading Python's library (landlock(7))."""
+    """Allow only two kinds of file access: reading and writing in the program's folder, and reading Python's library
+    (landlock(7))."""
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     _checked(version, "Landlock")

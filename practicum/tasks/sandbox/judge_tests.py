@@ -1,10 +1,11 @@
 """Script that tests an answer: it runs the tests, checks every assert, and reports the results.
 
-It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process the answer's
-names are `RemoteObject`s, whose calls send their arguments there and receive plain data. So asserts compare values that
-this process built from text, and the answer cannot manipulate the tests, the asserts or the expected values. The script
-uses only the standard library. Standard input is the job as JSON: the prompt, the tests and the name of the entry
-point. The arguments are the file descriptors of the pipes from and to the answer. Standard output is the report.
+It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, the names of
+the answer are `RemoteObject`s. A call of one sends the arguments to the answer and receives plain data. So asserts
+compare values that this process built from text, and the answer cannot manipulate the tests, the asserts or the
+expected values. The script uses only the standard library. Standard input is the job as JSON: the prompt, the tests and
+the name of the entry point. The arguments are the file descriptors of the pipes from and to the answer. Standard output
+is the report.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ class AnswerConnection:
         self.lock = RLock()
 
     def ask(self, do: str, *values: Any, **keywords: Any) -> Any:
-        """Send a request to the answer, apply its changes to the arguments, and return or raise the result."""
+        """Send a request to the answer, apply the answer's changes to the arguments, and return or raise the result."""
         packer = Packer(self.special_node)
         packed = packer.pack([*values, *keywords.values()])
         with self.lock:
@@ -286,7 +287,7 @@ class AnswerConnection:
         if not raised:
             return result
         if isinstance(result, (StopIteration, StopAsyncIteration, GeneratorExit)) and do != "next":
-            # It would end some loops of the tests early, and nothing would be tested.
+            # The exception would end some loops of the tests early, and nothing would be tested.
             raise RuntimeError(f"the code raised {type(result).__name__}")
         raise result
 
@@ -361,7 +362,7 @@ class AnswerConnection:
         return object.__new__(self.shared[name])
 
     def special_value(self, node: Node, unpacker: Unpacker) -> Any:
-        """Return the value of a node that is not plain data. It never runs code of the answer in this process."""
+        """Return the value of a node that is not plain data. Never runs code of the answer in this process."""
         match node:
             case ["object", int(number), str(name), bool(is_class), str(base), bool(is_iterator)]:
                 return self.remote(ObjectInfo(number, name, is_class, base, is_iterator))

@@ -2,8 +2,8 @@
 
 A message is a line of JSON. Values are a flat list of nodes that refer to each other by number, so that deep, repeated
 and cyclic values are supported. The reader rebuilds exactly the types listed here, from text only. Other values, such
-as objects of a class that the answer defines, are handled by the `special` function of each side. This module uses only
-the standard library.
+as objects of a class that the answer defines, are handled by the `special` function of each process. This module uses
+only the standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(pipe: BinaryIO, message: Message) -> None:
 
 
 def read(pipe: BinaryIO) -> Message:
-    """Read the next message. Raises EOFError if the other side has ended, and Malformed for an invalid message."""
+    """Read the next message. Raises EOFError if the other process has ended, and Malformed for an invalid message."""
     line = pipe.readline(MAX_MESSAGE)
     if not line:
         raise EOFError
@@ -88,8 +88,8 @@ def _library(module: str, name: str) -> Any:
 
 
 def contents(value: Any) -> list[Any]:
-    """Return the contents of a container, or of an object of a class that both sides have, as a flat list with each key
-    before its value."""
+    """Return the contents of a container, or of an object of a class that both processes have, as a flat list with each
+    key before its value."""
     if isinstance(value, dict):
         first = [value.default_factory] if isinstance(value, defaultdict) else []
         return [*first, *itertools.chain.from_iterable(value.items())]
@@ -107,7 +107,7 @@ def attributes(value: object) -> list[Any]:
 
 
 def fill(value: Any, held: list[Any]) -> None:
-    """Replace the contents of a container, or of an object of a class that both sides have."""
+    """Replace the contents of a container, or of an object of a class that both processes have."""
     if isinstance(value, dict):
         value.clear()
         if isinstance(value, defaultdict):
@@ -128,7 +128,7 @@ def fill(value: Any, held: list[Any]) -> None:
 
 class Packer:
     """Converter from values to nodes. `special(value, packer)` returns the node of a value that is not plain data.
-    `peer_numbers` are the node numbers of values that the other side already has, by id."""
+    `peer_numbers` are the node numbers of values that the other process already has, by id."""
 
     def __init__(self, special: Callable[[Any, Packer], Node], peer_numbers: Mapping[int, int] = {}) -> None:
         self.special, self.peer_numbers = special, peer_numbers
@@ -164,7 +164,7 @@ class Packer:
         return self.special(value, self)
 
     def shared_node(self, value: Any) -> Node:
-        """Return the node of an object of a class that both sides have."""
+        """Return the node of an object of a class that both processes have."""
         name = type(value).__name__
         if isinstance(value, enum.Enum):
             return ["member", name, value.name]
@@ -175,8 +175,8 @@ class Packer:
 
 class Unpacker:
     """Converter from nodes to values. `special(node, unpacker)` returns the value of a node that is not plain data, and
-    `shell` an empty object of a class that both sides have. `peer_values` are the values that the other side refers to.
-    Raises Malformed."""
+    `shell` an empty object of a class that both processes have. `peer_values` are the values that the other process
+    refers to. Raises Malformed."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Script that runs the code of an answer in the sandbox: it loads the code and executes the calls of the tests.
 
 The tests run in another process (`judge_tests.py`); this process receives only the arguments of their calls. The tests
-must not trust its replies, because the answer can do anything in this process; so it sends only plain data. Standard
+must not trust the replies, because the answer can do anything in this process; so replies are only plain data. Standard
 input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the file descriptors
 of the pipes from and to the tests.
 """
@@ -215,8 +215,8 @@ def _await(value: Any) -> Any:
 
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
-    """Run the code: joined to the prompt if it continues the prompt, else after the prompt, which may have imports for
-    it."""
+    """Run the code. Code that continues the prompt is joined to the prompt; other code runs after the prompt, which may
+    have imports for it."""
     # `bare` is the code from the first line that looks like Python, without prose before it.
     lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
     bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])

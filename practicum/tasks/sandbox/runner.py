@@ -1,9 +1,9 @@
 """Sandbox that runs model-generated code safely.
 
 A program is a few Python files. It runs in its own process and in an empty folder that is removed afterwards, with the
-standard library, an empty environment, and the fences of `fences.py`. This module watches its time, output, disk space
-and threads; a program that exceeds a limit is killed with its process group. docs/learn/tasks.md lists the protections
-per platform. Without the minimum of fences nothing is run.
+standard library, an empty environment, and the fences of `fences.py`. This module watches the time, output, disk
+space and threads of the program, and kills a program that exceeds a limit, with its process group. docs/learn/tasks.md
+lists the protections per platform. If a fence of the minimum is missing, nothing is run, unless `UNFENCED` allows it.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ _REFUSALS = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]"
 
 
 def was_refused(error: str) -> bool:
-    """Return whether a program's error, as Python prints it, is a refusal of the sandbox (memory, or files outside)."""
+    """Return whether a program's error, as Python prints it, is a refusal of the sandbox (memory, or outside files)."""
     return error.startswith(_REFUSALS)
 
 

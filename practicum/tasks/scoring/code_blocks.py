@@ -25,8 +25,8 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(answer: str) -> list[CodeBlock]:
-    """Return all fenced blocks, in order. The file name of a block is a relative path in the info string of its opening
-    fence, in the line before, or in a comment on its first line."""
+    """Return all fenced blocks, in order. The file name of a block is a relative path in the info string of the opening
+    fence, in the line before the fence, or in a comment on the first line of the code."""
     text = answer.replace("\r\n", "\n")
     blocks = []
     for match in _FENCED.finditer(text):
@@ -46,7 +46,7 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 def python_code(answer: str, name: str | None) -> str:
     """Return the Python code of an answer: all blocks up to the last block that defines `name`, because later blocks
-    only use it. If no block defines it, return all blocks; if the answer has no block, return the answer."""
+    only use it. If no block defines `name`, return all blocks; if the answer has no block, return the answer."""
     codes = [block.code for block in code_blocks(answer) if block.language in PYTHON]
     if not codes:
         return answer

@@ -1,8 +1,8 @@
 """Scorer `coverage`: the share of required concepts that a text uses, in any form (CommonGen-Hard, Self-Refine 2023).
 
-A text uses a concept when one of its words has the same stem, by the Snowball stemmer for English, or is one of its
-irregular forms. A stem is coarser than a lemma: "operator" counts as "operate". The words of a longer concept must
-follow each other, each by its stem.
+A text uses a concept if a word of the text has the same stem as the concept (Snowball stemmer for English), or is an
+irregular form of the concept. A stem is coarser than a lemma: "operator" counts as "operate". The words of a longer
+concept must follow each other in the text; each word is compared by its stem.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def concept_coverage(concepts: Sequence[str], text: str) -> Score:
 
 
 def concepts_fault(meta: Mapping[str, Any], scorer: str) -> str | None:
-    """Return why a task has no usable concepts, phrased to follow "task X"; None if it has."""
+    """Return why a task has no usable concepts, phrased to follow "task X"; None if it has them."""
     concepts = meta.get("concepts")
     if isinstance(concepts, list) and concepts and all(isinstance(c, str) and _words(c) for c in concepts):
         return None

@@ -20,7 +20,7 @@ _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
 def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
-    """Return the task for scoring the solution of a part, or None if the scorer cannot score it.
+    """Return the task for scoring the solution of a part, or None if the scorer cannot score the solution.
 
     `tests`: the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`: the concepts
     that occur in the part. `software`: the part as the requirement, if the solution holds a program that imports only

@@ -36,7 +36,7 @@ BUILT_IN = (*COMPARING, "tests", "coverage", "software", *JUDGED)
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
     """Scorer that needs no model. `score(task, trace)` returns a Score or an awaitable of a Score. It is only called
-    for attempts that did not fail, and for tasks with the data that it needs; `Run.score` checks both."""
+    for attempts that did not fail, and for tasks with the data that the scorer needs; `Run.score` checks both."""
 
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
@@ -67,8 +67,8 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     block or start an event loop.
 
     A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the final
-    state of an agent with tools. With labels, learning sees the note of a Score. The scorer raises AgentError, naming
-    task and scorer, if the function raises or does not return a score.
+    state of an agent with tools. With the setting `labels`, learning sees the note of a Score. The scorer raises
+    AgentError, naming task and scorer, if the function raises or does not return a score.
 
     Raises UsageError, with name and `origin`, if the object cannot be called as `(task, answer[, trace])`.
     """

@@ -66,8 +66,8 @@ def regex(target: str, answer: str) -> Score:
 
 
 def list_items(target: str, answer: str) -> Score:
-    """Score the share of positions at which two comma-separated lists have the same normalised text; correct if all
-    have. Positions that only one list has count as different."""
+    """Score the share of positions at which two comma-separated lists have the same normalised text. The
+    answer is correct if all positions agree. Positions that only one list has count as different."""
     expected, actual = ([normalise(item) for item in text.split(",")] for text in (target, answer))
     same = sum(a == b for a, b in zip(expected, actual, strict=False))
     length = max(len(expected), len(actual))
@@ -95,8 +95,8 @@ def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
 
 
 def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
-    """Return the choices that a text names: the choice that equals the whole text, else each choice in it as whole
-    words.
+    """Return the choices that a text names: the choice that equals the whole text, else each choice that it contains
+    as whole words.
 
     Case is ignored, except for a choice of one letter inside a longer text: the article "a" is not choice A. A choice
     inside a longer choice ("York" in "New York") does not count.
@@ -156,9 +156,10 @@ def _bare(text: str) -> str:
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number in a text, or after its last "####" (GSM8K's mark of an answer), or None. Reads 1,234.5,
-    $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round brackets is negative, as in accounting, when only
-    a label precedes it: "(200)", "Loss: ($200)", but not "seven (7)"."""
+    """Return the last number in a text, or None. If the text has a "####" (GSM8K's mark of an answer), only the text
+    after the last one is read. Reads 1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round
+    brackets is negative, as in accounting, when only a label precedes it: "(200)", "Loss: ($200)", but not "seven
+    (7)"."""
     matches = list(_NUMBER.finditer(text.rpartition("####")[2]))
     if not matches:
         return None

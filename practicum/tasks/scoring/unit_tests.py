@@ -1,10 +1,10 @@
 """Scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
 
 `meta.tests` is code with asserts, or a list of such code. `meta.entry_point` is the name that the answer must define;
-its value is passed to the tests' function `check`, if defined (as in HumanEval). `meta.prompt` is code that an answer
-may continue. The score is 1 if all asserts hold and else 0, so its mean is pass@1. The note gives the number of
-asserts that held, and the first failure. The reflector sees this note when it learns with labels. If no assert is
-reached, the score is 0; tests that cannot reach an assert are rejected before the run.
+its value is passed to the function `check`, if the tests define it (as in HumanEval). `meta.prompt` is code that an
+answer may continue. The score is 1 if all asserts hold and else 0, so the mean score is pass@1. The note gives the
+number of asserts that held, and the first failure. The reflector sees this note if the setting `labels` is on. If no
+assert is reached, the score is 0; tests that cannot reach an assert are rejected before the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
     tests = _joined(task.meta["tests"])
     job = {"prompt": task.meta.get("prompt", ""), "entry_point": entry_point}
     limits = sandbox.limits
-    # The tests wait for the answer, so they get twice its time.
+    # The tests wait for the answer, so they get twice the time of the answer.
     test_limits = replace(limits, wall=2 * limits.wall, output_kb=limits.output_kb + REPORT_KB * tests.count("assert"))
     answer, tested = await sandbox.run_tested(
         _program("run_answer.py"),
@@ -110,7 +110,7 @@ def _joined(tests: str | list[str]) -> str:
 
 
 def tests_fault(meta: Mapping[str, Any]) -> str | None:
-    """Return why a task has no usable tests, phrased to follow "task X"; None if it has."""
+    """Return why a task has no usable tests, phrased to follow "task X"; None if it has them."""
     tests = meta.get("tests")
     valid = isinstance(tests, str) or (isinstance(tests, list) and all(isinstance(test, str) for test in tests))
     if not tests or not valid:

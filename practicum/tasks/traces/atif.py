@@ -4,10 +4,10 @@ The task is the first step with source `user`. A step of the agent holds `reason
 and `observation.results`. Steps copied from an earlier trajectory are read like others. Each of `subagent_trajectories`
 is a separate trace.
 
-The score comes from `verifier_result.rewards` in Harbor's `result.json`: its `reward`, or the mean of all rewards. The
-file is searched in the trajectory's folder and up to three folders above. For a task in several parts, the result of
-the part in `step_results` is used. Without a result, a score in the record or its `extra` is read (see `stored_score`).
-Subagents have no score, because Harbor does not score them.
+The score comes from `verifier_result.rewards` in Harbor's `result.json`: the `reward` there, or the mean of all
+rewards. The file is looked up in the trajectory's folder and in up to three folders above. For a task in several parts,
+the result of the part in `step_results` is used. Without a result, a score in the record or its `extra` is read (see
+`stored_score`). Subagents have no score, because Harbor does not score them.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ class ClaudeCodeReader:
 
 
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
-    """Return the kind of an item by its author: the user, the agent, or the program, which inserts messages as
-    either."""
+    """Return the kind of an item by its author: the user, the agent, or the program, which inserts messages of
+    both kinds."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
     if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
         return "system"

@@ -73,8 +73,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
     """Return the score that a record, its `metadata` or its `info` holds. An invalid value is skipped and reported.
 
     The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`. Each is true or false, a number in
-    [0, 1], or an object with `value`, `correct` and `note`. The first field is the value. The first field that is true
-    or false says whether the attempt is correct; without such a field, the pass mark decides.
+    [0, 1], or an object with `value`, `correct` and `note`. The first field gives the value. The first field that is
+    true or false says whether the attempt is correct; without such a field, the pass mark decides.
     """
     values: dict[str, Any] = {}
     for part in (record, object_at(record, "metadata"), object_at(record, "info")):
@@ -86,8 +86,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
 
 
 def recorded_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
-    """Return the mean of several scores, correct if all are; its note names each. Invalid values are skipped and
-    reported."""
+    """Return the mean of several scores. It is correct if all scores are, and its note names each score. Invalid values
+    are skipped and reported."""
     scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
     if not scores:
         return None

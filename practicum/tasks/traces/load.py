@@ -1,4 +1,5 @@
-"""Reader of stored traces. A file is a JSON document, JSON lines or Parquet; the latter two are read record by record.
+"""Reader of stored traces. A file is a JSON document, JSON lines or Parquet; JSON lines and Parquet are read record by
+record.
 
 Unreadable parts are reported with file, line and reason, and the rest is read.
 """
@@ -123,13 +124,13 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     """Load the traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
     `path` may be a URL, as for `TraceStream`, which reads traces without holding them all.
 
-    The id of a task is the id of its trace, else file and line. If the id is taken, "#2" and so on is appended, and
-    `meta.own_id` holds the original. `meta` holds the origin of the trace (`format`, `file`, `line`, and
+    The id of a task is the id of its trace, else the file and the line. If the id is taken, "#2" and so on is appended,
+    and `meta.own_id` holds the original id. `meta` holds the origin of the trace (`format`, `file`, `line`, and
     format-specific fields: `model`, `session`, `agent` ...); `meta.system` is the system message before the task.
 
     `trust` is the trust level of the traces: own, labelled (the scores and right answers are yours) or foreign. A trace
-    that is stored with a lower level keeps it. Lessons from traces below "own" wait for review. Scores and right
-    answers in foreign traces are dropped, unless `trust_scores` is true.
+    that is stored with a lower level keeps that level. Lessons from traces below "own" wait for review. Scores and
+    right answers in foreign traces are dropped, unless `trust_scores` is true.
 
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
@@ -154,7 +155,7 @@ class _Names:
         return self._by_position.setdefault(digest(f"{task.id} {task.input}"), id)
 
     def free(self, requested: str) -> str:
-        """Reserve an id and return it. If it is taken, a number is appended."""
+        """Reserve an id and return it. If the requested id is taken, a number is appended."""
         id = requested
         while (key := digest(id)) in self._taken:
             self._repeats[requested] += 1
@@ -228,7 +229,8 @@ def _json_records(file: io.BufferedReader, source: Source) -> Iterator[tuple[Rec
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield number and text of each line that is not blank; the text of a line that is too long is empty."""
+    """Yield the line number and the text of each line that is not blank; the text of a line that is too long is
+    empty."""
     for number in count(1):
         line = file.readline(MOST_LINE + 1)
         if not line:
@@ -304,7 +306,7 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
 
 
 def _flatten(stored: Iterable[tuple[RecordPlace, Any]]) -> Iterator[tuple[RecordPlace, Any]]:
-    """Yield records one by one, and the items of a record that is a list."""
+    """Yield records one by one. A record that is a list is replaced by its items."""
     for place, value in stored:
         if isinstance(value, list) and value and not chat.is_message_list(value):
             for number, item in enumerate(value, 1):

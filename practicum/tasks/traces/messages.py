@@ -1,7 +1,7 @@
 """Conversion of stored messages to items.
 
-Supported are the messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the message parts of
-OpenTelemetry. A part that is not text (an image, a file) becomes its type in brackets.
+The messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the message parts of OpenTelemetry
+are supported. A part that is not text (an image, a file) becomes its type in brackets.
 """
 
 from __future__ import annotations

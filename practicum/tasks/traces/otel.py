@@ -1,7 +1,7 @@
 """OpenTelemetry GenAI spans: the spans with one trace id, in order of time, are one trace.
 
 A file holds OTLP as JSON (`resourceSpans`, `resourceLogs`), or one flat span object per record. A log record becomes a
-span with only that event, because older conventions store messages in logs.
+span with one event, because older conventions store messages in logs.
 
 The messages of a span come from the first of these sources that holds any: `gen_ai.input.messages`,
 `gen_ai.output.messages` and `gen_ai.system_instructions` (on the span, or on its event
@@ -11,9 +11,9 @@ events `gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`; the ol
 span's input is placed at its start and its output at its end, so that the output of an outer span comes after the
 output of its inner spans.
 
-Each model call repeats the conversation before it. An item is new only if its span holds it more often than the trace
-so far; a tool call or result with an id that was read before is not new. So an identical prompt with an identical
-answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
+Each model call repeats the conversation before it. An item is new only if its span holds it more often than the
+trace does so far; a tool call or result with an id that was read before is not new. So an identical prompt with an
+identical answer is read once. The score is the mean of the events `gen_ai.evaluation.result`.
 """
 
 from __future__ import annotations

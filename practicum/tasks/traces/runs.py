@@ -2,7 +2,7 @@
 
 Targets, scores and the tasks' own meta are kept. Another attempt at the same task (in another epoch or group) is a
 separate trace, whose `meta.own_id` is the id of the task. Attempts lost to provider errors are reported as problems,
-because nothing can be learned from them. An attempt that was copied from an equal one (`Attempt.of`) is skipped.
+because nothing can be learned from them. An attempt that reuses an earlier attempt (`Attempt.of`) is skipped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sources of stored traces: local files and folders, and objects of a store that fsspec reaches by a URL.
 
-Both yield `Source` objects. An unreadable local file is reported as a problem, and the others are read. A failing
+Each file or object is a `Source`. An unreadable local file is reported as a problem, and the others are read. A failing
 object store ends the reading with an error, because the missing objects would be unknown. A failed read is retried once
 from where it stopped, in addition to fsspec's retries. No error shows a password or a signature.
 """
@@ -104,8 +104,8 @@ def _opened(path: PurePath) -> BinaryIO:
 
 
 def _files(root: Path, problem: Callable[[Problem], None]) -> Iterator[Path]:
-    """Yield the files to read. Unreadable files are reported as problems, and so are links out of the folder, because
-    with such a link the author of the folder could select local files that are then sent to a model."""
+    """Yield the files to read. Unreadable files and links out of the folder are reported as problems. With such a link,
+    the author of the folder could select local files, which would then be sent to a model."""
     if not root.is_dir():
         yield root
         return
@@ -205,7 +205,7 @@ def _object(system: AbstractFileSystem, location: str, path: PurePosixPath, name
         return io.BufferedReader(raw, BUFFER)
 
     def as_stream(file: PurePath) -> BinaryIO:
-        # One request instead of one per block; it also works with servers that do not support ranges.
+        # One request instead of one per block. One request also works with servers that do not support ranges.
         return opened(file, block_size=0)
 
     return Source(path, name, address, as_stream, opened)

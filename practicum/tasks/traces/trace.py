@@ -46,7 +46,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Part of a file that could not be read in full. Problems of a file with the same reason are merged and counted."""
+    """Part of a file that could not be read in full. Problems with the same reason in a file are merged and counted."""
 
     path: str
     line: int | None
@@ -60,7 +60,7 @@ class Problem:
 @dataclass(frozen=True)
 class Traces:
     """Result of reading stored traces: tasks with recorded attempts, problems of reading, and the number of traces per
-    format. `unscored` is the number of traces whose score or right answer was dropped because they are foreign.
+    format. `unscored` is the number of traces whose score or right answer was dropped because the traces are foreign.
     `further` is the number of problems that are not listed in `problems`."""
 
     tasks: tuple[Task, ...]
@@ -77,7 +77,7 @@ class Traces:
 
 @dataclass
 class Cases:
-    """Problems of a file with the same reason: their number, the detail of the first, and the first lines."""
+    """Problems with the same reason in a file: their count, the detail of the first, and the first lines."""
 
     detail: str
     count: int = 0
@@ -91,9 +91,9 @@ class Cases:
 
 @dataclass(frozen=True)
 class Source:
-    """File or run to read. `shown` is its address in messages, without passwords. `open` opens the file, or a file in
-    the same folder or above, for sequential reading; `open_table` for random access. `cases` holds its problems by
-    reason."""
+    """File or run to read. `shown` is its address in messages, without passwords. `open` opens a file for sequential
+    reading, and `open_table` for random access: this file, or a file in the same folder or in a folder above. `cases`
+    holds the problems of the source by reason."""
 
     path: PurePath
     name: str
@@ -143,8 +143,8 @@ class RecordPlace:
         """Yield the task that these items record, or add a problem if the input or the agent's part is missing.
 
         The task's input is the first user item, or the system message if no user item exists. An empty `answer` is
-        replaced by the agent's last message, or by its last action if no message came with it; the thoughts directly
-        before it become the reasoning.
+        replaced by the last message in the agent's last turn, or by the last action if that turn has no message. The
+        thoughts directly before the answer become the reasoning.
         """
         items = [item for item in items if item.text.strip()]
         first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))

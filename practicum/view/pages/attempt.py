@@ -1,4 +1,5 @@
-"""Page of an attempt, and of the network of agents that made it, with the rewards of its steps."""
+"""Page of an attempt. If a network of agents made the attempt, the page shows the network and the rewards of its
+steps."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from practicum.view.read import AttemptLine, AttemptStory, EntryShown, Story, in
 class NetworkStep:
     """Step of an agent in a network.
 
-    `move` is its data in the trace, `depth` the depth of its part in the division of the task (0: the whole task, at
-    most 3), `experience` the entry that the agent was shown, `reward` the reward of the step (None: not learned
-    from)."""
+    `move`: the data of the step in the trace. `depth`: the level of the agent's part in the division of the task, at
+    most 3 (0: the whole task). `experience`: the entry that the agent was shown. `reward`: the reward of the step;
+    None: not learned from."""
 
     move: MoveData
     depth: int
@@ -46,7 +47,7 @@ class NetworkView:
 def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> NetworkView:
     """Return the view of a network with the steps of an attempt. `context`: the context of the attempt."""
     moves: Sequence[MoveData] = attempt.trace.data.get("moves", ())
-    # A lesson of a network is the experience of one step. Its id ends with the number of the step.
+    # A lesson of a network is the experience of one step. The id of the lesson ends with the index of the step.
     rewards = {
         lesson.id.rpartition("/")[2]: float(lesson.findings["reward"])
         for lesson in attempt.lessons
@@ -65,14 +66,14 @@ def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> Netw
 
 
 def team_of_run(config: Config) -> AgentTeam | None:
-    """Return the network of agents of a run; None if it has none, or if its topology file is not stored in the run."""
+    """Return the network of agents of a run; None if the run has no network, or does not store the topology file."""
     from pydantic import ValidationError
 
     from practicum.agents.team import SHAPES
     from practicum.methods.mael import Settings, team_of
 
     topology = config.settings.get("topology", "complete")
-    # A run stores the content of a topology file. If it only has a path, the file must not be read here.
+    # A run stores the content of a topology file. If the run only stores a path, the file must not be read here.
     if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
         return None
     try:

@@ -1,4 +1,5 @@
-"""First page: the list of spaces, runs, comparisons and folders. A site of only one run starts with that run."""
+"""First page: the list of spaces, runs, comparisons and folders. If the site has only one run, the first page shows
+that run."""
 
 from __future__ import annotations
 

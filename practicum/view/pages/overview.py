@@ -61,8 +61,8 @@ async def _overview(visit: Visit, template: str) -> Response:
 
 
 async def _state(visit: Visit) -> dict[str, Any]:
-    """Return the live version and the numbers of its entries and of corrections; None for a value that cannot be
-    read."""
+    """Return the live version, the number of its entries, and the number of corrections; None for a value that cannot
+    be read."""
     space = visit.space
     live = await visit.part("the versions", lambda: space.live)
     context = None if live is None else await context_part(visit, live)

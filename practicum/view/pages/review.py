@@ -19,8 +19,8 @@ QUEUE = 20
 """Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Maximum number of characters of an answer and its right answer for which differing words are marked. Marking a
-longer text, which a user may send, takes a third of a second or more."""
+"""Maximum total length (characters) of an answer and a right answer whose different words are marked. Users can send
+longer texts, and marking these takes a third of a second or more."""
 
 LESSONS = 10
 """Maximum number of lessons shown with an edit."""
@@ -41,8 +41,8 @@ async def review(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 
 def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]], bool, int]:
-    """Return a page of the pending reviews after the id `after`, whether more follow, and the number of all. Learned
-    edits come first, then corrections and notes."""
+    """Return a page of the pending reviews after the id `after`, whether more follow, and the number of all pending
+    reviews. Learned edits come first, then corrections and notes."""
     store = visit.space.store
     cards, effects = list[dict[str, Any]](), list[Effect]()
     pending = read_reviews(store, corrections=False)
@@ -73,7 +73,7 @@ def _queue(visit: Visit, newest: Any, after: str) -> tuple[list[dict[str, Any]],
 
 
 def _place(id: str) -> tuple[int, ...]:
-    """Return the sort key of learned edits: the step and the number in their ids."""
+    """Return the sort key of a learned edit: the step and the sequence number in its id."""
     return tuple(map(int, id.split(".")))
 
 

@@ -17,8 +17,8 @@ from practicum.view.visit import Visit
 
 
 async def context_of(visit: Visit, version: int) -> Context:
-    """Return the context at a version, from the memory of a service if it is live. Raises HTTPException (404) if the
-    version does not exist."""
+    """Return the context at a version; for the live version of a service, the context in memory. Raises HTTPException
+    (404) if the version does not exist."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)

@@ -26,7 +26,7 @@ CHANGES = 200
 """Maximum number of changed entries on a page."""
 
 COUNTED = 2_000
-"""Maximum number of entries. The tokens of a larger playbook are not counted."""
+"""Maximum number of entries of a playbook whose tokens are counted."""
 
 
 async def versions(visit: Visit) -> Response:

@@ -1,4 +1,4 @@
-"""Attempts of a run: a line for each, and all data of one."""
+"""Reader of the attempts of a run: the summary of each attempt, and all data of one attempt."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ class StoredCalls:
         return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
 
     def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
-        """Yield all calls of the unit that contains a place: its step, its attempt if attempts do not wait for each
-        other, or its task in an evaluation."""
+        """Yield all calls of the unit that contains a place: the step, the attempt (in learning without a barrier), or
+        the task of an evaluation."""
         table = schema.journal
         query = self.store.select(ROW.label("number"), *self._call_columns)
         query = query.where(under(table, top_place(place)), table.c.role != NOTE_ROLE)

@@ -42,8 +42,8 @@ class Entries:
         self.run, self.names, self.store, self.folder = run, names, run.store, run.folder
 
     def one(self, id: str) -> EntryStory:
-        """Return one entry with its history, or a correction or a note (such as c5). Raises UsageError if the id was
-        never used."""
+        """Return one entry, correction or note (such as c5) with its history. Raises UsageError if the id was never
+        used."""
         events = self.events(id)
         if not events:
             raise UsageError(
@@ -99,7 +99,7 @@ class Entries:
         return next((text for text in reversed([*texts]) if text is not None), "")
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """Yield the merges of entries, with the texts that were lost, in one step or in all."""
+        """Yield the merges of entries in one step or in all steps, with the removed texts."""
         table = schema.versions
         query = self.store.select(table.c.version, table.c.step, table.c.applied)
         query = query.where(table.c.applied.contains('"op":"merge"', autoescape=True))

@@ -1,7 +1,7 @@
-"""Episodes: one list of the interactions and then the attempts of a space, each newest first.
+"""Episodes of a space in one list: first the interactions, newest first, then the attempts, newest first.
 
-A page reads rows by an index. For a filter without an index it searches a limited number of rows, and reports this
-number; the next page continues from there.
+A page reads rows by an index. For a filter without an index, the page searches a limited number of rows and reports
+this number; the next page continues after these rows.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ WRONG = 0.5
 """Answers with a score below this value count as wrong."""
 
 ONLY = ("all", "failed", "errors", "wrong", "open")
-"""Values of the filter `only`: all; wrong or with an error (failed); with an error; wrong; without an outcome
-(open)."""
+"""Values of the filter `only`. `failed`: wrong or with an error. `errors`: with an error. `open`: without an
+outcome."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class EpisodeFilter:
     """Filter of a list of episodes; empty fields match all.
 
     `kind`: all, attempts or interactions. `only`: one of ONLY. `split`: the split of attempts. `user` and `session`:
-    of interactions. `text`: a part of any text of the episode."""
+    the user and the session of interactions. `text`: a part of any text of the episode."""
 
     kind: str = "all"
     only: str = "all"

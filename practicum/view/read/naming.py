@@ -130,7 +130,7 @@ class Names:
             after = f"{one.place}0"  # the character after the slash
 
     def split(self, one: EvaluationScope) -> str:
-        """Return the split of an evaluation; "before" for the test of the first context, if a later one was tested
+        """Return the split of an evaluation; "before" for the test of the first context, if a later context was tested
         too."""
         if (
             one.split == "test"
@@ -152,8 +152,8 @@ class Names:
     def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
         """Return the ids of the group of one reported attempt.
 
-        An evaluation has each task once. Its other attempts are only read if the id of the task looks like the id of
-        a numbered attempt."""
+        An evaluation has each task once. The other attempts of the evaluation are only read if the id of the task looks
+        like the id of a numbered attempt."""
         if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
             return self.ids(scope, [attempt])[0][1]
         return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
@@ -255,8 +255,8 @@ class Names:
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
     def _alias(self, one: EvaluationScope) -> str:
-        """Return the second label of an evaluation: "before" if nothing was learned, so that both tests are the
-        same."""
+        """Return the second label of an evaluation. If nothing was learned, one evaluation is the test before and after
+        learning; its second label is "before"."""
         first = self.run.config.before and one.split == "test" and self.evaluated.get(one.digest) == 0
         return "before" if first else self.label(one)
 
@@ -311,7 +311,8 @@ class Names:
 
 
 def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
-    """Return the id of the attempt of a group made at a place, or of the first attempt below it; None if none was."""
+    """Return the id of the first attempt of a group that was made at a place or directly below it; None if no attempt
+    was."""
     for id, member in zip(ids, in_order(attempt), strict=True):
         if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
             return id
@@ -319,7 +320,7 @@ def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
 
 
 def in_order(attempt: Attempt) -> list[Attempt]:
-    """Return the attempts of a group, ordered by number. Reports count the first."""
+    """Return the attempts of a group, ordered by number. Reports count the first attempt."""
     return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
 
 

@@ -74,9 +74,9 @@ class RunStory(StoryPart):
 class StepStory(StoryPart):
     """Summary of one step, recorded at its end.
 
-    `tasks`: the ids of its tasks. `lessons`, `applied`, `refused` and `held` (for review): numbers. `version`,
-    `entries` and `tokens`: the context after the step. `val`: its validation score; None: not validated. `sampled` and
-    `evidence`: notes of the method about its batch and its delta.
+    `tasks`: the ids of its tasks. `lessons`: the number of lessons. `applied`, `refused` and `held` (for review): the
+    numbers of edits. `version`, `entries` and `tokens`: the context after the step. `val`: its validation score; None:
+    not validated. `sampled` and `evidence`: notes of the method about its batch and its delta.
     """
 
     step: int
@@ -234,9 +234,10 @@ FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejecte
 class Fate(StoryPart):
     """Fate of a lesson: the edit that followed from it, or the reason for no edit.
 
-    `kind` is applied: the edit `op` created `version`, in which `entry` was added, changed or voted on. covered:
-    `entry` already contained the lesson. dropped: the lesson was left out. refused: an edit from the lesson could not
-    be applied. waits, rejected: the edit waits for review, or was rejected in review; `review` is its id.
+    Values of `kind`: `applied`: the edit `op` created `version`, in which `entry` was added, changed or voted on.
+    `covered`: `entry` already contained the lesson. `dropped`: the lesson was left out. `refused`: an edit from the
+    lesson could not be applied. `waits`, `rejected`: the edit waits for review, or was rejected in review; `review` is
+    the id of the review.
     """
 
     kind: FateWord
@@ -330,7 +331,7 @@ class AttemptStory(StoryPart):
 @dataclass(frozen=True)
 class EntryStory(StoryPart):
     """An entry with all its edits. `now`: its present value; None if it was removed. `sources`: the sources of the
-    entry. `attempts`: the ids of the attempts among them."""
+    entry. `attempts`: the ids of the attempts among the sources."""
 
     id: str
     now: Entry | None

@@ -157,7 +157,7 @@ def _order(table: Table) -> ColumnElement[int]:
 
 
 def keep(cache: dict[int, Any], key: int, value: Any) -> None:
-    """Add a value to a cache as its newest, and drop the oldest above CACHED."""
+    """Add a value to a cache as the newest value, and drop the oldest values beyond CACHED."""
     cache.pop(key, None)
     cache[key] = value
     while len(cache) > CACHED:

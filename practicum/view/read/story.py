@@ -90,5 +90,5 @@ class Story(StoredRun):
         return self.entries.one(id)
 
     def merges(self, step: int | None = None) -> Iterator[EntryEvent]:
-        """Yield the merges of entries, with the texts that were lost, in one step or in all."""
+        """Yield the merges of entries in one step or in all steps, with the removed texts."""
         return self.entries.merges(step)

@@ -28,7 +28,8 @@ STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
 """Pairs of a period and a step (hours): data that covers less than the period is shown in points of this step."""
 
 PARTS = 4
-"""Number of parts of the time axis. The number of points is a multiple of it, if data covers less than the days."""
+"""Number of parts of the time axis. If the data covers less than the requested days, the number of points is a multiple
+of it."""
 
 ALARMS = 50
 """Number of alarms per page."""
@@ -115,7 +116,7 @@ def _sum(points: Iterable[Sums]) -> Sums:
 
 
 def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Course:
-    """Read the sums of the last days, or since the first request in them."""
+    """Read the sums of the last days, or since the first request in these days."""
     h, now = schema.hours, int(time.time() // HOUR)
     begin = now - 24 * days + 1
     ((oldest,),) = store.rows(store.select(func.min(h.c.hour)).where(h.c.hour >= begin))
@@ -171,14 +172,14 @@ def rollouts(store: Store, most: int = 20) -> list[dict[str, Any]]:
 
 
 def alarms(store: Store, before: int | None, most: int = ALARMS) -> Sequence[Any]:
-    """Return the alarms of a space, newest first, before an alarm number (None: all)."""
+    """Return the alarms of a space, newest first. `before`: only alarms with a lower number (None: all)."""
     a = schema.alarms
     query = store.select(a).where(*([] if before is None else [a.c.number < before]))
     return store.rows(query.order_by(a.c.number.desc()).limit(most))
 
 
 def credits(store: Store, items: Iterable[str]) -> dict[str, Any]:
-    """Return item (an entry id or "version N") → number and mean score of the scored requests that were shown it."""
+    """Return item (an entry id or "version N") → number and mean score of the scored requests that saw the item."""
     c = schema.credits
     rows = store.rows(store.select(c).where(c.c.item.in_([*items])))
     return {row.item: {"scored": row.scored, "mean": row.total / max(row.scored, 1)} for row in rows}

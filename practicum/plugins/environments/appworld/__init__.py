@@ -1,2 +1,1 @@
-"""AppWorld (Trivedi et al., 2024): its agent, its scorer, which reads the results of AppWorld's tests, and its
-tasks."""
+"""AppWorld (Trivedi et al., 2024): an agent, the tasks, and a scorer that reads the results of AppWorld's tests."""

@@ -85,7 +85,7 @@ async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIter
 
 @asynccontextmanager
 async def _open_world(address: str, seconds: float, task: Task) -> AsyncIterator[_AppWorld]:
-    # Servers with the same root share its output folder, in which worlds with the same name would overwrite each other.
+    # Servers with the same root share an output folder, in which worlds with the same name would overwrite each other.
     name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
     async with connect(address) as server:
         await server.call("initialize", task.id, experiment_name=name, timeout_seconds=max(1, round(seconds)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0  # seconds
 
 APPWORLD_TURNS = 40
-"""Turns per attempt: a task takes about twenty API calls, and the agent has to look up most APIs first."""
+"""Maximum turns per attempt: a task takes about twenty API calls, and the agent has to look up most APIs first."""
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class AppWorldServer:
     session: ClientSession
 
     async def call(self, method: str, id: str, **arguments: Any) -> Any:
-        """Call a method of the world of a task, and return its output."""
+        """Call a method of the world of a task, and return the output of the method."""
         return await self.request("POST", method, id, {"task_id": id, **arguments})
 
     async def request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
@@ -106,7 +106,7 @@ class AppWorldServer:
 async def read_task_ids(path: Path, server: str) -> Dataset:
     """Load the tasks of a file that lists task ids, one per line, such as AppWorld's data/datasets/train.txt.
 
-    Raises TaskFileError, with file and line, if an id is listed twice or unknown to the server.
+    Raises TaskFileError, with file and line, if an id is listed twice or the server does not have the task.
     """
     addresses = parse_addresses(server)
     tasks: dict[str, Task] = {}
