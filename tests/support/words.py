@@ -9,7 +9,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,6 +113,9 @@ class Use:
 _PHRASES = [(re.compile(rf"(?<!\w)(?:{pattern})\b", re.I), advice) for pattern, advice in {**WORDS, **CLAUSES}.items()]
 
 
+_COMMENT = re.compile(rf"#(?: *(?:{'|'.join(OPENINGS)})|.*(?<!\w)(?:{'|'.join([*WORDS, *CLAUSES])}))\b", re.I)
+
+
 def _in_prose(path: Path, line: int, text: str, *, opens: bool = False) -> Iterator[Use]:
     for pattern, advice in _PHRASES:
         for match in pattern.finditer(text):
@@ -123,8 +126,8 @@ def _in_prose(path: Path, line: int, text: str, *, opens: bool = False) -> Itera
         yield Use(path, line, first.group(1), " ".join(text.split())[:80], OPENINGS[first.group(1)])
 
 
-def _in_names(path: Path, tree: ast.AST) -> Iterator[Use]:
-    for node in ast.walk(tree):
+def _in_names(path: Path, nodes: Sequence[ast.AST]) -> Iterator[Use]:
+    for node in nodes:
         name, line = "", getattr(node, "lineno", 1)
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -139,7 +142,7 @@ def _in_names(path: Path, tree: ast.AST) -> Iterator[Use]:
                 name = node.name or ""
             case ast.alias():
                 name = node.asname or ""
-        for word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()):
+        for word in name and re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower()):
             if word in NAMES and name not in FOREIGN:
                 yield Use(path, line, name, name, NAMES[word])
 
@@ -178,12 +181,12 @@ PROMPTS = (
 """Where all texts are prompts except those of errors. In bench/ and testing.py only constants are."""
 
 
-def _outputs(trees: dict[Path, ast.Module]) -> frozenset[str]:
+def _outputs(root: Path) -> frozenset[str]:
     """Return the names of all classes of structured output, whose docstrings and descriptions are sent to models."""
-    bases = {
-        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
-        for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    }  # fmt: skip
+    bases: dict[str, set[str]] = {}
+    for path in (root / "practicum").rglob("*.py"):
+        for name, of in re.findall(r"^class (\w+)\(([^)]*)\)", path.read_text(encoding="utf-8"), re.M):
+            bases.setdefault(name, set()).update(re.findall(r"\w+", of))
     names = {"Output"}
     while more := {name for name, of in bases.items() if of & names} - names:
         names |= more
@@ -195,12 +198,15 @@ def _constants(node: ast.AST) -> set[int]:
     return {id(one) for one in ast.walk(node) if isinstance(one, ast.Constant)}
 
 
-def _for_models(path: str, tree: ast.Module, outputs: frozenset[str]) -> set[int]:
+def _for_models(path: str, tree: ast.Module, nodes: Sequence[ast.AST], outputs: frozenset[str]) -> set[int]:
     """Return the identities of the constants of a file that models read."""
     names = next((names for end, names in MODEL_TEXTS.items() if path.endswith(end)), None)
-    documented = {one for node in ast.walk(tree) for one in _plain(node)}
+    documented = {one for node in nodes for one in _plain(node)}
     exempt = _constants(tree) - documented if names == () else set[int]()
-    for node in ast.walk(tree):
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.Call)
+    for node in nodes:
+        if not isinstance(node, definitions):
+            continue
         targets = getattr(node, "targets", [getattr(node, "target", None)])
         called = getattr(getattr(node, "func", None), "id", None)
         own = {getattr(node, "name", None), called, *(getattr(one, "id", None) for one in targets)}
@@ -232,14 +238,14 @@ def _plain(node: ast.AST) -> set[int]:
     return set()
 
 
-def uses(path: Path, root: Path, outputs: frozenset[str] | None = None) -> Iterator[Use]:
-    """Yield every use of an avoided word in a Python file, by line."""
+def uses(path: Path, root: Path, outputs: frozenset[str]) -> Iterator[Use]:
+    """Yield every use of an avoided word in a Python file, by kind of text."""
     source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    short = path.relative_to(root)
-    exempt = _for_models(short.as_posix(), tree, _outputs({path: tree}) if outputs is None else outputs)
+    short, tree = path.relative_to(root), ast.parse(source)
+    nodes = [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]
+    exempt = _for_models(short.as_posix(), tree, nodes, outputs)
     documented = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         for part in body if isinstance(body, list) else ():
             # A string on its own documents its module, class, function or the name above it.
@@ -248,28 +254,28 @@ def uses(path: Path, root: Path, outputs: frozenset[str] | None = None) -> Itera
                 documented.add(id(value))
                 if id(value) not in exempt:
                     yield from _in_prose(short, value.lineno, value.value, opens=True)
-    for node in ast.walk(tree):
+    for node in nodes:
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w \w", node.value)
         if is_text and id(node) not in documented | exempt:
             yield from _in_prose(short, node.lineno, node.value)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield from _in_prose(short, token.start[0], token.string, opens=True)
-    yield from _in_names(short, tree)
+    # Splitting a file into tokens is slow, so it is only done if the file may have a comment with an avoided word.
+    if _COMMENT.search(source):
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield from _in_prose(short, token.start[0], token.string, opens=True)
+    yield from _in_names(short, nodes)
 
 
-def uses_below(folder: Path, root: Path) -> Iterator[Use]:
-    """Yield every use of an avoided word in the Python files of a folder, or in one file."""
-    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]
-    package = [*(root / "practicum").rglob("*.py")]
-    outputs = _outputs({path: ast.parse(path.read_text(encoding="utf-8")) for path in {*files, *package}})
-    for path in files:
-        yield from uses(path, root, outputs)
+def uses_below(folders: Sequence[str], root: Path) -> Iterator[Use]:
+    """Yield every use of an avoided word in the Python files of some folders, or in some files."""
+    outputs = _outputs(root)
+    for one in folders:
+        for path in sorted((root / one).rglob("*.py")) or [root / one]:
+            yield from uses(path, root, outputs)
 
 
 def main() -> None:
-    root = Path.cwd()
-    every = [use for argument in sys.argv[1:] for use in uses_below((root / argument).resolve(), root)]
+    every = [*uses_below(sys.argv[1:], Path.cwd())]
     print(*every, f"{len(every)} uses", sep="\n")
 
 
