@@ -20,11 +20,18 @@ def pip_install(extra: str) -> str:
     return shlex.join(["pip", "install", *(needed or [f"practicum[{extra}]"])])
 
 
+_SUITABLE: set[str] = set()
+"""Packages that this process found to be suitable, because a check reads files for about 10 ms."""
+
+
 def require(package: str, feature: str) -> None:
     """Raise UsageError, which says that `feature` cannot be used, if a package is missing or of an unsuitable version.
     Without this check, an unsuitable version would fail with an unclear error."""
+    if package in _SUITABLE:
+        return
     if unmet := unmet_requirements(package):
         raise UsageError("package.unsuitable", f"{feature} cannot be used: {unmet[0]}{_held_back(package)}")
+    _SUITABLE.add(package)
 
 
 def _held_back(package: str) -> str:

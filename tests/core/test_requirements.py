@@ -26,6 +26,7 @@ def test_a_package_of_the_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch
     def installed(name: str) -> str:
         return "3.1.0" if name == "openai" else metadata.version(name)
 
+    monkeypatch.setattr(requirements, "_SUITABLE", set())
     monkeypatch.setattr(requirements, "version", installed)
     line = "openai 3.1.0 is installed, but practicum needs >=3.40: pip install -U 'openai[aiohttp]>=3.40'"
     assert unmet_requirements() == [line]
