@@ -14,7 +14,8 @@ import signal
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,9 @@ def nginx(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[
         assert old in site
         site = site.replace(old, new)
     (folder / "site.conf").write_text(site, encoding="utf-8")
-    temporary = "".join(
-        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    whole = (
-        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} "
-        f"http {{ access_log off; {temporary} include {folder}/site.conf; }}"
-    )
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    http = "".join(f"{kind}_temp_path {folder}/{kind}; " for kind in kinds) + f"include {folder}/site.conf;"
+    whole = f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} http {{ access_log off; {http} }}"
     (folder / "nginx.conf").write_text(whole, encoding="utf-8")
     return ["nginx", "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
 
@@ -81,31 +78,29 @@ def caddy(folder: Path, port: int, service: str, cert: Path, key: Path) -> list[
 PROXIES = {"nginx": nginx, "caddy": caddy}
 
 
+@dataclass
 class Proxy:
     """A proxy at a port, and the log of the requests that reached the service."""
 
-    def __init__(self, port: int, cert: Path, log: io.StringIO) -> None:
-        self.port, self._log = port, log
-        self.tls = ssl.create_default_context(cafile=str(cert))
+    port: int
+    tls: ssl.SSLContext
+    log: io.StringIO
 
     def arrived(self) -> list[tuple[str, int]]:
         """The routes of the requests that the service answered, with the statuses."""
-        read = [json.loads(line) for line in self._log.getvalue().splitlines()]
+        read = [json.loads(line) for line in self.log.getvalue().splitlines()]
         return [(one["route"], one["status"]) for one in read if "route" in one]
 
     async def sent(self, data: bytes) -> bytes:
         """The bytes of a connection until the proxy closes it, or for a second."""
         reader, writer = await asyncio.open_connection("localhost", self.port, ssl=self.tls)
         read = b""
-        try:
+        with suppress(TimeoutError, ConnectionError, ssl.SSLError):
             writer.write(data)
             async with asyncio.timeout(1):
                 while more := await reader.read(2**16):
                     read += more
-        except (TimeoutError, ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
+        writer.close()
         return read
 
 
@@ -134,7 +129,7 @@ async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
                     except OSError:
                         assert process.returncode is None, (folder / "out").read_text()
                         await asyncio.sleep(0.05)
-            yield Proxy(port, cert, log)
+            yield Proxy(port, ssl.create_default_context(cafile=str(cert)), log)
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
@@ -175,21 +170,18 @@ PAIRS = (
 CODINGS = (
     b"transfer-encoding: chunked", b"transfer-encoding: xchunked", b"transfer-encoding : chunked",
     b"transfer-encoding:\x0bchunked", b"transfer-encoding: gzip, chunked", b"transfer-encoding:\r\n chunked",
-    b"transfer-encoding: chunked\r\ntransfer-encoding: identity", b"transfer-encoding: chunked\x00",
-    b"x: y\rtransfer-encoding: chunked", b"x: y\ntransfer-encoding: chunked",
+    b"transfer-encoding: chunked\r\ntransfer-encoding: identity", b"x: y\ntransfer-encoding: chunked",
 )  # fmt: skip
 LENGTHS = (
-    b"content-length: 0\r\ncontent-length: %d", b"content-length: +%d", b"content-length: -%d",
-    b"content-length: 0, %d", b"content-length: 0 %d", b"content-length : %d",
-)  # fmt: skip
-CHUNKS = (
-    b"5;x\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n", b"-5\r\nhello\r\n0\r\n\r\n",
-    b"0x5\r\nhello\r\n0\r\n\r\n", b"5\r\nhello0\r\n\r\n", b"5;\rx\r\nhello\r\n0\r\n\r\n",
-)  # fmt: skip
+    b"content-length: 0\r\ncontent-length: %d",
+    b"content-length: +%d",
+    b"content-length: 0, %d",
+    b"content-length : %d",
+)
+CHUNKS = (b"5;x\nhello\r\n0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"5\r\nhello0\r\n\r\n")
 PATHS = (
     b"//metrics", b"/./metrics", b"/%6Detrics", b"/metrics/", b"/metrics;x", b"/x/../metrics", b"/%2e/metrics",
-    b"http://localhost/metrics", b"http://x//metrics", b"/metrics%00", b"/\\metrics", b"//x/metrics", b"/metrics%3f",
-    b"/x%2f..%2fready", b"/ready%2f", b"/metrics#x",
+    b"http://x//metrics", b"/metrics%00", b"/\\metrics", b"/metrics%3f", b"/x%2f..%2fready", b"/metrics#x",
 )  # fmt: skip
 
 
@@ -221,7 +213,9 @@ async def users(at: Served, key: str) -> set[str | None]:
 
 @pytest.mark.parametrize("name", PROXIES)
 @asynchronous
-async def test_a_proxy_and_the_service_read_each_request_alike(name: str, tmp_path: Path) -> None:
+async def test_a_proxy_and_the_service_read_each_request_alike_and_streams_pass_in_parts(
+    name: str, tmp_path: Path
+) -> None:
     spaces = ("mine", "other")
     async with (
         served(tmp_path / "store", keys=(f"mine={KEY}", f"other={OTHER}"), spaces=spaces) as at,
@@ -239,19 +233,14 @@ async def test_a_proxy_and_the_service_read_each_request_alike(name: str, tmp_pa
         assert await users(at, OTHER) == set()
         # The requests with trailers are good ones without them.
         assert arrived.count(("chat", 200)) >= 2 * len(TRAILERS)
-
-
-@pytest.mark.parametrize("name", PROXIES)
-@asynchronous
-async def test_streams_pass_a_proxy_in_parts_and_end_with_the_client(name: str, tmp_path: Path) -> None:
-    async with served(tmp_path / "store", keys=(KEY,)) as at, behind(name, at, tmp_path / "proxy") as proxy:
+        # A stream passes in parts, and ends with the client.
+        left = at.upstream.stats()["left"]
         body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
         reader, writer = await asyncio.open_connection("localhost", proxy.port, ssl=proxy.tls)
-        lines = MINE, b"x-sim-fault: endless", b"content-length: %d" % len(body)
-        writer.write(head(*lines) + body)
+        writer.write(head(MINE, b"x-sim-fault: endless", b"content-length: %d" % len(body)) + body)
         async with asyncio.timeout(30):
             await reader.readuntil(b"Sentence 1")
-        assert at.upstream.stats()["left"] == 0
+        assert at.upstream.stats()["left"] == left
         # Without waiting for the proxy's goodbye of TLS.
         writer.transport.abort()
-        await until(lambda: at.upstream.stats()["left"] == 1)
+        await until(lambda: at.upstream.stats()["left"] == left + 1)

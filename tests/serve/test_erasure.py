@@ -1,4 +1,4 @@
-"""A removal of a user's data that is killed, or fails on a full disk, is finished later, and leaves no byte.
+"""A removal of a user's data that is killed or fails is finished later, and leaves no byte.
 
 The kills hit a few moments of all; `bench/kills_bench.py` has more.
 """
@@ -9,23 +9,24 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dying import fill_disk, in_child, killed, moments
+from dying import in_child, killed, moments
 from helpers import run_command
 from serving import Served, asynchronous, served, until
-from sqlalchemy import make_url, select
+from sqlalchemy import select
 from users import BEN, EPISODES, SECRETS, files_with, learn, rows, teach, texts
 
-from practicum.core.errors import PracticumError, StoreError
+from practicum.core.errors import StoreError
 from practicum.serve import erasing
 from practicum.serve.erasing import finish_erasures
 from practicum.session.forget import forget
 from practicum.session.outcomes import HELD
-from practicum.session.users import DONE, Forgotten, Unfinished, forget_user, spaces_of
+from practicum.session.users import DONE, Forgotten, forget_user, spaces_of
 from practicum.store import schema
 from practicum.store.database import Database, Store
 from practicum.store.folder import LOG_FILE
@@ -35,13 +36,15 @@ HERS = {"x-practicum-user": USER}
 TRIED = 4
 """Kills of a removal, evenly spread over its moments."""
 
+HER_QUESTION = "Which team looks after the quetzal number 3?"
+
 MARKS = (*SECRETS, USER, "ANNAMODEL")
 """Her name, her model, and words that only she uses or receives."""
 
 
-async def fill(store: Any, folder: Path) -> list[str]:
+async def fill(folder: Path) -> list[str]:
     """A service that learned from her and from Ben, and ends. Returns the ids of her interactions."""
-    async with served(store, folder=folder, **EPISODES) as at:
+    async with served(folder, **EPISODES) as at:
         ids = await teach(at, HERS, "quetzal", 5)
         await teach(at, BEN, "albatross", 5)
         await learn(at)
@@ -57,7 +60,7 @@ async def fill(store: Any, folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("filled")
-    return folder, in_child(lambda: asyncio.run(fill(folder, folder)))
+    return folder, in_child(lambda: asyncio.run(fill(folder)))
 
 
 def left_in(folder: Path, ids: list[str]) -> list[str]:
@@ -70,9 +73,8 @@ def copied(source: Path, folder: Path) -> Path:
     return shutil.copytree(source, folder, ignore=shutil.ignore_patterns("socket"))
 
 
-def offline(store: Path, before: Callable[[], None] = lambda: None) -> Forgotten:
+def offline(store: Path) -> Forgotten:
     """`practicum space forget STORE --user`."""
-    before()
     with spaces_of(store, USER) as (space,):
         return forget_user(space, USER)
 
@@ -87,14 +89,9 @@ async def _delete(at: Served) -> tuple[int, Any]:
     return reply.status, reply.json
 
 
-def online(store: Path, before: Callable[[], None] = lambda: None) -> tuple[int, Any]:
+def online(store: Path) -> None:
     """The operation of a running service."""
-
-    async def work(at: Served) -> tuple[int, Any]:
-        before()
-        return await _delete(at)
-
-    return asyncio.run(_served(store, work))  # type: ignore[no-any-return]
+    asyncio.run(_served(store, _delete))
 
 
 async def _check(at: Served) -> None:
@@ -119,12 +116,9 @@ def finished(store: Path, ids: list[str]) -> None:
 
 
 def erasures(store: Path) -> list[Any]:
-    """The records of removals, and the number of interactions."""
-    database = Database.at(store, store)
-    try:
+    """The states of the recorded removals."""
+    with closing(Database.at(store, store)) as database:
         return [row.state for row in database.rows(select(schema.erasures))]
-    finally:
-        database.close()
 
 
 @pytest.mark.slow
@@ -151,59 +145,24 @@ def test_a_killed_removal_is_finished_later(
         finished(store, ids)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("work", [offline, online])
-def test_a_full_disk_loses_nothing_and_space_on_the_disk_finishes_the_removal(
-    work: Callable[..., Any], filled: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    source, ids = filled
-
-    def removed(store: Path, room: int) -> str:
-        try:
-            result = work(store, partial(fill_disk, room))
-        except Unfinished:
-            return "unfinished"
-        except PracticumError:
-            return "refused"
-        if isinstance(result, Forgotten) or result[0] == 200:
-            return "done"
-        status, body = result
-        assert status == 507
-        return "unfinished" if body["error"]["code"] == "user.removal_unfinished" else "refused"
-
-    seen = set[str]()
-    for number in (0, 4, 8, 10, 12, 16):
-        store = copied(source, tmp_path / str(number))
-        how = in_child(partial(removed, store, int(2**15 * 1.3**number)))
-        seen.add(how)
-        assert erasures(store) == [DONE] if how == "done" else DONE not in erasures(store)
-        if how == "refused":
-            assert erasures(store) == []
-            assert in_child(partial(offline, store)).interactions == 8
-        finished(store, ids)
-    assert seen == {"refused", "unfinished", "done"}
+def full(*args: Any, **named: Any) -> Any:
+    raise StoreError("store.unwritable", "the disk is full")
 
 
 @pytest.mark.slow
 @asynchronous
 async def test_an_unfinished_removal_closes_its_space_and_requests_pass_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, filled: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(tmp_path, tmp_path)
-    async with served(tmp_path, **EPISODES) as at:
-        assert "The quetzal team" in await at.shown("Which team looks after the quetzal number 3?", BEN)
-
-        def full(*args: Any, **named: Any) -> Any:
-            raise StoreError("store.unwritable", "the disk is full")
-
+    async with served(copied(filled[0], tmp_path / "store"), **EPISODES) as at:
+        assert "The quetzal team" in await at.shown(HER_QUESTION, BEN)
         with monkeypatch.context() as patch:
             patch.setattr("practicum.session.users.forget", full)
             for _ in range(2):
                 status, body = await _delete(at)
                 assert (status, body["error"]["code"]) == (507, "user.removal_unfinished")
             # Requests pass without learned text, and other spaces are created.
-            sent = await at.shown("Which team looks after the quetzal number 3?", BEN)
-            assert sent.strip() == "Which team looks after the quetzal number 3?"
+            assert (await at.shown(HER_QUESTION, BEN)).strip() == HER_QUESTION
             assert (await at.send("GET", "/v1/playbook")).status == 507
             assert (await at.send("GET", "/ready")).status == 200
             await until(lambda: "erasure" in {row.kind for row in rows(at, schema.alarms)})
@@ -211,79 +170,35 @@ async def test_an_unfinished_removal_closes_its_space_and_requests_pass_unchange
             assert (await at.send("POST", "/v1/spaces", {"name": "other"})).status == 200
             assert USER not in str(rows(at, schema.alarms) + rows(at, schema.erasures))
         await finish_erasures(at.service)
-        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
-        assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", BEN)
+        assert await _serves_the_others(at)
         assert not any(secret in str(rows(at, schema.versions)) for secret in SECRETS)
+
+
+async def _serves_the_others(at: Served) -> bool:
+    shown = await at.shown("Which team looks after the albatross number 3?", BEN)
+    return "The albatross team" in shown and "The quetzal team" not in await at.shown(HER_QUESTION, BEN)
 
 
 @pytest.mark.slow
 @asynchronous
-async def test_while_only_bytes_are_left_all_users_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = await fill(tmp_path, tmp_path)
-
-    def full(*args: Any) -> None:
-        raise StoreError("store.unwritable", "the disk is full")
-
+async def test_while_only_bytes_are_left_all_users_are_served(
+    tmp_path: Path, filled: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copied(filled[0], tmp_path / "store")
     monkeypatch.setattr("practicum.store.sqlite.SqliteBackend.scrub", full)
-    async with served(tmp_path, **EPISODES) as at:
+    async with served(store, **EPISODES) as at:
         assert (await _delete(at))[0] == 507
-        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
-        assert "The quetzal team" not in await at.shown("Which team looks after the quetzal number 3?", BEN)
+        assert await _serves_the_others(at)
     # A start that cannot finish it serves them too.
-    async with served(tmp_path, **EPISODES) as at:
-        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
+    async with served(store, **EPISODES) as at:
+        assert await _serves_the_others(at)
         monkeypatch.undo()
         # Her later request is removed too.
         await at.ask("Where is the quetzal now?", HERS)
         status, body = await _delete(at)
         assert (status, body["state"], body["left"]) == (200, "done", 0)
         assert (await _delete(at))[0] == 404
-        assert [*files_with(tmp_path, USER, *ids)] == []
-
-
-@pytest.mark.postgres
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_another_node_finishes_the_removal_of_a_killed_node(postgresql: str, tmp_path: Path) -> None:
-    url = make_url(postgresql)
-
-    async def on(name: str, work: Callable[[Served], Any]) -> Any:
-        # Each node has a folder.
-        async with served(url, folder=tmp_path / name, **{**EPISODES, "learn": False}) as at:
-            return await work(at)
-
-    async def started(at: Served) -> None:
-        pass
-
-    async def taken_over(at: Served) -> str:
-        state = "not recorded"
-        if any(row.user == USER for row in rows(at, schema.interactions)):
-            status, body = await _delete(at)
-            assert (status, body["left"]) == (200, 0)
-        else:
-            state = rows(at, schema.erasures)[-1].state
-        while any(row.state != DONE for row in rows(at, schema.erasures)):
-            # The server may still hold the locks of the killed node.
-            await finish_erasures(at.service)
-        await finish_erasures(at.service)
-        assert not at.service.spaces.unfinished
-        assert "The albatross team" in await at.shown("Which team looks after the albatross number 3?", BEN)
-        assert "quetzal" not in texts(at)
-        for table in schema.metadata.sorted_tables:
-            assert not any(mark in str(rows(at, table)) for mark in MARKS), table.name
-        assert (await _delete(at))[0] == 404
-        return state
-
-    in_child(lambda: asyncio.run(fill(url, tmp_path / "first")))
-    first = moments(lambda: asyncio.run(on("first", started)))
-    count = moments(lambda: asyncio.run(on("first", _delete))) - first
-    assert count >= 20
-    states = set[str]()
-    for number, at in enumerate(range(first, first + count, count // 2)):
-        in_child(lambda number=number: asyncio.run(fill(url, tmp_path / f"fill{number}")))
-        killed(lambda number=number: asyncio.run(on(f"a{number}", _delete)), at)
-        states.add(in_child(lambda number=number: asyncio.run(on(f"b{number}", taken_over))))
-    assert states >= {"not recorded", DONE}
+        assert [*files_with(store, USER, *filled[1])] == []
 
 
 @pytest.mark.slow
@@ -347,16 +262,3 @@ async def test_a_removal_also_removes_the_test_tasks_of_the_replay_gate(tmp_path
         assert [*files_with(tmp_path, "quetzal")]
         assert (await erasing.forget_user(at.service, "default", USER)).left == 0
         assert [*files_with(tmp_path, "quetzal")] == []
-
-
-def test_options_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
-    forget = ["space", "forget", "away"]
-    for arguments, reason in (
-        ([*forget, "--user", "u", "--yes"], "away is not a run folder"),
-        (["export", "away", "--user", "u"], "away is not a run folder"),
-        ([*forget, "--user", "u", "--task", "t1", "--yes"], "--user"),
-        ([*forget, "--space", "default", "--yes"], "--space"),
-    ):
-        done = run_command(arguments, tmp_path)
-        assert (done.code != 0, reason in done.err, len(done.err.splitlines())) == (True, True, 1), arguments
-    assert not (tmp_path / "away").exists()

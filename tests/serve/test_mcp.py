@@ -21,7 +21,6 @@ import httpx2
 import pytest
 from helpers import run_command
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -44,10 +43,10 @@ JSON = {"content-type": "application/json", "accept": "application/json, text/ev
 
 
 @asynccontextmanager
-async def agent(at: Served, key: str = "") -> AsyncIterator[Client]:
+async def agent(at: Served) -> AsyncIterator[Client]:
     """A client of the SDK at a service."""
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"} if key else {}) as http,
+        httpx2.AsyncClient() as http,
         Client(streamable_http_client(f"{at.url}/mcp", http_client=http)) as client,
     ):
         yield client
@@ -64,61 +63,47 @@ async def result(client: Client, tool: str, **values: Any) -> dict[str, Any]:
 
 
 @asynchronous
-async def test_an_answer_that_equals_the_target_is_a_correction_too(tmp_path: Path) -> None:
-    async with served(tmp_path) as at, agent(at) as client:
-        shown = await result(client, "recall", input=QUESTION)
-        values = {"interaction": shown["interaction"], "target": RIGHT, "answer": f"{RIGHT.upper()}."}
-        assert (await result(client, "report", **values))["correction"] == "in effect"
-        assert RIGHT in (await result(client, "recall", input=QUESTION))["text"]
-        # Errors of tools and of the protocol have codes.
-        failed = await client.call_tool("remove", {"id": "e5"})
-        error = failed.structured_content["error"]
-        assert (failed.is_error, error["code"], error["fields"]) == (True, "entry.unknown", {"entry": "e5"})
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource("playbook://nowhere")
-        assert caught.value.error.data["code"] == "request.malformed"
-
-
-@asynchronous
-async def test_a_client_that_leaves_during_a_request_delays_no_other_client(tmp_path: Path) -> None:
-    async with served(tmp_path, lambda body: "the answer") as at:
+async def test_an_equal_answer_is_a_correction_too_and_a_client_that_leaves_delays_no_other(tmp_path: Path) -> None:
+    body = json.dumps(CALL).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in JSON.items())
+    start = f"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n{head}content-length: {len(body)}\r\n\r\n".encode()
+    async with served(tmp_path) as at:
         host, port = at.url.removeprefix("http://").split(":")
-        body = json.dumps(CALL).encode()
-        head = "".join(f"{name}: {value}\r\n" for name, value in JSON.items())
-        start = f"POST /mcp HTTP/1.1\r\nhost: {host}\r\n{head}content-length: {len(body)}\r\n\r\n".encode()
         for part in (start, start + body[:20], start + body) * 3:
             _, writer = await asyncio.open_connection(host, int(port))
             writer.write(part)
             await writer.drain()
             writer.transport.abort()
         await until(lambda: at.service.counts["client_departures"] >= 6)
-        assert (await at.ask(QUESTION)).status == 200
         async with agent(at) as client:
-            await result(client, "recall", input=QUESTION)
+            shown = await result(client, "recall", input=QUESTION)
+            values = {"interaction": shown["interaction"], "target": RIGHT, "answer": f"{RIGHT.upper()}."}
+            assert (await result(client, "report", **values))["correction"] == "in effect"
+            assert RIGHT in (await result(client, "recall", input=QUESTION))["text"]
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource("playbook://nowhere")
+        assert caught.value.error.data["code"] == "request.malformed"
 
 
 @asynchronous
 async def test_too_many_calls_of_a_key_are_refused_and_other_keys_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_http, "MOST_SENT", 10)
+    monkeypatch.setattr(mcp_http, "MOST_SENT", 4)
     monkeypatch.setattr(mcp_http, "SECONDS", 60)
-    async with served(tmp_path, lambda body: "the answer", keys=(KEY,)) as at:
+    async with served(tmp_path, keys=(KEY,)) as at:
         admin = {"authorization": f"Bearer {KEY}"}
-        keys = [
-            (await at.send("POST", "/v1/keys", {"name": name, "roles": ["ask", "report"]}, admin)).json["key"]
-            for name in ("flood", "other")
+        flood, other = [
+            (await at.send("POST", "/v1/keys", {"name": name, "roles": ["ask"]}, admin)).json["key"] for name in "ab"
         ]
-        replies = await asyncio.gather(
-            *(at.send("POST", "/mcp", CALL, {**JSON, "authorization": f"Bearer {keys[0]}"}) for _ in range(30))
-        )
+        headers = {**JSON, "authorization": f"Bearer {flood}"}
+        replies = await asyncio.gather(*(at.send("POST", "/mcp", CALL, headers) for _ in range(12)))
         assert {reply.status for reply in replies} == {200, 429}
         assert all((reply.status == 429) is ("retry-after" in reply.headers) for reply in replies)
-        assert [reply.status for reply in replies].count(200) >= 10
+        assert [reply.status for reply in replies].count(200) >= 4
         assert (await at.ask(QUESTION, admin)).status == 200
-        async with agent(at, keys[1]) as client:
-            await result(client, "recall", input=QUESTION)
-        assert at.service.counts["mcp_requests"] >= 30
+        assert (await at.send("POST", "/mcp", CALL, {**JSON, "authorization": f"Bearer {other}"})).status == 200
+        assert at.service.counts["mcp_requests"] >= 12
 
 
 @asynchronous
@@ -132,18 +117,13 @@ async def test_a_store_is_busy_if_its_owner_does_not_answer(tmp_path: Path, monk
 # As a process
 
 
-def environment() -> dict[str, str]:
-    passed = {name: os.environ[name] for name in ("HOME", "PRACTICUM_HOME", "PRACTICUM_CACHE") if name in os.environ}
-    return {**passed, "PYTHONPATH": str(ROOT)}
-
-
 class Window:
-    """A `practicum mcp` on a store, as an editor starts it."""
+    """A `practicum mcp`, as an editor starts it."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, *command: object) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        command = [sys.executable, "-m", "practicum.cli.app", "mcp", "--store", str(store)]
-        self.process = subprocess.Popen(command, env={**os.environ, **environment()}, **pipes)
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen([str(part) for part in command], env=env, **pipes)
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         self.ask(0, "initialize", **about)
 
@@ -167,10 +147,10 @@ class Window:
 
 @pytest.mark.slow
 def test_nothing_that_was_acknowledged_is_lost_when_the_owner_is_killed(tmp_path: Path) -> None:
-    windows = list[Window]()
+    windows, mcp = list[Window](), (sys.executable, "-m", "practicum.cli.app", "mcp", "--store", tmp_path / "store")
     try:
         for _ in range(2):
-            windows.append(Window(tmp_path / "store"))
+            windows.append(Window(*mcp))
         first, second = windows
         notes = [first.remember(1)]
         with ThreadPoolExecutor(1) as pool:
@@ -179,7 +159,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_owner_is_killed(tmp_path
             # While the owner answers the requests of the other window.
             first.process.kill()
             notes += rest.result(timeout=60)
-        windows.append(third := Window(tmp_path / "store"))
+        windows.append(third := Window(*mcp))
         for number, note in enumerate(notes):
             recalled = third.ask(number, "tools/call", name="recall", arguments={"input": note})
             assert note in recalled["content"][0]["text"]
@@ -190,26 +170,20 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_owner_is_killed(tmp_path
 
 
 @pytest.mark.slow
-@asynchronous
-async def test_the_printed_configuration_works(tmp_path: Path) -> None:
+def test_the_printed_configuration_works(tmp_path: Path) -> None:
     printed = run_command(["mcp", "--store", "store", "--grant", "ask", "--json"], tmp_path)
     config = printed.json["mcpServers"]["practicum"]
     assert str(tmp_path / "store") in config["args"]
-    how = StdioServerParameters(command=config["command"], args=config["args"], env=environment())
-    async with Client(how) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == {"recall", "playbook", "history"}
+    window = Window(config["command"], *config["args"])
+    assert {tool["name"] for tool in window.ask(1, "tools/list")["tools"]} == {"recall", "playbook", "history"}
+    window.process.communicate()
 
 
 # The opening, before the SDK and the store are loaded
 
 ABOUT = {"protocolVersion": HANDSHAKE[-1], "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-ENVELOPE = {
-    "_meta": {
-        f"io.modelcontextprotocol/{name}": value
-        for name, value in {**ABOUT, "protocolVersion": STATELESS, "clientCapabilities": {}}.items()
-        if name != "capabilities"
-    }
-}
+OF_REQUESTS = {"protocolVersion": STATELESS, "clientCapabilities": {}, "clientInfo": ABOUT["clientInfo"]}
+ENVELOPE = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in OF_REQUESTS.items()}}
 VERSIONS = [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS]
 LISTS = ("tools/list", "resources/list", "resources/templates/list")
 
@@ -256,10 +230,10 @@ class Empty:
         return PlaybookPage(space="default", version=0, total=0, entries=[], sections=[])
 
 
-@pytest.mark.parametrize(
-    ("version", "roles"),
-    [*((version, EVERYTHING) for version in VERSIONS), *((VERSIONS[-1], (role,)) for role in ("ask", "report"))],
-)
+OPENINGS = [*((version, EVERYTHING) for version in VERSIONS), (VERSIONS[-1], ("ask",)), (VERSIONS[-1], ("report",))]
+
+
+@pytest.mark.parametrize(("version", "roles"), OPENINGS)
 @asynchronous
 async def test_the_opening_answers_as_the_sdk_does(version: str, roles: tuple[str, ...]) -> None:
     if version == STATELESS:
@@ -278,13 +252,11 @@ UNUSUAL = [
     asked(1, "initialize", {**ABOUT, "protocolVersion": "2031-01-01"}), asked(1, "initialize", {}),
     asked(1, "initialize", {**ABOUT, "clientInfo": []}), asked(1, "initialize", 5), asked(1, "tools/list"),
     asked(1, "tools/list", {"_meta": {**ENVELOPE["_meta"], "io.modelcontextprotocol/protocolVersion": "x"}}),
-    asked(1, "tools/call", ENVELOPE), {"id": 1, "method": "initialize", "params": ABOUT},
-    {"jsonrpc": "2.0", "method": "initialize", "params": ABOUT}, [1], "text", None,
+    asked(1, "tools/call", ENVELOPE), {"id": 1, "method": "initialize", "params": ABOUT}, [1], None,
     {"jsonrpc": "2.0", "method": "notifications/initialized"}, {**asked(1, "initialize", ABOUT), "id": True},
 ]  # fmt: skip
 
 
 def test_the_opening_leaves_unusual_messages_to_the_sdk() -> None:
-    assert [
-        message for message in UNUSUAL if Opening(EVERYTHING).answer(json.dumps(message).encode()) is not None
-    ] == []
+    answers = [Opening(EVERYTHING).answer(json.dumps(message).encode()) for message in UNUSUAL]
+    assert answers == [None] * len(UNUSUAL)

@@ -1,4 +1,4 @@
-"""Kills of nodes, which are processes on one PostgreSQL server, and of that server lose nothing acknowledged."""
+"""Kills of nodes, which are processes on one PostgreSQL server, lose nothing acknowledged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ import aiohttp
 import psycopg
 import pytest
 from loads import CLIENTS, Load, Server, free_port, live_corrections
-from postgres import server_alone
 from serving import asynchronous, say_text, until
 
 from practicum.plugins.postgres.database import lease_number
@@ -39,28 +38,9 @@ ENOUGH = 30
 
 @dataclass
 class Node(Load):
-    """A node as a process, and its clients, which count the reports refused while the database is away."""
+    """A node as a process, and its clients."""
 
     process: subprocess.Popen[bytes] | None = None
-    refused: int = 0
-
-    async def report(self, name: str, value: Any, **about: str) -> bool:
-        self.unsure.add(value)
-        try:
-            reply = await self.server.report(**about, **{name: value})
-        except aiohttp.ClientError:
-            await self.disconnected()
-            return False
-        if reply.status == 503:
-            assert int(reply.headers["retry-after"]) > 0
-            self.refused += 1
-            return False
-        # An interaction that its killed node had not written is unknown.
-        assert reply.status == 200 or (reply.status == 404 and "session" in about), reply.body
-        if reply.status == 200:
-            self.unsure.remove(value)
-            self.reports.setdefault(reply.json["interaction"], []).append((name, value))
-        return reply.status == 200
 
     async def start(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
@@ -125,8 +105,8 @@ def check(url: str, nodes: list[Node], decided: dict[int, str]) -> None:
 
 
 @asynccontextmanager
-async def at_work(url: str, folder: Path, start: bool = True) -> AsyncIterator[tuple[list[Node], list[list[str]]]]:
-    """Two nodes with clients at work, and the commands that start them."""
+async def at_work(url: str, folder: Path) -> AsyncIterator[tuple[list[Node], list[list[str]]]]:
+    """Two nodes that do not run yet, with clients that wait, and the commands that start them."""
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(serve(ServerOptions(responder=say_text, chunks=8)))
         http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -145,8 +125,6 @@ async def at_work(url: str, folder: Path, start: bool = True) -> AsyncIterator[t
                 task = asyncio.create_task(node.work(number * CLIENTS + client))
                 stack.callback(task.cancel)
                 task.add_done_callback(lambda task: None if task.cancelled() else task.result())
-            if start:
-                await node.start(commands[number])
         yield nodes, commands
 
 
@@ -160,6 +138,8 @@ async def more(*nodes: Node, some: int = 0) -> None:
 async def test_a_killed_node_loses_nothing_acknowledged_and_the_others_go_on(postgresql: str, tmp_path: Path) -> None:
     rng, decided = Random(1), dict[int, str]()
     async with at_work(postgresql, tmp_path) as (nodes, commands):
+        for node, command in zip(nodes, commands, strict=True):
+            await node.start(command)
         for _ in range(KILLS):
             await more(*nodes, some=rng.randrange(ENOUGH))
             number = rng.randrange(2)
@@ -176,51 +156,19 @@ async def test_a_killed_node_loses_nothing_acknowledged_and_the_others_go_on(pos
         assert sum(len(node.reports) for node in nodes) > 10 * KILLS
 
 
-@asynchronous
-async def test_a_killed_server_of_the_database_stops_no_request(tmp_path: Path) -> None:
-    decided = dict[int, str]()
-    with server_alone() as server:
-        url = server.url.render_as_string(hide_password=False)
-        async with at_work(url, tmp_path) as (nodes, _):
-            for _ in range(KILLS):
-                await more(*nodes)
-                refused = [node.refused for node in nodes]
-                server.kill()
-                # Requests are answered although nothing can be written.
-                await more(*nodes)
-                assert all(node.refused > before for node, before in zip(nodes, refused, strict=True))
-                await asyncio.to_thread(server.start)
-                counts = [len(node.reports) for node in nodes]
-                await until(lambda counts=counts: all(len(n.reports) > c for n, c in zip(nodes, counts, strict=True)))
-                async with resting(nodes):
-                    check(url, nodes, decided)
-            async with resting(nodes):
-                answered = set.union(*(node.answered for node in nodes))
-                interactions = "SELECT id FROM practicum.interactions"
-                await until(lambda: answered <= {id for (id,) in stored(url, interactions)})
-                for node in nodes:
-                    assert (await node.server.send("GET", "/health")).json["lost"] == 0
-            assert decided
-
-
-def learns(url: str) -> list[Any]:
-    """The connection of the node that learns; empty while none does, or before there is a space."""
-    spaces = stored(url, "SELECT to_regclass('practicum.spaces')")
-    spaces = stored(url, "SELECT space FROM practicum.spaces WHERE name = 'default'") if spaces[0][0] else []
-    return [
-        row
-        for (id,) in spaces
-        for row in stored(
-            url,
-            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
-            f"AND (classid::bigint << 32 | objid::bigint) = {lease_number(id)}",
-        )
-    ]
+def learns(url: str) -> bool:
+    """Whether a node has the lease of the space's learner."""
+    if stored(url, "SELECT to_regclass('practicum.spaces')") == [(None,)]:
+        return False
+    held = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    leases = {number for (number,) in stored(url, f"{held} AND objsubid = 1")}
+    spaces = stored(url, "SELECT space FROM practicum.spaces WHERE name = 'default'")
+    return any(lease_number(space) in leases for (space,) in spaces)
 
 
 @asynchronous
 async def test_a_node_that_loses_its_connection_while_it_learns_writes_no_more(postgresql: str, tmp_path: Path) -> None:
-    async with at_work(postgresql, tmp_path, start=False) as ((cut, other), commands):
+    async with at_work(postgresql, tmp_path) as ((cut, other), commands):
         await cut.start(commands[0])
         assert cut.process is not None
         async with asyncio.timeout(120):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from persons import Person
-from serving import Place, Served, asynchronous, served
+from serving import Served, asynchronous, served
 
 from practicum.serve import access
 from practicum.serve.site import ServiceActions
@@ -25,16 +25,10 @@ async def add_to_chart(at: Served, *requests: tuple[float, int]) -> None:
     """Count requests: each with its age (h) and its version."""
     now, id = time.time(), at.service.spaces["default"].id
     rows = [
-        {"space": id, "at": now - 3_600 * age, "version": version, "model": "m", "requests": 1}
+        {"space": id, "at": now - 3_600 * age, "version": version, "model": "m", "requests": 1, "input_tokens": 9}
         for age, version in requests
     ]
     await asyncio.wrap_future(at.service.database.do(lambda at_: add_to_hours(at_.db, rows)))
-
-
-async def course(at: Served) -> sums.Course:
-    """The sums of the last 7 days."""
-    price = ServiceActions(at.service, at.keys).price
-    return await asyncio.to_thread(sums.course, at.service.spaces["default"].store, 7, price)
 
 
 @asynchronous
@@ -68,15 +62,13 @@ async def test_interactions_are_paged_and_a_search_for_few_ends(
         await at.report(interaction=asked[1], score=0)
 
         def listed(kind: str) -> tuple[list[str], int]:
-            ids, before, pages = list[str](), "", 0
+            ids, pages = list[str](), 1
             store, only = at.service.spaces["default"].store, episodes.EpisodeFilter(only=kind)
-            while True:
-                page = episodes.episodes(store, None, only, before)
-                ids += [row["id"] for row in page.rows]
-                pages += 1
-                if not page.before:
-                    return ids, pages
-                before = page.before
+            page = episodes.episodes(store, None, only, "")
+            while page.before:
+                ids, pages = ids + [row["id"] for row in page.rows], pages + 1
+                page = episodes.episodes(store, None, only, page.before)
+            return ids + [row["id"] for row in page.rows], pages
 
         assert await asyncio.to_thread(listed, "all") == (asked[::-1], 4)
         assert await asyncio.to_thread(listed, "wrong") == ([asked[1]], 3)
@@ -85,47 +77,25 @@ async def test_interactions_are_paged_and_a_search_for_few_ends(
 
 
 @asynchronous
-async def test_the_overview_shows_the_sums_of_requests_and_edits_by_hand(place: Place) -> None:
-    async with served(**place) as at:
-        for n in range(4):
-            reply = await at.ask(f"question {n}", model="sim")
-            await at.report(interaction=reply.interaction, score=float(n < 3))
-        it = await course(at)
-        assert (it.whole.requests, it.whole.scored, it.whole.total, [*it.models]) == (4, 4, 3.0, ["sim"])
-        # The price of a model at this address is unknown.
-        assert it.whole.usd is None
-        person = Person(at)
-        assert "75.0%" in (await person.get("/s/default")).words
-        await person.get("/s/default/entries")
-        assert (await person.post("/s/default/entries", text="Cards: the blue team.", section="rules")).status == 303
-        page = await person.get("/s/default")
-        assert "version 1 is live: edited by hand</title>" in page.text
-        assert "version 1 tried" not in page.text
-
-
-@asynchronous
-async def test_the_chart_marks_a_version_where_it_was_first_shown(tmp_path: Path) -> None:
+async def test_the_chart_begins_with_the_first_request_and_marks_a_version_where_it_was_first_shown(
+    tmp_path: Path,
+) -> None:
     async with served(tmp_path) as at:
-        await add_to_chart(at, (240, 0), (120, 0), (96, 1), (93.6, 2), (91.2, 1))
+        price = ServiceActions(at.service, at.keys).price
+        # Ages (h) of requests, their number in the last 7 days, and the points and the step (h) of the chart.
+        for ages, count, points, step in (((0, 9), 2, 12, 1), ((91.2, 96), 4, 20, 6), ((120, 240, 400), 5, 28, 6)):
+            await add_to_chart(at, *((age, 0) for age in ages))
+            it = await asyncio.to_thread(sums.course, at.service.spaces["default"].store, 7, price)
+            # The price of a model at this address is unknown.
+            assert (it.step, it.whole.requests, it.whole.usd) == (step, count, None)
+            assert abs(len(it.points) - points) <= (4 if step > 1 else 0)
+        await add_to_chart(at, (96, 1), (93.6, 2), (91.2, 1))
         for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
             page = await Person(at).get(f"/s/default?days={days}")
             lines = re.findall(r'<line class="mark (\w+)".*?version (\d) live</title>', page.text)
             assert {*lines} == {("good", str(version)) for version in marks}
             # Of two marks that are near to each other the newer one has a label.
             assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
-
-
-@pytest.mark.parametrize(("hours", "points", "step"), [((0, 9), 12, 1), ((0, 100), 20, 6), ((400,), 28, 6)])
-@asynchronous
-async def test_a_chart_begins_with_the_first_request_if_that_was_later(
-    hours: tuple[int, ...], points: int, step: int, tmp_path: Path
-) -> None:
-    async with served(tmp_path) as at:
-        await add_to_chart(at, *((age, 0) for age in hours))
-        it = await course(at)
-        assert it.step == step
-        assert abs(len(it.points) - points) <= (4 if step > 1 else 0)
-        assert it.whole.requests == sum(age < 168 for age in hours)
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,16 +12,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from anyio.from_thread import start_blocking_portal
 from browsers import CHROMIUM, chromium, watched
-from rows import execute
 from serving import Served, add_learned, served, until
+from users import edit_waits
 
 from practicum.core.edits import Add
-from practicum.core.screen import flags
-from practicum.engine.admission import Held
-from practicum.serve.access import add_key
 from practicum.session.amend import writing
-from practicum.session.records import HELD
 from practicum.session.rollout import Rollout, next_number
 from practicum.store import schema
 
@@ -33,60 +28,18 @@ RIGHT_TO_LEFT = "متى يصل طردي؟"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing")]
 
 
-class Running:
-    """A service in the event loop of a thread."""
-
-    def __init__(self, at: Served, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-        self.at, self.loop, self.ended = at, loop, ended
-
-    def do(self, work: Any) -> Any:
-        """The result of a coroutine of the service's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
-
-
 @contextmanager
-def running(store: Path, **how: Any) -> Iterator[Running]:
-    """A service, until the block ends."""
-    ready: Future[Running] = Future()
-
-    async def serve() -> None:
-        async with served(store, lambda body: "It takes 14 days.", **how) as at:
-            service = Running(at, asyncio.get_running_loop(), asyncio.Event())
-            ready.set_result(service)
-            await service.ended.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    service = ready.result(60)
-    try:
-        yield service
-    finally:
-        service.loop.call_soon_threadsafe(service.ended.set)
-        thread.join()
+def running(store: Path, **how: Any) -> Iterator[tuple[Served, Callable[[Any], Any]]]:
+    """A service in the event loop of a thread, and a function that returns the result of a coroutine in that loop."""
+    service = served(store, lambda body: "It takes 14 days.", **how)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(service) as at:
+        yield at, lambda work: portal.call(lambda: work)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as started:
         yield started
-
-
-async def with_key(at: Served) -> str:
-    """A new key for reviews."""
-    _, key = await asyncio.to_thread(add_key, at.service.database, "anna", "", ["ask", "report", "review"])
-    at.keys.forget()
-    await at.keys.refresh()
-    return key
-
-
-async def edit_waits(at: Served, text: str, id: str) -> None:
-    """Add a learned edit that waits for review."""
-    space = at.service.spaces["default"]
-    held = Held((Add("rules", text, reason="three were wrong"),), "user", flags(text))
-    data = {**HELD.dump_python(held, mode="json"), "base": space.live}
-    async with writing(space.store, 5.0) as store:
-        row = {"space": store.space, "id": id, "step": 1, "state": "pending", "reason": "", "data": json.dumps(data)}
-        execute(store, schema.reviews.insert().values(**row))
 
 
 async def try_a_version(at: Served) -> None:
@@ -126,9 +79,8 @@ def tab_to(page: Any, selector: str) -> None:
 
 
 def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(browser: Any, tmp_path: Path) -> None:
-    with running(tmp_path) as service:
-        at, do = service.at, service.do
-        key = do(with_key(at))
+    with running(tmp_path) as (at, do):
+        key = do(at.send("POST", "/v1/keys", {"name": "anna", "roles": ["ask", "report", "review"]})).json["key"]
         headers = {"authorization": f"Bearer {key}"}
         reply = do(at.ask("How long does a refund take?", headers))
         do(at.report(headers, interaction=reply.interaction, score=0))
@@ -188,8 +140,7 @@ def test_by_keys_an_answer_is_corrected_and_a_version_approved_and_taken_back(br
 
 
 def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: Path) -> None:
-    with running(tmp_path) as service:
-        at, do = service.at, service.do
+    with running(tmp_path) as (at, do):
         long = "x" * 400
         text = f"{HOSTILE} {RIGHT_TO_LEFT} {long}"
         reply = do(at.ask(text, {"x-practicum-user": f"u{HOSTILE}"[:100], "x-practicum-session": "s" * 190}))
@@ -223,8 +174,7 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
 
 
 def test_an_open_page_shows_that_the_service_is_away_or_its_space_deleted(browser: Any, tmp_path: Path) -> None:
-    with running(tmp_path, spaces=("default",)) as service:
-        at, do = service.at, service.do
+    with running(tmp_path, spaces=("default",)) as (at, do):
         do(at.send("POST", "/v1/spaces", {"name": "short"}))
         page, _, asked = watched(browser)
         page.clock.install()

@@ -10,17 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canary_bench import (
-    ALARM,
-    KINDS,
-    WORSE,
-    CanaryCase,
-    CanaryRow,
-    DriftCase,
-    case_rows,
-    draw,
-    quantile,
-)
+from canary_bench import ALARM, KINDS, WORSE, CanaryCase, CanaryRow, DriftCase, case_rows, draw, quantile
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -43,12 +33,13 @@ def rows(case: CanaryCase | DriftCase, rollouts: int, seed: int = 7) -> dict[str
     return {row.event: row for row in case_rows(case, rollouts, np.random.default_rng(seed))}
 
 
-# ---- the canary
+# The canary
 
 
 @given(takes)
-def test_the_same_scores_give_the_same_evidence_and_it_is_plain(requests: list[Any]) -> None:
-    evidence = judged(requests).as_json()
+def test_the_same_scores_give_the_same_plain_evidence_and_no_bet_is_won_before_its_goal(requests: list[Any]) -> None:
+    test = judged(requests)
+    evidence = test.as_json()
     assert evidence == judged(requests).as_json() == json.loads(json.dumps(evidence, allow_nan=False))
     for canary, name in ((True, "canary"), (False, "live")):
         own = [(score, kind) for arm, score, kind in requests if arm is canary]
@@ -57,11 +48,6 @@ def test_the_same_scores_give_the_same_evidence_and_it_is_plain(requests: list[A
         assert [kind[name]["scores"] for kind in evidence["kinds"]] == [
             sum(kind == n for _, kind in own) for n in range(STRATA)
         ]
-
-
-@given(takes)
-def test_wealth_is_never_negative_and_no_bet_is_won_before_its_goal(requests: list[Any]) -> None:
-    test = judged(requests)
     assert min(arms.worse.wealth for arms in (test.all, *test.kinds)) >= 0
     won = [kind for kind, arms in enumerate(test.kinds) if arms.worse.wealth >= arms.worse.goal]
     assert test.worse == ("all" if test.all.worse.wealth >= test.all.worse.goal else won[0] if won else None)
@@ -86,24 +72,6 @@ def test_worse_and_better_are_symmetric(requests: list[Any]) -> None:
     assert mirrored.all.worse.wealth == pytest.approx(test.all.better.wealth)
 
 
-@given(st.lists(scores, min_size=1, max_size=12), scores, scores, st.randoms(use_true_random=False))
-def test_the_order_of_scores_that_are_compared_together_does_not_matter(
-    live: list[float], first: float, second: float, random: Random
-) -> None:
-    half = (len(live) + 1) // 2
-    # The older half is compared with the first canary score, half of the rest with the second.
-    older, newer = live[:half], live[half:]
-    random.shuffle(older)
-    one, other = CanaryTest(), CanaryTest()
-    for test, order in ((one, live), (other, older + newer)):
-        for score in order:
-            test.take(False, score)
-        test.take(True, first)
-        test.take(True, second)
-    assert one.all.worse.wealth == other.all.worse.wealth
-    assert one.all.live.waiting == other.all.live.waiting
-
-
 @given(takes, st.integers(1, 8), st.floats(0, 1))
 def test_a_canary_score_gains_nothing_on_average_if_the_arms_are_equal(
     requests: list[Any], block: int, chance: float
@@ -120,19 +88,6 @@ def test_a_canary_score_gains_nothing_on_average_if_the_arms_are_equal(
         test.take(True, drawn[half])
         expected += float(np.prod([chance if x else 1 - chance for x in drawn])) * test.all.worse.wealth
     assert expected == pytest.approx(before.all.worse.wealth)
-
-
-def test_a_score_out_of_range_is_refused_and_changes_nothing() -> None:
-    test, drift = CanaryTest(1), Drift()
-    for score in (-0.1, 1.1, float("nan")):
-        for take in (lambda score=score: test.take(True, score), lambda score=score: drift.take(score)):
-            with pytest.raises(ValueError, match="between 0 and 1"):
-                take()
-    for kind in (-1, 1):
-        with pytest.raises(ValueError, match=f"no kind {kind}"):
-            test.take(False, 0.5, kind)
-    assert test.as_json() == CanaryTest(1).as_json()
-    assert drift == Drift()
 
 
 def test_thirty_points_are_detected_within_sixty_scores_of_the_canary() -> None:
@@ -155,15 +110,16 @@ def test_equal_arms_seldom_decide() -> None:
     assert max(wrong) <= rollouts * 0.3 + 3 * (rollouts * 0.3 * 0.7) ** 0.5
 
 
-@pytest.mark.parametrize(("mean", "graded"), [(0.8, False), (0.7, True)])
 @pytest.mark.slow
-def test_an_equal_canary_is_taken_back_in_at_most_the_share_alpha(mean: float, graded: bool) -> None:
-    equal = [mean] * KINDS
-    for row in rows(CanaryCase(live=equal, canary=equal, strata=True, graded=graded), 60).values():
-        assert row.ci95[0] <= 0.05
+def test_an_equal_canary_is_taken_back_and_a_steady_stream_raises_the_alarm_in_at_most_the_share_alpha() -> None:
+    for mean, graded in ((0.8, False), (0.7, True)):
+        equal = [mean] * KINDS
+        for row in rows(CanaryCase(live=equal, canary=equal, strata=True, graded=graded), 60).values():
+            assert row.ci95[0] <= 0.05
+        assert rows(DriftCase(old=mean, new=mean, graded=graded), 150)[ALARM].ci95[0] <= 0.05
 
 
-# ---- drift
+# Drift
 
 
 def fed(values: list[float], reference: int = 200) -> tuple[Drift, list[int]]:
@@ -189,36 +145,25 @@ def test_a_stream_that_does_not_fall_raises_no_alarm(value: float, rise: float) 
     assert fed(values)[1] == []
 
 
-def test_a_fall_of_thirty_points_raises_the_alarm_within_sixty_values() -> None:
+def test_a_fall_of_thirty_points_raises_the_alarm_within_sixty_values_and_a_steady_stream_seldom() -> None:
     for old, new, least in ((0.8, 0.5, 0.6), (0.6, 0.3, 0.45)):
-        row = rows(DriftCase(old=old, new=new, within=60), 40)[ALARM]
-        assert row.share >= least
+        assert rows(DriftCase(old=old, new=new, within=60), 40)[ALARM].share >= least
+    assert rows(DriftCase(old=0.8, new=0.8), 30)[ALARM].ci95[0] <= 0.05
 
 
-def test_a_steady_stream_seldom_raises_the_alarm() -> None:
-    row = rows(DriftCase(old=0.8, new=0.8), 30)[ALARM]
-    assert row.ci95[0] <= 0.05
+# Kinds of tasks
 
 
-@pytest.mark.slow
-def test_steady_streams_raise_the_alarm_in_at_most_one_of_twenty() -> None:
-    for mean, graded in ((0.8, False), (0.7, True)):
-        assert rows(DriftCase(old=mean, new=mean, graded=graded), 150)[ALARM].ci95[0] <= 0.05
-
-
-# ---- kinds of tasks
-
-
-def clouds(sizes: list[int], seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors around a random direction for each size, and the cloud of each."""
+def clouds(sizes: list[int], seed: int) -> np.ndarray:
+    """Unit vectors around a random direction for each size."""
     rng, own = np.random.default_rng(seed), np.repeat(np.arange(len(sizes)), sizes)
     vectors = rng.normal(size=(len(sizes), 64))[own] + 0.3 * rng.normal(size=(len(own), 64))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), own
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @given(st.integers(0, 260), st.integers(1, 8), st.integers(0, 5))
 def test_kinds_are_few_enough_for_the_vectors_and_none_is_small(count: int, most: int, seed: int) -> None:
-    vectors, _ = clouds([count // 2, count - count // 2], seed)
+    vectors = clouds([count // 2, count - count // 2], seed)
     centroids = kinds(vectors, most, seed)
     assert centroids.shape[1] == 64
     assert min(count // LEAST, 1) <= len(centroids) <= min(most, count // LEAST)
@@ -226,7 +171,7 @@ def test_kinds_are_few_enough_for_the_vectors_and_none_is_small(count: int, most
         assert np.bincount((vectors @ centroids.T).argmax(axis=1), minlength=len(centroids)).min() >= LEAST
 
 
-# ---- drift of requests
+# Drift of requests
 
 
 def direction(angle: float) -> np.ndarray:
@@ -241,16 +186,12 @@ def alarms_of(values: list[tuple[float, float | None]]) -> list[str]:
     return kinds
 
 
-def test_requests_of_a_new_kind_raise_an_alarm() -> None:
+def test_requests_of_a_new_kind_and_entries_that_fit_less_well_raise_an_alarm() -> None:
     rng = np.random.default_rng(0)
     usual = [(float(rng.choice([0.0, 1.5]) + rng.normal(0, 0.05)), None) for _ in range(1_200)]
     assert alarms_of(usual) == []
     new = [(float(3.0 + rng.normal(0, 0.05)), None) for _ in range(100)]
     assert alarms_of([*usual, *new]) == ["inputs"]
-
-
-def test_entries_that_fit_less_well_raise_an_alarm() -> None:
-    rng = np.random.default_rng(0)
     fitting = [(0.0, float(rng.uniform(0.6, 0.9))) for _ in range(1_000)]
     assert alarms_of(fitting) == []
     assert alarms_of([*fitting, *((0.0, float(rng.uniform(0.1, 0.4))) for _ in range(100))]) == ["retrieval"]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import deaths
 import pytest
-from helpers import run_command
+from dying import in_child, killed, moments
 from serving import CHAT, Place, Reply, Served, asynchronous, served, until
 from sqlalchemy import make_url, select
 
-from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
 from practicum.core.errors import StoreError
-from practicum.session.records import create_seed
 from practicum.store import schema
 from practicum.store.spaces import UnknownSpace
 
@@ -26,7 +20,6 @@ NAME = {"name": "made"}
 MADE = {"x-practicum-space": "made"}
 KEY = "admin-0123456789abcdef"
 ADMIN = {"authorization": f"Bearer {KEY}"}
-ADD_KEY = ("key", "add", "agent", "--space", "made", "--grant", "ask", "--json", "--store")
 QUESTION = "Which team handles lost cards?"
 FACES = (
     *(f"/v1/corrections?state={state}" for state in ("live", "waiting", "replaced", "rejected")),
@@ -71,25 +64,60 @@ def later(at: Served, path: str, first: bytes, rest: bytes, goes_on: asyncio.Eve
 # Kills
 
 
+async def notes(at: Served) -> int:
+    return int((await at.send("GET", "/v1/corrections?state=live", None, MADE)).json["total"])
+
+
+async def add_notes(at: Served, count: int) -> None:
+    """Add notes until there are `count`."""
+    for n in range(await notes(at), count):
+        assert (await at.send("POST", "/v1/notes", {"text": f"Note {n}."}, MADE)).status == 200
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "store"),
-    [("start", ""), ("add", ""), ("remove", ""), pytest.param("remove", "postgresql", marks=pytest.mark.postgres)],
-)
-def test_a_space_is_whole_or_absent_after_a_kill(
-    kind: str, store: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = [request.getfixturevalue(store)] if store else []
-    command = [sys.executable, str(Path(deaths.__file__)), kind, str(tmp_path), "3", *url]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    results = [tuple(line.split(maxsplit=2)[1:]) for line in done.stdout.splitlines()]
-    assert len(results) == 3
-    assert {*results} <= {("0", "there"), ("0", "not there")}
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_space_is_whole_or_absent_after_a_kill(method: str, place: Place) -> None:
+    async def change(at: Served) -> None:
+        assert (await at.send(method, "/v1/spaces", NAME)).status == 200
+
+    async def prepare(at: Served) -> None:
+        await at.send("POST", "/v1/spaces", NAME)
+        await add_notes(at, 3)
+        if method == "POST":
+            await at.send("DELETE", "/v1/spaces", NAME)
+
+    async def check(at: Served) -> None:
+        if "made" in (await at.send("GET", "/v1/spaces")).json["spaces"]:
+            assert await notes(at) == (3 if method == "DELETE" else 0)
+        await at.send("POST", "/v1/spaces", NAME)
+        await remake(at)
+        live = select(schema.spaces.c.space).where(schema.spaces.c.state == "live")
+        old = select(schema.corrections.c.space).where(schema.corrections.c.space.not_in(live))
+        assert not at.service.database.rows(old)
+        await add_notes(at, 1)
+        assert await notes(at) == 1
+        await prepare(at)
+
+    async def served_once(*work: Callable[[Served], Awaitable[None]]) -> None:
+        async with served(**place) as at:
+            for part in work:
+                await part(at)
+
+    def once(*work: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:
+        return lambda: asyncio.run(served_once(*work))
+
+    in_child(once(prepare))
+    first = moments(once())
+    count = moments(once(change)) - first
+    assert count >= 3
+    in_child(once(prepare))
+    for number in range(3):
+        killed(once(change), first + number * count // 3)
+        in_child(once(check))
 
 
 @asynchronous
-async def test_a_deletion_or_a_creation_that_failed_is_finished_by_the_next_request(
+async def test_a_deletion_or_creation_that_failed_is_finished_by_the_next_and_of_concurrent_deletions_one_succeeds(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -106,6 +134,8 @@ async def test_a_deletion_or_a_creation_that_failed_is_finished_by_the_next_requ
             assert (await at.ask(QUESTION, MADE)).status == (200 if there else 404)
             assert (await at.send(method, "/v1/spaces", NAME)).status == 200
         assert await showing(at, "quetzal") == []
+        replies = await asyncio.gather(*(at.send("DELETE", "/v1/spaces", NAME) for _ in range(3)))
+        assert sorted(reply.status for reply in replies) == [200, 404, 404]
 
 
 # Identities
@@ -174,14 +204,3 @@ async def test_a_node_that_missed_a_deletion_does_not_open_the_next_space_to_an_
         assert await showing(b, "quetzal", ADMIN) == await showing(a, "quetzal", ADMIN) == []
         assert (await b.send("GET", "/v1/playbook", None, bearer(key))).status in (401, 403)
         assert not old.store.files.exists()
-
-
-@asynchronous
-async def test_a_run_in_the_folder_of_a_space_is_served_and_keeps_its_keys(tmp_path: Path) -> None:
-    async with served(tmp_path, keys=(KEY,)):
-        pass
-    created = run_command([*ADD_KEY, tmp_path], tmp_path)
-    create_seed(tmp_path / "spaces" / "made", Context().apply(Delta((Add("rules", "Cards are blue."),))).context)
-    async with served(tmp_path, keys=(KEY,), spaces=("default", "made")) as at:
-        listed = await at.send("GET", "/v1/playbook", None, bearer(created.json["key"]))
-        assert (listed.status, listed.json["total"]) == (200, 1)

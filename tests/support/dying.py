@@ -1,10 +1,9 @@
-"""Work in a child process that is killed at a chosen moment, or has a full disk."""
+"""Work in a child process that is killed at a chosen moment."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import resource
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,11 +76,6 @@ def killed(work: Callable[[], object], at: int) -> None:
             work()
 
     assert in_child(child) is KILLED
-
-
-def fill_disk(room: int) -> None:
-    """Limit the size of the files of this process (bytes)."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
 
 def in_child(work: Callable[[], object]) -> Any:

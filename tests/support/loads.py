@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import aiohttp
-from serving import Reply, prompt, say_text
+from serving import Reply, say_text
 
 from practicum.core.edits import Add
 from practicum.session.corrections import Correction
@@ -51,13 +51,6 @@ class Server:
     async def report(self, **report: Any) -> Reply:
         return await self.send("POST", "/v1/feedback", report)
 
-    async def shown(self, text: str) -> str:
-        """The prompt that the upstream receives for a question, which a header marks."""
-        mark = str(len(self.behind.requests))
-        assert (await self.ask(text, x_mark=mark)).status == 200
-        (sent,) = (each for each in self.behind.requests if each.headers.get("x-mark") == mark)
-        return prompt(sent.body)
-
     async def ready(self, ended: Callable[[], object]) -> None:
         """Wait until it answers."""
         async with asyncio.timeout(BACK):
@@ -86,6 +79,8 @@ class Load:
     up: asyncio.Event = field(default_factory=asyncio.Event)
     parked: int = 0
     replies: int = 0
+    refused: int = 0
+    """Reports that were refused while the database was away."""
     answered: set[str] = field(default_factory=set)
     """Interactions whose answer arrived, since the last start."""
     reports: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
@@ -94,8 +89,6 @@ class Load:
     """Scores and targets that were sent when the server was killed: they may be stored, or not."""
     hold: dict[str, list[str]] = field(default_factory=dict)
     """Question → the last acknowledged correction ("" for none), and later corrections in `unsure`."""
-    sent: dict[str, list[str]] = field(default_factory=dict)
-    """Question → all corrections, in order."""
     versions: set[int] = field(default_factory=set)
     sends: int = 0
 
@@ -129,7 +122,6 @@ class Load:
                     await self.report("score", self.rng.random(), interaction=reply.interaction)
                 case _:
                     target = f"team {client}x{self.sends}x"
-                    self.sent.setdefault(question, []).append(target)
                     if await self.report("target", target, interaction=reply.interaction):
                         self.hold[question] = [target]
                     else:
@@ -137,16 +129,20 @@ class Load:
 
     async def report(self, name: str, value: Any, **about: str) -> bool:
         """Send a report; returns whether it was acknowledged."""
+        self.unsure.add(value)
         try:
             reply = await self.server.report(**about, **{name: value})
         except aiohttp.ClientError:
-            self.unsure.add(value)
             await self.disconnected()
             return False
-        assert reply.status == 200, reply.body
         self.replies += 1
-        self.reports.setdefault(reply.json["interaction"], []).append((name, value))
-        return True
+        self.refused += reply.status == 503
+        # An interaction that its killed server had not written is unknown.
+        assert reply.status in (200, 503) or (reply.status == 404 and "session" in about), reply.body
+        if reply.status == 200:
+            self.unsure.remove(value)
+            self.reports.setdefault(reply.json["interaction"], []).append((name, value))
+        return reply.status == 200
 
     async def disconnected(self) -> None:
         """A connection broke. Only a kill may break one."""

@@ -1,4 +1,4 @@
-"""Two end users of a service, their questions, and the places of their data."""
+"""Two end users of a service, their questions, the edits that follow, and the places of their data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rows import put
 from serving import Served, until
 from sqlalchemy import select
 
+from practicum.core.edits import Add
+from practicum.core.screen import flags
+from practicum.engine.admission import Held
+from practicum.session.amend import writing
+from practicum.session.records import HELD
+from practicum.store import schema
 from practicum.store.names import LIVE, name_version
 
 EPISODES: dict[str, Any] = {
@@ -43,6 +50,15 @@ async def learn(at: Served) -> None:
     name_version(space.store, LIVE, rollout.version)
     await until(lambda: space.rollout is None)
     await until(lambda: at.service.learner.status == "waiting")
+
+
+async def edit_waits(at: Served, text: str, id: str) -> None:
+    """Add a learned edit that waits for review."""
+    space = at.service.spaces["default"]
+    held = Held((Add("rules", text, reason="three were wrong"),), "user", flags(text))
+    data = {**HELD.dump_python(held, mode="json"), "base": space.live}
+    async with writing(space.store, 5.0) as store:
+        put(store, schema.reviews, [{"id": id, "step": 1, "state": "pending", "reason": "", "data": json.dumps(data)}])
 
 
 def rows(at: Served, table: Any) -> list[Any]:
