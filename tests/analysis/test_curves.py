@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from itertools import pairwise
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.analysis.dynamics.curves import WINDOWS, curves
+from practicum.analysis.dynamics.curves import curves
 
 Solved = npt.NDArray[np.bool_]
 
@@ -29,40 +26,23 @@ def rows(*texts: str) -> Solved:
     return np.array([[mark == "1" for mark in text] for text in texts])
 
 
-@given(matrices(), st.integers(1, 30))
-def test_the_rates_match_the_definitions_of_the_paper(solved: Solved, window: int) -> None:
+@given(matrices(), st.none() | st.integers(1, 30))
+def test_the_rates_match_the_definitions_of_the_paper(solved: Solved, window: int | None) -> None:
     result = curves(solved, [window])
     recency = result.by_window[window]
     tasks = len(solved)
     for k in range(solved.shape[1]):
-        recently = [any(row[max(0, k - window + 1) : k + 1]) for row in solved]
+        recently = [any(row[max(0, k - (window or k + 1) + 1) : k + 1]) for row in solved]
         ever = [any(row[: k + 1]) for row in solved]
         assert result.current[k] == sum(row[k] for row in solved) / tasks
         assert recency.recent[k] == sum(recently) / tasks
         assert result.best[k] == sum(ever) / tasks
         assert recency.active[k] == sum(r and not row[k] for r, row in zip(recently, solved, strict=True)) / tasks
         assert recency.stale[k] == sum(e and not r for e, r in zip(ever, recently, strict=True)) / tasks
-    assert recency.active + recency.stale == pytest.approx(result.best - result.current)
 
 
 @given(matrices())
-def test_a_wider_window_moves_regressions_from_stale_to_active(solved: Solved) -> None:
-    windows = [*range(1, 27), None]
-    result = curves(solved, windows)
-    by = [result.by_window[w] for w in windows]
-    for narrow, wide in pairwise(by):
-        assert (narrow.active <= wide.active).all()
-        assert (narrow.stale >= wide.stale).all()
-        assert narrow.mean_instability <= wide.mean_instability
-    assert not by[0].active.any()
-    assert not by[-1].stale.any()
-    assert (by[-1].recent == result.best).all()
-
-
-@given(matrices(), st.randoms(use_true_random=False))
-def test_peak_coverage_and_relearning_match_their_definitions_in_any_order_of_tasks(
-    solved: Solved, shuffler: random.Random
-) -> None:
+def test_peak_coverage_and_relearning_match_their_definitions(solved: Solved) -> None:
     result = curves(solved)
     assert result.current[result.peak] == result.current.max()
     assert (result.current[: result.peak] < result.current.max()).all()
@@ -70,25 +50,21 @@ def test_peak_coverage_and_relearning_match_their_definitions_in_any_order_of_ta
     assert result.covered == (full[0] if full else None)
     events = [(row, k) for row in solved for k in range(1, len(row)) if row[k - 1] and not row[k]]
     assert result.unlearned == len(events)
-    share = sum(row[k:].any() for row, k in events) / len(events) if events else None
-    assert result.relearned == share
-    other = curves(solved[sorted(range(len(solved)), key=lambda _: shuffler.random())])
-    assert all((result.by_window[w].recent == other.by_window[w].recent).all() for w in WINDOWS)
-    assert (result.peak, result.covered, result.relearned) == (other.peak, other.covered, other.relearned)
+    assert result.relearned == (sum(row[k:].any() for row, k in events) / len(events) if events else None)
 
 
 def test_a_small_run_counted_by_hand() -> None:
     result = curves(rows("0110", "1000", "0001"), [2, None])
     two, all_ = result.by_window[2], result.by_window[None]
-    assert [round(3 * x) for x in result.current] == [1, 1, 1, 1]
-    assert [round(3 * x) for x in two.recent] == [1, 2, 1, 2]
-    assert [round(3 * x) for x in two.active] == [0, 1, 0, 1]
-    assert [round(3 * x) for x in two.stale] == [0, 0, 1, 1]
-    assert [round(3 * x) for x in all_.active] == [0, 1, 1, 2]
-    assert (result.peak, result.covered) == (0, 3)
-    assert (result.unlearned, result.relearned) == (2, 0.0)
-    assert two.mean_instability == pytest.approx(2 / 12)
-    assert all_.mean_instability == pytest.approx(4 / 12)
+    thirds = {
+        "current": result.current, "recent": two.recent, "active": two.active, "stale": two.stale, "all": all_.active,
+    }  # fmt: skip
+    assert {name: [round(3 * x) for x in curve] for name, curve in thirds.items()} == {
+        "current": [1, 1, 1, 1], "recent": [1, 2, 1, 2], "active": [0, 1, 0, 1], "stale": [0, 0, 1, 1],
+        "all": [0, 1, 1, 2],
+    }  # fmt: skip
+    assert (result.peak, result.covered, result.unlearned, result.relearned) == (0, 3, 2, 0.0)
+    assert (two.mean_instability, all_.mean_instability) == (pytest.approx(2 / 12), pytest.approx(4 / 12))
     one = curves(rows("1", "1"))
     assert (one.peak, one.covered, one.unlearned, one.relearned) == (0, 0, 0, None)
     assert one.by_window[5].mean_instability == 0.0

@@ -14,36 +14,30 @@ import practicum
 from practicum.analysis.dynamics.checkpoints import Dynamics, dynamics
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.result import Result
 from practicum.store.database import Store
 
 DEV = make_tasks(5, 300)
 
 
-def learn(folder: Path, model: ScriptedClient | None = None, n: int = 4, **config: Any) -> Result:
-    parts = config.pop("parts", None) or practicum.Parts(clients={"agent": model or client()})
-    config = {"settings": {"batch": 2}, **config}
-    return practicum.run_sync(practicum.learn(make_tasks(n), out=folder, parts=parts, **config))
+def learn(folder: Path, model: ScriptedClient, n: int = 4, **config: Any) -> None:
+    parts = practicum.Parts(clients={"agent": model})
+    practicum.run_sync(practicum.learn(make_tasks(n), out=folder, parts=parts, settings={"batch": 2}, **config))
 
 
-def measure(folder: Path, model: ScriptedClient | None = None, tasks: list[Task] | None = None, **how: Any) -> Dynamics:
-    parts = how.pop("parts", None) or practicum.Parts(clients={"agent": model or client()})
+def measure(folder: Path, model: ScriptedClient, tasks: list[Task] | None, **how: Any) -> Dynamics:
+    parts = how.pop("parts", practicum.Parts(clients={"agent": model}))
     return practicum.run_sync(dynamics(folder, tasks, parts=parts, **how))
 
 
 @pytest.mark.slow
 def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
-    agents = [
-        {"name": "lead", "role": "You plan."},
-        {"name": "coder", "role": "You code.", "model": "scripted:nowhere"},
-    ]
-    team = tmp_path / "team.json"
-    team.write_text(json.dumps({"agents": agents, "links": [["lead", "coder"]]}), encoding="utf-8")
+    agents = [{"name": "lead", "role": "You plan."}, {"name": "coder", "role": "You code.", "model": "scripted:none"}]
+    (tmp_path / "team.json").write_text(json.dumps({"agents": agents, "links": [["lead", "coder"]]}), encoding="utf-8")
     lead, coder = client(), client(name="coders")
-    parts = practicum.Parts(clients={"agent": lead, "agent:coder": coder})
-    how: dict[str, Any] = {"val": make_tasks(2, 80), "method": "mael", "settings": {"topology": str(team)}}
-    learn(tmp_path / "run", parts=parts, **how)
-    measure(tmp_path / "run", parts=parts, tasks=DEV)
+    parts, team = practicum.Parts(clients={"agent": lead, "agent:coder": coder}), str(tmp_path / "team.json")
+    how: dict[str, Any] = {"method": "mael", "val": make_tasks(2, 80), "settings": {"topology": team}}
+    practicum.run_sync(practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, **how))
+    measure(tmp_path / "run", lead, DEV, parts=parts)
     assert coder.calls
     assert not [call for call in lead.calls if "Your role: You code." in call.text]
 
@@ -65,17 +59,14 @@ def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_pat
 
 
 def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
-    learn(tmp_path / "run", n=2)
     model = client()
+    learn(tmp_path / "run", client(), 2)
     for code, tasks, how in (
-        ("tasks.missing", None, {}),
-        ("settings.invalid", DEV, {"every": 0}),
-        ("settings.invalid", DEV, {"concurrency": 0}),
-        ("tasks.missing", [], {}),
-        ("tasks.duplicate_id", [*DEV, DEV[0]], {}),
-        ("tasks.no_target", [Task("x", "no target")], {}),
+        ("tasks.missing", None, {}), ("settings.invalid", DEV, {"every": 0}),
+        ("settings.invalid", DEV, {"concurrency": 0}), ("tasks.missing", [], {}),
+        ("tasks.duplicate_id", [*DEV, DEV[0]], {}), ("tasks.no_target", [Task("x", "no target")], {}),
         ("model.unknown", DEV, {"parts": practicum.Parts()}),
-    ):
+    ):  # fmt: skip
         with refused(code):
             measure(tmp_path / "run", model, tasks, **how)
     with refused("run.not_found"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -26,11 +26,8 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Learned:
         reflector=lambda call: memory(f"message {number(call)}"),
         judge=lambda call: {"right": number(call) % 2 == 0, "reason": "so"},
     )
-    settings = {"online": True, "k": 1}
-    parts = {"embedder": Words()}
-    return learned(
-        tmp_path_factory.mktemp("bank"), model, 4, settings, "reasoning_bank", parts, labels=False, judged=True
-    )
+    how: dict[str, Any] = {"parts": {"embedder": Words()}, "labels": False, "judged": True}
+    return learned(tmp_path_factory.mktemp("bank"), model, 4, {"online": True, "k": 1}, method="reasoning_bank", **how)
 
 
 def watched(folder: Path, **how: Any) -> MonitorReport:
@@ -43,19 +40,6 @@ def columns(report: MonitorReport, part: str) -> dict[str, list[Any]]:
 
 def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
     return dict(report.groups[part].numbers)
-
-
-def copied(folder: Path, to: Path) -> Path:
-    """A copy of a run, to change."""
-    (to / "copy").mkdir()
-    with (
-        sqlite3.connect(folder / "practicum.sqlite") as here,
-        sqlite3.connect(to / "copy" / "practicum.sqlite") as there,
-    ):
-        here.backup(there)
-    here.close()
-    there.close()
-    return to / "copy"
 
 
 def add(a: int) -> str:
@@ -73,16 +57,16 @@ def test_actions_and_tool_seconds_of_an_agent_with_tools(tmp_path: Path) -> None
         turn = {"used": [], "thought": "so", "action": action}
         return json.dumps({name: value for name, value in turn.items() if name in call.schema["properties"]})
 
-    run = learned(tmp_path, client(acts), 3, {"rounds": 0}, parts={"tools": [add]})
+    run = learned(tmp_path, client(acts), 2, {"rounds": 0}, parts={"tools": [add]})
     report = watched(run.folder)
     actions = numbers(report, "agent")
-    assert (actions["n"], actions["mean"], actions["p95"]) == (3, 2, 2)
-    assert columns(report, "agent")["actions"] == [2, 2, 2]
+    assert (actions["n"], actions["mean"], actions["p95"]) == (2, 2, 2)
+    assert columns(report, "agent")["actions"] == [2, 2]
     components = {row["component"]: row for row in numbers(report, "latency")["components"]}
-    assert (components["agent"]["calls"], components["tools"]["calls"]) == (9, 3)
+    assert (components["agent"]["calls"], components["tools"]["calls"]) == (6, 2)
     attempts = numbers(report, "latency")["attempt_seconds"]
     spent = components["agent"]["seconds"] + components["tools"]["seconds"]
-    assert (attempts["n"], attempts["mean"]) == (3, pytest.approx(spent / 3))
+    assert (attempts["n"], attempts["mean"]) == (2, pytest.approx(spent / 2))
 
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -109,8 +93,7 @@ def test_every_call_of_any_run_is_counted_once(tmp_path: Path, config: dict[str,
     rows = numbers(report, "latency")["components"]
     assert sum(row["calls"] for row in rows) == sum(stage["calls"] for stage in stages) == result.usage.calls
     assert sum(row["share"] for row in rows) == pytest.approx(1)
-    sizes = columns(report, "success").get("attempts", [])
-    spent = columns(report, "tokens")["tokens"]
+    sizes, spent = columns(report, "success").get("attempts", []), columns(report, "tokens")["tokens"]
     by_step = sum((each or 0) * size for each, size in zip(spent, sizes, strict=True))
     assert by_step == pytest.approx(tokens["learning"]["tokens"])
     assert columns(report, "context")["entries"][-1] == report.groups["context"].numbers["entries"]
@@ -119,7 +102,7 @@ def test_every_call_of_any_run_is_counted_once(tmp_path: Path, config: dict[str,
 
 
 def test_a_rollback_changes_only_the_totals(bank: Learned, tmp_path: Path) -> None:
-    folder = copied(bank.folder, tmp_path)
+    folder = copytree(bank.folder, tmp_path / "copy")
     assert run_command(["space", "rollback", folder, "1", "--yes"], tmp_path).code == 0
     report = watched(folder)
     assert numbers(report, "memory") == {"entries": 1, "successes": 1, "failures": 0}
@@ -149,7 +132,7 @@ def test_a_judge_without_verdicts_and_a_judge_that_is_stopped(bank: Learned) -> 
 
 
 def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(judge=lambda call: {"right": number(call) != 2}), 4, scorer="judge")
-    values, _ = again(run, lambda call: verdict("# Reference answer\nword" in call.prompt.user), 4)
-    assert values["same"] == 3 / 4
+    run = learned(tmp_path, scripted(judge=lambda call: {"right": number(call) != 1}), 2, scorer="judge")
+    values, _ = again(run, lambda call: verdict("# Reference answer\nword" in call.prompt.user), 2)
+    assert values["same"] == 1 / 2
     assert "judge" not in watched(run.folder).groups

@@ -1,24 +1,17 @@
-"""Pictures of any fit are PNG files, and the command line draws the stored fit of a run."""
+"""Pictures of any fit are PNG files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from helpers import make_tasks, run_command
 from PIL import Image
 from refusals import refused
-from rows import put
 
 from practicum.analysis.delay_plot import delay_plot
 from practicum.analysis.png import can_draw, check_png, new_figure
-from practicum.core.context import Context
 from practicum.core.errors import PracticumWarning
-from practicum.engine.loop import Batch, StepReport
 from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
-from practicum.session.records import create_seed, step_rows
-from practicum.store.database import Store
 
 FOUR = [Point(10, 7.7), Point(20, 8.4), Point(40, 11.0), Point(80, 13.5)]
 FITS = {
@@ -41,31 +34,6 @@ def test_a_picture_of_any_fit(tmp_path: Path, fit: DelayFit) -> None:
     assert colours[255] > 0.8 * sum(colours)
     assert sum(colours[:200]) > 5_000
     assert [f.name for f in file.parent.iterdir()] == ["delay.png"]
-
-
-def stored(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
-    """A run whose steps have these fits."""
-    create_seed(folder, Context())
-    with Store.open(folder) as store:
-        for step, fit in enumerate(fits, 1):
-            data = {"size": 10, "why": "", "fit": None if fit is None else fit.as_json()}
-            batch = Batch(tuple(make_tasks(2)), data=data)
-            for table, rows in step_rows(StepReport(step, batch, (), (), Context(), (), (), (), 1.0)).items():
-                put(store, table, rows)
-    return folder
-
-
-def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
-    stored(tmp_path / "run", [FITS["one size"]])
-    done = run_command(("show", "run", "--delay"), tmp_path)
-    assert (done.code, "batch size 9 chosen: only batches of 9 were measured" in done.out) == (0, True)
-
-
-def test_a_plot_that_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path / "run", [None])
-    for options in ("--delay", "--delay --output F.pdf", "--output F.png", "--delay --version 0", "--delay --entry e1"):
-        done = run_command(("show", "run", *options.split()), tmp_path)
-        assert (done.code, bool(done.line)) == (2, True), options
 
 
 def test_without_its_package_a_picture_is_refused_or_left_out_with_the_command_that_installs_it(

@@ -31,21 +31,19 @@ def test_the_codes_of_the_table_are_those_that_are_raised() -> None:
         UsageError("tasks.nonsense", "no such code")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        UsageError("settings.unknown", "unknown setting 'bacth'", setting="bacth", known=["batch"]),
-        RequestError("provider.filtered", "the content filter refused the request"),
-        Stopped("budget.spent", "the budget of 3 calls is spent"),
-        TooMany("request.too_many", "wait 2 s", 2.0),
-        Unfinished("shop", "id", True, OSError("the disk is full")),
-    ],
-)
+ERRORS = (
+    UsageError("settings.unknown", "unknown setting 'bacth'", setting="bacth", known=["batch"]),
+    RequestError("provider.filtered", "the content filter refused the request"),
+    Stopped("budget.spent", "the budget of 3 calls is spent"), TooMany("request.too_many", "wait 2 s", 2.0),
+    Unfinished("shop", "id", True, OSError("the disk is full")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_survives_pickling(error: PracticumError) -> None:
     error.args = (f"{error}, and more",)
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert (copy.body(), vars(copy)) == (error.body(), vars(error))
+    assert (type(copy), copy.body(), vars(copy)) == (type(error), error.body(), vars(error))
     assert str(copy).endswith(", and more")
 
 

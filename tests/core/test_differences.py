@@ -1,9 +1,7 @@
-"""Paired tests against reference values, and against simulated worlds where the difference is known."""
+"""Paired tests against reference values. Simulated comparisons are in tests/analysis/test_compare_claims.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
 from math import comb, sqrt
 
 import numpy as np
@@ -14,12 +12,6 @@ from hypothesis import strategies as st
 from practicum.core.differences import difference, holm, mcnemar, newcombe, verdict
 from practicum.core.student import t_quantile, t_tails
 
-TRIALS = 150
-"""Simulated comparisons of one kind."""
-
-SURE = 1e-6
-"""The rate of false alarms of a simulation; seeds are fixed, so that its result is the same each time."""
-
 
 def marks(both: int, better: int, worse: int, neither: int) -> tuple[list[list[float]], list[list[float]]]:
     """Scores of two methods that solve these numbers of tasks: both, only one of them, neither."""
@@ -27,27 +19,20 @@ def marks(both: int, better: int, worse: int, neither: int) -> tuple[list[list[f
     return [[a] for a, _ in pairs], [[b] for _, b in pairs]
 
 
-@pytest.mark.parametrize(("better", "worse"), [(0, 0), (1, 0), (9, 1), (12, 4), (7, 7), (30, 11)])
-def test_mcnemar_is_the_exact_binomial_test_of_the_tasks_that_differ(better: int, worse: int) -> None:
-    n = better + worse
-    tail = sum(comb(n, k) for k in range(min(better, worse) + 1)) / 2**n if n else 1.0
-    assert mcnemar(better, worse) == pytest.approx(min(1.0, 2 * tail))
-    assert mcnemar(better, worse) == mcnemar(worse, better)
+def test_mcnemar_is_the_exact_binomial_test_of_the_tasks_that_differ() -> None:
+    for better, worse in ((0, 0), (1, 0), (9, 1), (12, 4), (7, 7), (30, 11)):
+        n = better + worse
+        tail = sum(comb(n, k) for k in range(min(better, worse) + 1)) / 2**n if n else 1.0
+        assert mcnemar(better, worse) == mcnemar(worse, better) == pytest.approx(min(1.0, 2 * tail))
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        # Newcombe 1998 (Statistics in Medicine 17, 2635), method 10; the last is Wilson's interval of 0 in 30.
-        ((36, 12, 2, 0), (0.0569, 0.3404)),
-        ((53, 1, 0, 0), (-0.0495, 0.0977)),
-        ((20, 12, 2, 16), (0.0562, 0.3292)),
-        ((0, 0, 0, 30), (-0.1135, 0.1135)),
-    ],
-)
-def test_the_interval_of_two_shares_is_newcombes(cells: tuple[int, int, int, int], expected: Sequence[float]) -> None:
-    both, better, worse, _ = cells
-    assert newcombe(both, better, worse, sum(cells)) == pytest.approx(expected, abs=2e-4)
+def test_the_interval_of_two_shares_is_newcombes() -> None:
+    """Newcombe 1998 (Statistics in Medicine 17, 2635), method 10; the last is Wilson's interval of 0 in 30."""
+    for cells, expected in (
+        ((36, 12, 2, 0), (0.0569, 0.3404)), ((53, 1, 0, 0), (-0.0495, 0.0977)),
+        ((20, 12, 2, 16), (0.0562, 0.3292)), ((0, 0, 0, 30), (-0.1135, 0.1135)),
+    ):  # fmt: skip
+        assert newcombe(*cells[:3], sum(cells)) == pytest.approx(expected, abs=2e-4)
 
 
 def test_scores_of_0_and_1_with_one_seed_get_mcnemar_and_others_the_bootstrap() -> None:
@@ -69,13 +54,6 @@ def test_seeds_are_averaged_within_a_task() -> None:
     assert copied.effect == pytest.approx(once.effect)
     assert copied.p == once.p
     assert copied.ci95 == pytest.approx(once.ci95)
-
-
-def paired_t(d: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """The p-value and the 95% interval of the mean of paired differences, by Student's t."""
-    mean, error = float(d.mean()), float(d.std(ddof=1)) / sqrt(len(d))
-    reach = t_quantile(0.975, len(d) - 1) * error
-    return t_tails(mean / error, len(d) - 1), (mean - reach, mean + reach)
 
 
 def test_the_interval_has_width_if_no_task_differs() -> None:
@@ -157,54 +135,16 @@ def test_with_three_runs_tasks_and_runs_are_random() -> None:
     assert result.ci95 == pytest.approx((max(-1, 0.5 - reach), min(1, 0.5 + reach)))
 
 
-# ---- simulated worlds
-
-
-def rejected(result: Sequence[float]) -> int:
-    return sum(p <= 0.05 for p in result)
-
-
-def most(rate: float) -> int:
-    """More rejections have a chance below SURE at this rate."""
-    chances = accumulate(comb(TRIALS, k) * rate**k * (1 - rate) ** (TRIALS - k) for k in range(TRIALS, -1, -1))
-    return next(TRIALS - n for n, chance in enumerate(chances) if chance >= SURE)
-
-
-def seeds_of(
-    rng: np.random.Generator, n: int, effect: float, seeds: int
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Two methods on tasks of any difficulty; the first solves each with a chance that is higher by `effect`."""
-    chance = rng.uniform(0, 1 - effect, n)
-    first, second = rng.random((n, seeds)) < (chance + effect)[:, None], rng.random((n, seeds)) < chance[:, None]
-    return first.astype(float).tolist(), second.astype(float).tolist()
-
-
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_two_equal_methods_differ_significantly_in_at_most_one_of_twenty_comparisons(seeds: int) -> None:
-    rng = np.random.default_rng(1000 + seeds)
-    ps = [difference(*seeds_of(rng, 10, 0.0, seeds)).p for _ in range(TRIALS)]
-    assert rejected(ps) <= most(0.05)
-
-
 # ---- Student's t distribution, against scipy 1.17 (`scipy.special.stdtr` and `stdtrit`)
 
 
-@pytest.mark.parametrize(
-    ("df", "quantile", "tails"),
-    [
-        (0.7, 36.611415031588656, 0.3197043626812739),
-        (1, 12.706204736174694, 0.24223788318168682),
-        (4.5, 2.6589123472044034, 0.059905686502200545),
-        (1000, 1.9623390808264083, 0.012578567801090807),
-    ],
-)
-def test_quantiles_and_tails_are_those_of_scipy(df: float, quantile: float, tails: float) -> None:
-    """The quantile of 0.975, and the two-sided p-value of 2.5."""
-    assert t_quantile(0.975, df) == pytest.approx(quantile, rel=1e-9)
-    assert t_tails(2.5, df) == t_tails(-2.5, df) == pytest.approx(tails, rel=1e-9)
-
-
-def test_tails_far_out_and_near_0_are_those_of_scipy() -> None:
+def test_quantiles_and_tails_are_those_of_scipy() -> None:
+    for df, quantile, tails in (
+        (0.7, 36.611415031588656, 0.3197043626812739), (1, 12.706204736174694, 0.24223788318168682),
+        (4.5, 2.6589123472044034, 0.059905686502200545), (1000, 1.9623390808264083, 0.012578567801090807),
+    ):  # fmt: skip
+        assert t_quantile(0.975, df) == pytest.approx(quantile, rel=1e-9)
+        assert t_tails(2.5, df) == t_tails(-2.5, df) == pytest.approx(tails, rel=1e-9)
     for t, df, tails in (
         (1e-05, 3, 0.9999926489480612), (0.1, 2.5, 0.9278065440624897), (40.0, 2, 0.0006244146721847406),
         (40.0, 30, 1.3726045194406417e-27), (12.0, 250, 1.6735296226983602e-26), (0.0, 3, 1.0),

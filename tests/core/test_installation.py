@@ -1,4 +1,4 @@
-"""The key of an installation, and the its marks."""
+"""The key of an installation, and its marks."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -80,15 +81,15 @@ def test_no_text_makes_a_heading_an_item_or_another_entry_of_an_export(
         assert all(line.startswith(("- ", "## ", "# ", "Follow what")) for line in at_margin)
 
 
-@pytest.mark.parametrize("between", ["\n", "\r\n", "\x85", "\u2028"])
-def test_every_line_break_counts_as_one_in_exports_and_imports(tmp_path: Path, between: str) -> None:
-    text = between.join(["Do it.", "", "## orders", "- [e7] obey", "```", "* x"])
-    (entry,) = load(written(tmp_path, export(seed_context([("rules", text)]), "markdown"), "p.md"))
-    assert (entry.id, entry.section, entry.text) == ("e0", "rules", "\n".join(text.split(between)))
-    (tmp_path / "p.md").write_bytes(f"## a b{between}- one{between}- two{between}".encode())
-    assert [(e.section, e.text) for e in load(tmp_path / "p.md")] == [("a b", "one"), ("a b", "two")]
-    with refused("playbook.invalid_entry"):
-        seed_context([(f"a{between}## b", "x")])
+def test_every_line_break_counts_as_one_in_exports_and_imports(tmp_path: Path) -> None:
+    for between in ("\n", "\r\n", "\x85", "\u2028"):
+        text = between.join(["Do it.", "", "## orders", "- [e7] obey", "```", "* x"])
+        (entry,) = load(written(tmp_path, export(seed_context([("rules", text)]), "markdown"), "p.md"))
+        assert (entry.id, entry.section, entry.text) == ("e0", "rules", "\n".join(text.split(between)))
+        (tmp_path / "p.md").write_bytes(f"## a b{between}- one{between}- two{between}".encode())
+        assert [(e.section, e.text) for e in load(tmp_path / "p.md")] == [("a b", "one"), ("a b", "two")]
+        with refused("playbook.invalid_entry"):
+            seed_context([(f"a{between}## b", "x")])
 
 
 def test_agents_md_has_answers_and_escapes_and_no_ids() -> None:
@@ -100,27 +101,11 @@ def test_agents_md_has_answers_and_escapes_and_no_ids() -> None:
 
 
 def test_an_entry_of_several_lines_is_a_list_item_of_markdown() -> None:
-    code = "Wait for the page:\n\n```python\n# each page\nwhile more():\n    read()\n```"
+    code = "Wait:\n\n```python\n# each page\nread()\n```"
     context = context_of([Add("code", code, helpful=2), Add("code", "1. Look.\n2. Act.")], used=True)
-    assert (
-        export(context, "markdown")
-        == """\
-# Playbook
-
-## code
-
-- [e0] (+2/-0)
-  Wait for the page:
-
-  ```python
-  # each page
-  while more():
-      read()
-  ```
-- [e1]
-  1. Look.
-  2. Act.
-"""
+    assert export(context, "markdown") == (
+        "# Playbook\n\n## code\n\n- [e0] (+2/-0)\n  Wait:\n\n  ```python\n  # each page\n  read()\n  ```\n"
+        "- [e1]\n  1. Look.\n  2. Act.\n"
     )
     assert "\n- 1. Look.\n  2. Act.\n" in export(context, "agents-md")
 
@@ -172,23 +157,19 @@ def test_headings_of_markdown_are_sections_and_omitted_lines_are_reported(
 SECTIONS = ["memories", "C#", "# x", "two  words", "===", "- a", "General", "Playbook", "1. first", "```"]
 
 
-def test_an_export_keeps_its_sections_and_the_import_omits_no_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["markdown", "json", "agents-md"])
+def test_an_export_keeps_its_sections_and_the_import_omits_no_line(tmp_path: Path, format: Any) -> None:
     for names in [[name] for name in SECTIONS] + [SECTIONS]:
         context = seed_context([(name, f"about {name}") for name in names])
-        entries = [(e.section, e.text) for e in context]
-        for format in ("markdown", "json", "agents-md"):
-            assert imported(tmp_path, export(context, format), f"p.{format}") == (entries, [])
+        expected = [(e.section, e.text) for e in context], []
+        assert imported(tmp_path, export(context, format), f"p.{format}") == expected
 
 
-def test_json_may_be_a_list_and_its_unknown_fields_are_reported(tmp_path: Path) -> None:
+def test_unknown_fields_of_json_are_reported(tmp_path: Path) -> None:
     text = '{"version": 1, "by": "me", "entries": [{"text": "a", "note": 1, "born": 3}, {"text": "b", "Section": "s"}]}'
     assert imported(tmp_path, text, "p.json") == (
         [("general", "a"), ("general", "b")], ["by", "entries.0.note", "entries.1.Section"],
     )  # fmt: skip
-    assert imported(tmp_path, '[{"text": "a"}, {"text": "b", "section": "s"}]', "p") == (
-        [("general", "a"), ("s", "b")],
-        [],
-    )
     (tmp_path / "latin").write_bytes(b"- caf\xe9")
     with refused("playbook.unreadable"):
         load(tmp_path / "latin")
@@ -199,7 +180,6 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     write_atomic(path, "one")
     with pytest.raises(UnicodeEncodeError):
         write_atomic(path, "half a pair: \ud800")
-    assert path.read_text() == "one"
-    assert [p.name for p in path.parent.iterdir()] == ["out.md"]
+    assert [(p.name, p.read_text()) for p in path.parent.iterdir()] == [("out.md", "one")]
     with refused("file.unwritable"):
         write_atomic(path / "below a file", "x")

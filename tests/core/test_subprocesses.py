@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers import wait_until
+from postgres import alive
 from refusals import refused
 
 from practicum.core.subprocesses import environment
@@ -18,21 +19,14 @@ from practicum.models.local import LocalServer
 SHADOWED = ("json", "ctypes", "struct", "runpy", "threading", "asyncio", "urllib", "pip", "argparse", "xllamacpp")
 
 
-@pytest.fixture
-def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Written by modules of the current folder, with names of the standard library, when they are imported."""
-    marker, here = tmp_path / "marker", tmp_path / "here"
+@pytest.mark.slow
+def test_a_local_model_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker, here, model = tmp_path / "marker", tmp_path / "here", tmp_path / "model.gguf"
     here.mkdir()
     for name in SHADOWED:
         (here / f"{name}.py").write_text(f"open({str(marker)!r}, 'a').write({name!r})\n")
     monkeypatch.chdir(here)
     monkeypatch.syspath_prepend(here)  # as `--agent module:function` does
-    return marker
-
-
-@pytest.mark.slow
-def test_a_local_model_imports_nothing_from_the_current_folder(marker: Path, tmp_path: Path) -> None:
-    model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF" + bytes(100))
     with refused("model.load_failed"):
         LocalServer(model, log=tmp_path / "log")
@@ -71,9 +65,3 @@ def test_the_programs_of_an_agent_die_with_practicum(tmp_path: Path) -> None:
         run.send_signal(signal.SIGKILL)
     pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     wait_until(lambda: not any(map(alive, pids)), event="the end of both")
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return done.stdout.strip()[:1] not in ("", "Z")

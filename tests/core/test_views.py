@@ -8,30 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from practicum.core import views
 from practicum.core.context import PAGE, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.types import Turn
-from practicum.core.views import (
-    View,
-    count_tokens,
-    entry_line,
-    render_annotated,
-    render_full,
-    render_selected,
-    render_turns,
-)
+from practicum.core.views import View, count_tokens, render_annotated, render_full, render_selected, render_turns
 from practicum.core.visible import visible_to_model
 
 BIG = seed_context(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
 NUMBER = st.integers(0, 4 * PAGE + 9)
 EDIT: st.SearchStrategy[Edit] = st.one_of(
-    st.builds(lambda n: Update(f"e{n}", "another text"), NUMBER),
     st.builds(lambda n: Update(f"e{n}", "1. Look.\n\n   ```\n   x\n   ```\n[e0] (rules) 2"), NUMBER),
-    st.builds(lambda n: Delete(f"e{n}"), NUMBER),
-    st.builds(lambda n: Vote(f"e{n}", 1), NUMBER),
-    st.builds(lambda n, m: Merge((f"e{n}", f"e{m}"), "joined"), NUMBER, NUMBER),
-    st.just(Add("rules", "new")),
-)
+    st.builds(lambda n: Delete(f"e{n}"), NUMBER), st.builds(lambda n: Vote(f"e{n}", 1), NUMBER),
+    st.builds(lambda n, m: Merge((f"e{n}", f"e{m}"), "joined"), NUMBER, NUMBER), st.just(Add("rules", "new")),
+)  # fmt: skip
 
 
 @settings(max_examples=examples(15))
@@ -45,21 +35,15 @@ def test_an_edit_rewrites_the_pages_it_touches_and_no_other_byte(edits: list[Edi
     before, after = render_full(BIG).pages, render_full(outcome.context).pages
     assert [i for i, page in enumerate(before) if page != after[i]] == sorted(t for t in touched if t < len(before))
     # A rendering from scratch is equal.
-    assert after == tuple("\n".join(map(entry_line, p.entries.values())) for p in outcome.context.pages if p.entries)
+    filled = [page.entries.values() for page in outcome.context.pages if page.entries]
+    assert after == tuple("\n".join(map(views.entry_line, entries)) for entries in filled)
 
 
-@given(
-    st.lists(
-        st.text(st.sampled_from("a\n\r\v\f\x1c\x1e\x85\u2028\u2029[e1](rules) </ety>\u202e\0\ufffe😀")).filter(
-            str.strip
-        ),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_any_text_begins_one_line_at_the_margin_and_is_one_element(
-    texts: list[str],
-) -> None:
+CHARACTERS = st.sampled_from("a\n\r\v\f\x1c\x1e\x85\u2028\u2029[e1](rules) </ety>\u202e\0\ufffe😀")
+
+
+@given(st.lists(st.text(CHARACTERS).filter(str.strip), min_size=1, max_size=4))
+def test_any_text_begins_one_line_at_the_margin_and_is_one_element(texts: list[str]) -> None:
     context = seed_context(("rules", text) for text in texts)
     at_margin = [line for page in render_full(context).pages for line in page.splitlines() if line[:1] not in ("", " ")]
     assert [line.partition(" ")[0] for line in at_margin] == [f"[{entry.id}]" for entry in context]
@@ -83,8 +67,7 @@ def test_an_agent_sees_hidden_characters_and_no_token_of_a_chat_template() -> No
 def test_selected_entries_are_oldest_first_and_only_they_are_citable() -> None:
     emptied = seed_context([("a", "x")]).apply(Delta((Delete("e0"),))).context
     assert render_full(Context()).pages == render_full(emptied).pages == ()
-    assert not render_full(Context()).citable
-    assert render_selected([]) == View()
+    assert (render_full(Context()).citable, render_selected([])) == (False, View())
     entries = list(BIG)
     view = render_selected([entries[7], entries[2]])
     assert view.pages == ("[e2] (rules) rule 2\n[e7] (rules) rule 7",)
@@ -92,12 +75,9 @@ def test_selected_entries_are_oldest_first_and_only_they_are_citable() -> None:
 
 
 def test_turns_and_notes_count_their_tokens() -> None:
-    context = Context().apply(Delta((Add("episodes", "2 + 2?", data={"answer": 4}),))).context
-    view = render_turns(context)
-    assert view.turns == (Turn("2 + 2?", "4"),)
-    assert view.tokens == 2 + 1
+    view = render_turns(Context().apply(Delta((Add("episodes", "2 + 2?", data={"answer": 4}),))).context)
+    assert (view.turns, view.tokens, view.citable) == ((Turn("2 + 2?", "4"),), 2 + 1, False)
     assert view.with_note("12345").tokens == view.tokens + 2
-    assert not view.citable
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

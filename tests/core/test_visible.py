@@ -6,7 +6,6 @@ import json
 import re
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,26 +60,19 @@ WRITTEN = (
 )  # fmt: skip
 
 
-def test_characters_of_scripts_and_emoji_remain() -> None:
+SEEN = {
+    "\x1b]0;x\a": r"\x1b]0;x\x07", "a\u202eb\u2066c\u200f": r"a\u{202e}b\u{2066}c\u{200f}",
+    "pay\u200bload\u200d": r"pay\u{200b}load\u{200d}", "می\u200c\u200c": r"می\u{200c}\u{200c}",
+    "a\ufe0f😀\ufe0f\ufe0f1\ufe0f": "a\\u{fe0f}😀\ufe0f\\u{fe0f}1\\u{fe0f}",
+    "😀\U000e0101\U000e0041": r"😀\u{e0101}\u{e0041}", "a\r\nb\tc\x85": "a\\x0d\nb\tc\\x85",
+    "\ud83d \ue001\uffff\x9b": r"\u{d83d} \u{e001}\u{ffff}\x9b",
+}  # fmt: skip
+
+
+def test_hidden_characters_are_escaped_and_characters_of_scripts_and_emoji_remain() -> None:
+    assert {text: visible(text) for text in SEEN} == SEEN
+    assert {text: visible_line(text) for text in SEEN} == {text: s.replace("\n", "\\n") for text, s in SEEN.items()}
     assert [text for text in WRITTEN if visible_to_model(text) is not text] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("\x1b]0;x\a", r"\x1b]0;x\x07"),
-        ("a\u202eb\u2066c\u200f", r"a\u{202e}b\u{2066}c\u{200f}"),
-        ("pay\u200bload\u200d", r"pay\u{200b}load\u{200d}"),
-        ("می\u200c\u200c", r"می\u{200c}\u{200c}"),
-        ("a\ufe0f😀\ufe0f\ufe0f1\ufe0f", "a\\u{fe0f}😀\ufe0f\\u{fe0f}1\\u{fe0f}"),
-        ("😀\U000e0101\U000e0041", r"😀\u{e0101}\u{e0041}"),
-        ("\ud83d \ue001\uffff\x9b", r"\u{d83d} \u{e001}\u{ffff}\x9b"),
-        ("a\r\nb\tc\x85", "a\\x0d\nb\tc\\x85"),
-    ],
-)
-def test_escapes(text: str, seen: str) -> None:
-    assert visible(text) == seen
-    assert visible_line(text) == seen.replace("\n", "\\n")
 
 
 TOKENS = (

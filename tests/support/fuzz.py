@@ -1,6 +1,5 @@
 """Inputs from outside, made by hypothesis, and the property of each reader: values or a PracticumError, and nothing is
-lost without a report. The fast run tries a few examples of each property; the slow run uses atheris, too
-(`fuzz_atheris.py`).
+lost without a report. The fast run tries a few examples of each property, the slow profile hundreds.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Server:
                 os.kill(each, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        while any(_alive(each) for each in (pid, *map(int, children))):
+        while any(alive(each) for each in (pid, *map(int, children))):
             time.sleep(0.005)
         # A process without a waiting parent keeps its number, and would be taken for a running server.
         (self._data / "postmaster.pid").unlink()
@@ -138,7 +138,7 @@ class Server:
         subprocess.run(command, check=True, cwd="/", user=user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Whether a process runs; False if it ended and its parent has not waited for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,4 +1,4 @@
-"""A web server of files, which may refuse, know no ranges, or break off."""
+"""A web server of files, which may refuse, or break off."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 
 @contextmanager
-def served(
-    content: dict[str, bytes], *, ranges: bool = True, drops: int = 0, status: int = 200
-) -> Iterator[tuple[str, list[str]]]:
+def served(content: dict[str, bytes], *, drops: int = 0, status: int = 200) -> Iterator[tuple[str, list[str]]]:
     """A web server of these files, and the paths it was asked for. It breaks off the first `drops` answers halfway."""
     asked: list[str] = []
     left = [drops]
@@ -34,14 +32,14 @@ def served(
                 self.send_error(status if raw is not None else 404)
                 return
             whole, start = len(raw), 0
-            if ranges and (requested := self.headers.get("Range")):
+            if requested := self.headers.get("Range"):
                 first, _, last = requested.removeprefix("bytes=").partition("-")
                 start, raw = int(first), raw[int(first) : int(last) + 1 if last else None]
                 self.send_response(206)
                 self.send_header("Content-Range", f"bytes {start}-{start + len(raw) - 1}/{whole}")
             else:
                 self.send_response(200)
-            self.send_header("Accept-Ranges", "bytes" if ranges else "none")
+            self.send_header("Accept-Ranges", "bytes")
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             if body:

@@ -90,8 +90,7 @@ def test_the_right_answer_passes() -> None:
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_scores_zero(name: str) -> None:
     scored = score(K + CHEATS[name], wall=1.0 if name.startswith("waiting") else 30.0)
-    assert (scored.value, scored.correct) == (0.0, False)
-    assert scored.note
+    assert (scored.value, scored.correct, scored.note != "") == (0.0, False, True)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +100,14 @@ def test_a_cheat_scores_zero(name: str) -> None:
         ("assert f(1).startswith('ab')", f"{ANYTHING}Anything.startswith = Anything.yes\ndef f(n): return Anything()"),
         ("assert {4} == {f(1)}", f"{ANYTHING}Anything.__hash__ = lambda s: hash(4)\ndef f(n): return Anything()"),
         ("assert isinstance(f(1), int)", f"{ANYTHING}\nAnything.__class__ = int\ndef f(n): return Anything()"),
-        (
-            "r = f(1)\nassert len(list(r)) == 2 and list(r) == [3, 4]",
-            "class R:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n        self.n += 1\n"
-            "        if self.n in (3, 6): raise StopIteration\n        return self.n - (0 if self.n < 3 else 1)\n"
-            "def f(n): return R()",
-        ),
-        (
-            "assert f(Node(3)) == Node(4) or f(Node(3)).same(Node(4))",
-            "def f(n):\n    n.same = lambda other: True\n"
-            "    n.value = type('A', (), {'__eq__': lambda *a: True})()\n    return n",
-        ),
+        ("r = f(1)\nassert len(list(r)) == 2 and list(r) == [3, 4]",
+         "class R:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n        self.n += 1\n"
+         "        if self.n in (3, 6): raise StopIteration\n        return self.n - (0 if self.n < 3 else 1)\n"
+         "def f(n): return R()"),
+        ("assert f(Node(3)) == Node(4) or f(Node(3)).same(Node(4))", "def f(n):\n    n.same = lambda other: True\n"
+         "    n.value = type('A', (), {'__eq__': lambda *a: True})()\n    return n"),
     ],
-)
+)  # fmt: skip
 def test_an_object_decides_no_comparison(tests: str, cheat: str) -> None:
     prompt = "class Node:\n    def __init__(self, value): self.value = value\n"
     prompt += "    def __eq__(self, other): return self.value == other.value\n    same = __eq__\n"
@@ -156,7 +150,6 @@ class Point:
         "assert f(g) == (1,)"),
         ("def f(xs):\n    for i in xs: yield i", "assert list(f(x for x in (1, 2))) == [1, 2] and next(f([1])) == 1"),
         ("def f(n): return lambda x: x + n", "assert f(1)(2) == 3\nassert callable(f(1)) and f.__name__ == 'f'"),
-        ("async def f(n): return n", "import asyncio\nassert asyncio.run(f(3)) == 3"),
         ("def f(*a): return [*a]", "import math\na = f(2**99, 1.5, math.inf, 'ä\\ud800', b'\\x00', 1j, None, "
         "(), {1: [2]}, "
          "frozenset({3}), range(3))\nassert a == [2**99, 1.5, math.inf, 'ä\\ud800', b'\\x00', 1j, None, (), {1: [2]}, "
@@ -166,13 +159,9 @@ class Point:
          "from collections import *\nfor v in (date(2026, 1, 2), Decimal('0.10'), Fraction(1, 3), deque([1]), "
          "Counter('aab'), OrderedDict(a=1), defaultdict(list, a=[1])):\n"
          "    assert f(v) == [v] and type(f(v)[0]) is type(v)"),
-        ("from collections import namedtuple\nP = namedtuple('P', 'x y')\n"
-        "def f(n): return P(n, {n: 1}.keys())", "assert f(1) == (1, [1])"),
         ("def f(n):\n    x = []\n    for i in range(n): x = [x]\n"
         "    return x", "assert repr(f(50)) == '[' * 51 + ']' * 51\nf(20000)"),
         ("def f(x): x.append(x); return x", "a = f([1])\nassert a[1] is a"),
-        ("import math\ndef f(n): raise ValueError('too', n)",
-         "try: f(3)\nexcept ValueError as e: assert e.args == ('too', 3)\nelse: assert False"),
         ("class Bad(KeyError):\n    def __init__(self, n): self.n = n\n    def __str__(self): return 'bad'\n"
         "def f(n): raise Bad(n)",
          "try: f(3)\nexcept Bad as e: assert e.n == 3 and str(e) == 'bad' and issubclass(Bad, KeyError)\n"
@@ -195,13 +184,12 @@ def test_tests_may_call_compare_and_change_objects_of_an_answer(code: str, tests
 def test_classes_of_the_prompt_are_transferred_as_their_attributes() -> None:
     prompt = (
         "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom enum import Enum\n"
-        "from typing import NamedTuple\n"
-        "class Colour(Enum):\n    RED = 1\n    BLUE = 2\n"
-        "class Pair(NamedTuple):\n    a: int\n    b: object\n"
-        "class Wrong(Exception): pass\n"
+        "from typing import NamedTuple\nclass Colour(Enum):\n    RED = 1\n    BLUE = 2\n"
+        "class Pair(NamedTuple):\n    a: int\n    b: object\nclass Wrong(Exception): pass\n"
         "@dataclass\nclass Node:\n    value: object\n    next: Node | None = None\n"
-        "def f(node: Node):\n"
     )
+    head, own = "def f(node: Node):\n", "class Node:\n    def __init__(self, value, next=None):\n"
+    own += "        self.value, self.next = value, next\n"
     code = "    end = node\n    while end.next: end = end.next\n    end.next = Node(Colour.RED)\n"
     code += "    if node.value == 0: raise Wrong('zero')\n    return Pair(1, node)\n"
     tests = (
@@ -209,13 +197,8 @@ def test_classes_of_the_prompt_are_transferred_as_their_attributes() -> None:
         "assert p == Pair(1, Node(1, Node([2], Node(Colour.RED)))) and p.b is n and type(p) is Pair\n"
         "try: f(Node(0))\nexcept Wrong as e: assert str(e) == 'zero'\nelse: assert False"
     )
-    assert score(code, tests, prompt=prompt) == Score(1.0, True)
-    own = (
-        prompt.partition("def f")[0]
-        + "class Node:\n    def __init__(self, value, next=None): self.value, self.next = value, next\n"
-    )
-    own += "def f(node):\n" + code
-    assert score(own, tests, prompt=prompt).note == ""
+    for answer in (code, prompt + own + head + code):
+        assert score(answer, tests, prompt=prompt + head) == Score(1.0, True)
 
 
 def test_a_value_that_cannot_be_transferred_is_named_and_counted() -> None:
@@ -232,18 +215,12 @@ HUMANEVAL = Path("/work/shared/data/humaneval_first82.jsonl")
 
 
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="the data set is not on this machine")
-def test_humaneval() -> None:
-    """Canonical solutions pass, and fail with another result."""
-    rows = [json.loads(line) for line in HUMANEVAL.read_text().splitlines()[::6]]
-    other = "\n_f = {0}\ndef {0}(*args):\n    r = _f(*args)\n    return [r, 0] if r is not None else 0\n"
-
-    async def scores(change: str) -> list[Score]:
-        sandbox, jobs = Sandbox(), []
-        for row in rows:
-            meta = {"tests": row["test"], "entry_point": row["entry_point"], "prompt": row["prompt"]}
-            answer = row["prompt"] + row["canonical_solution"] + change.format(row["entry_point"])
-            jobs.append(score_tests(sandbox, Task(row["task_id"], row["prompt"], meta=meta), Trace(answer)))
-        return list(await asyncio.gather(*jobs))
-
-    assert all(scored.correct for scored in asyncio.run(scores("")))
-    assert not any(scored.correct for scored in asyncio.run(scores(other)))
+@pytest.mark.parametrize("right", [True, False])
+def test_canonical_solutions_of_humaneval_pass_and_fail_with_another_result(right: bool) -> None:
+    other = (
+        "" if right else "\n_f = {0}\ndef {0}(*args):\n    r = _f(*args)\n    return [r, 0] if r is not None else 0\n"
+    )
+    for row in map(json.loads, HUMANEVAL.read_text().splitlines()[::6]):
+        meta = {"tests": row["test"], "entry_point": row["entry_point"], "prompt": row["prompt"]}
+        answer = row["prompt"] + row["canonical_solution"] + other.format(row["entry_point"])
+        assert score(answer, **meta).correct is right

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import re
-import subprocess
-import sys
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fuzz
 import pytest
 from hypothesis import HealthCheck, settings
-from needs import needs
 from profiles import PROFILE
 from refusals import refused
 
@@ -30,23 +24,16 @@ from practicum.tasks.traces import load, load_traces
 
 GOOD = '{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}\n'
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    "tasks": load_tasks,
-    "traces": load_traces,
-    "playbook": playbook.load,
-    "memories": memories.read,
-    "instructions": lambda path: read_instructions(f"@{path}"),
-    "sections": lambda path: read_sections(str(path)),
-    "team": load_team,
-}
 
-
-@pytest.mark.parametrize("name", READERS)
-def test_an_endless_device_and_a_pipe_without_a_writer_are_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_an_endless_device_and_a_pipe_without_a_writer_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     for path in (Path("/dev/zero"), tmp_path / "pipe.json"):
-        with pytest.raises(PracticumError, match="not a file but a device or a pipe"):
-            READERS[name](path)
+        for read in (
+            load_tasks, load_traces, playbook.load, memories.read, load_team, lambda path: read_sections(str(path)),
+            lambda path: read_instructions(f"@{path}"),
+        ):  # fmt: skip
+            with pytest.raises(PracticumError, match="not a file but a device or a pipe"):
+                read(path)
 
 
 def test_a_line_or_a_document_that_is_too_long_is_left_out_and_counted(
@@ -85,23 +72,3 @@ def test_lines_of_100_mb_take_bounded_memory(tmp_path: Path) -> None:
 def test_a_reader_reads_any_input_or_refuses_it(read: Any) -> None:
     tried = 300 if PROFILE == "slow" else 5
     settings(max_examples=tried, deadline=None, suppress_health_check=[*HealthCheck], database=None)(read)()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_reader_reads_any_input_guided_by_coverage_or_refuses_it(tmp_path: Path) -> None:
-    needs("atheris", "all-tests")
-    chance, corpus = random.Random(1), tmp_path / "corpus"
-    corpus.mkdir()
-    for n in range(4 * len(fuzz.PROPERTIES)):
-        (corpus / str(n)).write_bytes(bytes([n % len(fuzz.PROPERTIES)]) + chance.randbytes(2000))
-    script = Path(fuzz.__file__).with_name("fuzz_atheris.py")
-    limits = ["-runs=200", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parent), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, str(script), "all", str(corpus), *limits]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    # The fuzzer may run a few more inputs, which it keeps as seeds.
-    summary = re.search(r"^Done (\d+) runs", done.stderr, re.MULTILINE)
-    assert summary, done.stderr[-4000:]
-    assert int(summary[1]) >= 200

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from practicum.core.types import Task
 from practicum.tasks.scoring.parts import task_for_part
 
@@ -18,12 +16,12 @@ def scored_by(scorer: str, solution: str, **meta: Any) -> Task | None:
     return task_for_part(scorer, Task("t", "the whole", "7", meta), "a part", solution)
 
 
-@pytest.mark.parametrize("fence", ["{}", "So:\n```python\n{}\n```\nDone."])
-def test_tests_need_a_solution_that_defines_the_entry_point(fence: str) -> None:
-    defined = fence.format("def total(prices):\n    return sum(prices)")
-    assert scored_by("tests", defined, **CODE) == Task("t", "the whole", "7", CODE)
-    assert scored_by("tests", fence.format("def add(a, b):\n    return total([a, b])"), **CODE) is None
-    assert scored_by("tests", defined, tests="assert 1") is None
+def test_tests_need_a_solution_that_defines_the_entry_point() -> None:
+    for fence in ("{}", "So:\n```python\n{}\n```\nDone."):
+        defined = fence.format("def total(prices):\n    return sum(prices)")
+        assert scored_by("tests", defined, **CODE) == Task("t", "the whole", "7", CODE)
+        assert scored_by("tests", fence.format("def add(a, b):\n    return total([a, b])"), **CODE) is None
+        assert scored_by("tests", defined, tests="assert 1") is None
 
 
 def test_only_concepts_of_the_part_count() -> None:

@@ -1,4 +1,4 @@
-"""Stored tasks are the sequence that was stored; a survey has the properties of the list of tasks."""
+"""Stored tasks are the sequence that was stored."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import PROFILE
-from refusals import refused
-from rows import execute
 
 from practicum.core.types import Recorded, Score, Task, Trace
-from practicum.core.views import count_tokens
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.scope import Transaction
 from practicum.tasks.stored import StoredTasks, ids, levels, picked, task_row
-from practicum.tasks.survey import Survey
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 tasks_ = st.lists(
@@ -30,10 +26,9 @@ tasks_ = st.lists(
 )  # fmt: skip
 
 
-def put(store: Store, tasks: Sequence[Task], positions: Sequence[int] | None = None) -> StoredTasks:
+def put(store: Store, tasks: Sequence[Task], positions: Sequence[int]) -> StoredTasks:
     """The tasks in an open store, in place of its earlier tasks."""
-    at = range(len(tasks)) if positions is None else positions
-    rows = [task_row(task, "train", n) for n, task in zip(at, tasks, strict=True)]
+    rows = [task_row(task, "train", n) for n, task in zip(positions, tasks, strict=True)]
 
     def change(written: Transaction) -> None:
         written.run(written.delete(schema.tasks))
@@ -72,28 +67,3 @@ def test_stored_tasks_are_the_sequence_that_was_stored(store: Store, tasks: list
         order = data.draw(st.lists(st.integers(0, len(tasks) - 1)))
         assert [*picked(stored, order)] == [tasks[at] for at in order] == [*picked(tasks, order)]
         assert stored.index(tasks[-1]) == tasks.index(tasks[-1])
-
-
-@given(tasks_, st.lists(texts, max_size=6))
-def test_a_survey_has_the_properties_of_the_list(tasks: list[Task], inputs: list[str]) -> None:
-    survey = Survey.of(tasks)
-    names = [task.id for task in tasks]
-    assert survey.count == len(tasks)
-    assert survey.levels == {task.trust for task in tasks}
-    assert survey.longest == max((count_tokens(task.input) for task in tasks), default=0)
-    assert survey.recorded == all(task.recorded for task in tasks)
-    assert survey.repeated == next((at for at, id in enumerate(names) if id in names[:at]), None)
-    assert survey.shared(inputs) == sum(text in {task.input for task in tasks} for text in inputs)
-    assert (survey.content == Survey.of(tasks[::-1]).content) == (
-        [(task.id, task.input) for task in tasks] == [(task.id, task.input) for task in tasks[::-1]]
-    )
-
-
-def test_a_missing_or_damaged_task_is_an_error(store: Store) -> None:
-    stored = put(store, [Task("a", "x"), Task("b", "y")])
-    execute(store, schema.tasks.delete().where(schema.tasks.c.task_id == "a"))
-    with refused("store.changed"):
-        list(stored)
-    execute(store, schema.tasks.update().values(data="{}"))
-    with refused("store.damaged"):
-        stored[1]

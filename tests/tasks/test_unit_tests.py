@@ -1,12 +1,12 @@
-"""Code in answers, and the scorer that tests it."""
+"""The scorer `tests`: forms of answers, its notes, and tasks that it refuses (cheats: test_cheats.py)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from fenced import needs_fences
+from profiles import cases
 from refusals import refused
 
 from practicum.core.types import Score, Task, Trace
@@ -15,23 +15,19 @@ from practicum.tasks.sandbox.runner import Limits, Sandbox
 from practicum.tasks.scoring.unit_tests import score_tests
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add them up."""\n'
-TESTS = """
+TOTALS = """
 def check(candidate):
     assert candidate([]) == 0
     for n in range(3):
         assert candidate([n, 1]) == n + 1
     assert candidate([5]) == 5, "five"
 """
-UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n"
-META = {"tests": TESTS, "entry_point": "total", "prompt": PROMPT}
+META = {"tests": TOTALS, "entry_point": "total", "prompt": PROMPT}
 
 
-LIMITS = Limits(cpu=3, wall=30.0)
-
-
-def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
-    task = Task("t", PROMPT, meta={**META, **meta})
-    return asyncio.run(score_tests(Sandbox(limits), task, Trace(answer)))
+def total(answer: str) -> Score:
+    task = Task("t", PROMPT, meta=META)
+    return asyncio.run(score_tests(Sandbox(Limits(cpu=3, wall=30.0)), task, Trace(answer)))
 
 
 FORMS = (
@@ -49,69 +45,61 @@ FORMS = (
 
 
 @needs_fences
-@pytest.mark.parametrize("answer", [FORMS[0], *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS[1:])])
+@pytest.mark.parametrize("answer", cases(FORMS, FORMS[0]))
 def test_a_right_answer_in_any_form_scores_one(answer: str) -> None:
-    assert scored(answer) == Score(1.0, True)
+    assert total(answer) == Score(1.0, True)
+
+
+BODY = "def total(numbers):\n    "
+WRONG = {
+    BODY + "return len(numbers)": "passed 1 of 3 tests; failed: candidate([n, 1]) == n + 1 (it gave 2)",
+    BODY + "import os\n    os._exit(0)": "the code ended before its tests did while testing: candidate([]) == 0",
+    "": "the answer holds no code",
+    f"class Any(list):\n    __eq__ = lambda *a: True\n{BODY}return Any()":
+        "passed 0 of 3 tests; failed: candidate([]) == 0 (it gave [])",
+    BODY + "return numbers[0]": "passed 1 of 3 tests; failed: candidate([]) == 0 (IndexError: list",
+    "def add(numbers):\n    return sum(numbers)": "the answer defines no total",
+    "I do not know.": "the code ended with SyntaxError: invalid syntax (answer.py line 1)",
+    BODY + "return 1\n1 / 0": "the code ended with ZeroDivisionError: division by zero (answer",
+    "import sys\nsys.exit(0)": "the code ended before its tests did",
+}  # fmt: skip
 
 
 @needs_fences
-@pytest.mark.parametrize(
-    ("answer", "note"),
-    [
-        ("def total(numbers):\n    return len(numbers)",
-         "passed 1 of 3 tests; failed: candidate([n, 1]) == n + 1 (it gave 2)"),
-        ("def total(numbers):\n    import os\n    os._exit(0)",
-         "the code ended before its tests did while testing: candidate([]) == 0"),
-        ("", "the answer holds no code"),
-        *(pytest.param(answer, note, marks=pytest.mark.slow) for answer, note in (
-            ("def total(numbers):\n    return numbers[0]",
-             "passed 1 of 3 tests; failed: candidate([]) == 0 (IndexError: list"),
-            ("def add(numbers):\n    return sum(numbers)", "the answer defines no total"),
-            ("I do not know.", "the code ended with SyntaxError: invalid syntax (answer.py line 1)"),
-            ("def total(numbers):\n    return sum(numbers)\n1 / 0",
-             "the code ended with ZeroDivisionError: division by zero (answer"),
-            ("import sys\nsys.exit(0)", "the code ended before its tests did"),
-        )),
-    ],
-)  # fmt: skip
-def test_the_note_gives_the_reason_for_a_wrong_answer(answer: str, note: str) -> None:
-    score = scored(answer)
-    assert (score.value, score.correct) == (0.0, False)
-    assert score.note.startswith(note)
+@pytest.mark.parametrize("answer", cases(WRONG, *[*WRONG][:4]))
+def test_the_note_gives_the_reason_for_a_wrong_answer(answer: str) -> None:
+    scored = total(answer)
+    assert (scored.value, scored.correct) == (0.0, False)
+    assert scored.note.startswith(WRONG[answer])
 
 
 @pytest.mark.slow
 @needs_fences
 def test_code_that_is_stopped_scores_zero_and_the_note_names_the_test() -> None:
-    body = "def total(numbers):\n    "
-    printing = scored(body + "while True: print('x' * 1000)")
-    assert printing.value == 0.0
-    assert printing.stopped
-    assert printing.note == "the code stopped after it printed more than 64 kB while testing: candidate([]) == 0"
-    for harm in ("__import__('os').fork()", "__import__('socket').socket()"):
-        score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
-        assert score.value == 0.0
-        assert "tried to use the network, or to start or signal another process" in score.note
-        assert score.stopped
-    for call in ("open('/tmp/theirs', 'w')", "bytearray(10**10)"):
-        score = scored(f"{body}return {call}")
-        assert score.note.startswith("passed 0 of 3 tests; failed: ")
-        assert score.stopped
-    signalled = scored(body + "__import__('os').kill(__import__('os').getpid(), 40)")
-    assert signalled.note == "the code crashed with signal 40 while testing: candidate([]) == 0"
-    assert not signalled.stopped
-    assert not scored(body + "raise PermissionError('not yours')").stopped
+    for harm, note, stopped in (
+        ("while True: print('x' * 1000)", "the code stopped after it printed more than 64 kB while testing: ", True),
+        ("while True:\n        try: __import__('os').fork()\n        except BaseException: pass",
+         "the code stopped because it tried to use the network, or to start or signal another process", True),
+        ("open('/tmp/theirs', 'w')", "passed 0 of 3 tests; failed: ", True),
+        ("bytearray(10**10)", "passed 0 of 3 tests; failed: ", True),
+        ("__import__('os').kill(__import__('os').getpid(), 40)", "the code crashed with signal 40 while testing: ",
+         False),
+        ("raise PermissionError('not yours')", "passed 0 of 3 tests; failed: ", False),
+    ):  # fmt: skip
+        scored = total(BODY + harm)
+        assert (scored.value, scored.stopped) == (0.0, stopped)
+        assert scored.note.startswith(note)
 
 
-@pytest.mark.parametrize(
-    "meta",
-    [
+UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n"
+
+
+def test_a_task_without_usable_tests_is_refused() -> None:
+    for meta in (
         {}, {"tests": ""}, {"tests": [1]}, {"tests": "assert f", "entry_point": 3}, {"tests": "add(1, 2)"},
-        {"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"},
-        {"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, {"tests": TESTS},
-        {"tests": "assert sum([1]) == 1"}, {"tests": "assert add(1"}, {"tests": "assert '\0'"},
-    ],
-)  # fmt: skip
-def test_a_task_without_usable_tests_is_refused(meta: dict[str, Any]) -> None:
-    with refused("tasks.missing_field"):
-        require_meta([Task("t", "x", meta=META), Task("t", "x", meta=meta)], "tests", "tasks.jsonl")
+        {"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"}, {"tests": TOTALS},
+        {"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, {"tests": "assert sum([1]) == 1"},
+        {"tests": "assert add(1"}, {"tests": "assert '\0'"},
+    ):  # fmt: skip
+        with refused("tasks.missing_field"):
+            require_meta([Task("t", "x", meta=META), Task("t", "x", meta=meta)], "tests", "tasks.jsonl")
