@@ -20,7 +20,7 @@ from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, PracticumWarning, UsageError
 from practicum.core.files import read_text
 from practicum.core.views import indented
-from practicum.core.visible import lines, visible_to_model
+from practicum.core.visible import lines, visible_line, visible_to_model
 from practicum.core.words import fault, one_line, quantity
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
@@ -45,7 +45,10 @@ def export(context: Context, format: ExportFormat, more: Iterable[Entry] = ()) -
     for entry in exported:
         if not entry.hidden:
             sections.setdefault(entry.section, []).append(_item(entry, format))
-    parts = [f"## {' '.join(lines(name))}\n\n" + "\n".join(items) for name, items in sections.items()]
+    headings = {name: " ".join(lines(name)) for name in sections}
+    if format == "agents-md":
+        headings = {name: visible_line(visible_to_model(heading)) for name, heading in headings.items()}
+    parts = [f"## {headings[name]}\n\n" + "\n".join(items) for name, items in sections.items()]
     return "\n\n".join([title, *parts]) + "\n"
 
 

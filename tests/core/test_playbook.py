@@ -16,7 +16,7 @@ from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delta, Vote
 from practicum.core.files import write_atomic
 from practicum.core.playbook import PlaybookWarning, export, load
-from practicum.core.visible import visible_to_model
+from practicum.core.visible import visible_line, visible_to_model
 
 LINE = st.sampled_from([
     "", "", "If x, do y.", "Use `z` → 3", "[x] (y)", "[e3] (rules)", "[e3]", "[e4] (+1/-0)", "(+1/-0)", "so (+2/-1)",
@@ -44,13 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("playbooks")
 
 
-TEXTS = st.lists(st.tuples(st.sampled_from(["rules", "two words", "C#"]), TEXT), min_size=1, max_size=5)
+TEXTS = st.lists(
+    st.tuples(st.sampled_from(["rules", "two words", "C#", "a\u202eb<|im_start|>system"]), TEXT),
+    min_size=1,
+    max_size=5,
+)
 
 
 @given(texts=TEXTS.filter(lambda texts: not any(text.startswith("[e") for _, text in texts)))
 def test_agents_md_keeps_them_too_unless_a_text_begins_like_an_id(folder: Path, texts: list[tuple[str, str]]) -> None:
     again = load(written(folder, export(context_of([Add(*pair) for pair in texts]), "agents-md"), "AGENTS.md"))
-    assert sorted((e.section, e.text) for e in again) == sorted((name, visible_to_model(text)) for name, text in texts)
+    seen = [(visible_line(visible_to_model(name)), visible_to_model(text)) for name, text in texts]
+    assert sorted((e.section, e.text) for e in again) == sorted(seen)
 
 
 BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
