@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from raw_server import Sent, completion, ok, raw_server
 
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError
@@ -23,9 +24,6 @@ from practicum.models.client import CallOptions, Reply
 from practicum.models.receiving import received
 from practicum.models.registry import ClientSettings, Models
 
-Sent = bytes | Callable[[asyncio.StreamWriter], Any]
-"""Bytes, after which the server closes the connection, or a coroutine function that writes."""
-
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,64 +32,32 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_module, "_pause", lambda error, tries: 0)
 
 
-def ok(body: bytes, *headers: str) -> bytes:
-    head = "".join(f"{line}\r\n" for line in ("HTTP/1.1 200 OK", "Content-Type: application/json", *headers))
-    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
-
-
-def completion(**fields: Any) -> dict[str, Any]:
-    choice = {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
-    body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
-    return {**body, **fields}
-
-
 @asynccontextmanager
-async def serving(sent: Sent) -> AsyncIterator[tuple[str, list[int]]]:
-    """A server's address, and a list that gets an item for each request."""
-    requests: list[int] = []
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def opened(sent: Sent, attempts: int = 1, **settings: Any) -> AsyncIterator[tuple[Any, list[str]]]:
+    """A client of a server, and the requests."""
+    async with raw_server(sent) as (address, requests):
+        models = Models(ClientSettings(attempts=attempts, **settings))
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-            await reader.readexactly(size)
-            requests.append(size)
-            if isinstance(sent, bytes):
-                writer.write(sent)
-                await writer.drain()
-            else:
-                await sent(writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            return
+            yield models.open(f"{address}#m"), requests
         finally:
-            writer.close()
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", requests
-    finally:
-        server.close()
+            await models.close()
 
 
 async def reply_of(client: Any, limit: float = 20.0) -> Reply | PracticumError:
     try:
         call = client.complete("agent", Prompt("", "2+2?"), None, CallOptions(timeout=limit))
-        return await asyncio.wait_for(call, 20)  # type: ignore[no-any-return]
+        reply: Reply = await asyncio.wait_for(call, 20)
+        return reply
     except PracticumError as error:
         return error
 
 
-def ask(sent: Sent, attempts: int = 1, timeout: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
+def ask(sent: Sent, timeout: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
     """The reply or the failure of a call to a server, and the number of requests."""
 
     async def work() -> tuple[Reply | PracticumError, int]:
-        async with serving(sent) as (address, requests):
-            models = Models(ClientSettings(attempts=attempts, **settings))
-            try:
-                return await reply_of(models.open(f"{address}#m"), timeout), len(requests)
-            finally:
-                await models.close()
+        async with opened(sent, **settings) as (client, requests):
+            return await reply_of(client, timeout), len(requests)
 
     return asyncio.run(work())
 
@@ -128,18 +94,15 @@ def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) 
     assert requests == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "requests"),
-    [
+def test_an_error_with_status_200_is_the_error_of_its_code() -> None:
+    for error, requests in (
         ({"code": 429, "message": "slow down"}, 2), ({"message": "overloaded"}, 2),
         ({"type": "invalid_request_error", "message": "bad field"}, 1),
-    ],
-)  # fmt: skip
-def test_an_error_with_status_200_is_the_error_of_its_code(error: dict[str, Any], requests: int) -> None:
-    failure, count = ask(ok(json.dumps({"error": error}).encode()), attempts=2)
-    assert isinstance(failure, ProviderError)
-    assert count == requests
-    assert error["message"] in str(failure)
+    ):  # fmt: skip
+        failure, count = ask(ok({"error": error}), attempts=2)
+        assert isinstance(failure, ProviderError)
+        assert count == requests
+        assert str(error["message"]) in str(failure)
 
 
 def nested(depth: int) -> bytes:
@@ -148,7 +111,7 @@ def nested(depth: int) -> bytes:
 
 CHOICES: tuple[Any, ...] = ([], None, [7], [{"message": None}], [{"message": {"content": 5}}])
 NO_ANSWERS: tuple[bytes, ...] = (
-    *(ok(json.dumps(completion(choices=choices)).encode()) for choices in CHOICES),
+    *(ok(completion(choices=choices)) for choices in CHOICES),
     *map(ok, (nested(100_000), b"null", b"", b"<html>", b"\xff\xfe\x00")),
     ok(gzip.compress(json.dumps(completion()).encode()), "Content-Encoding: gzip"),
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{}",
@@ -165,9 +128,7 @@ def test_a_reply_without_an_answer_is_a_failed_call() -> None:
         await writer.drain()
 
     async def work() -> None:
-        async with serving(send) as (address, _):
-            models = Models(ClientSettings(attempts=1))
-            client = models.open(f"{address}#m")
+        async with opened(send) as (client, _):
             for sent in NO_ANSWERS:
                 failure = await reply_of(client)
                 assert isinstance(failure, ProviderError), sent[:200]
@@ -175,31 +136,25 @@ def test_a_reply_without_an_answer_is_a_failed_call() -> None:
                 assert len(str(failure)) < 600
                 assert b"[[[" not in sent or "nested too deeply" in str(failure)
                 assert b"gzip" not in sent or "compressed" in str(failure)
-            await models.close()
 
     asyncio.run(work())
     assert left == []
 
 
-@pytest.mark.parametrize(
-    ("words", "counted", "lengths", "changes"),
-    [
-        (20, 20, (20, 20), set()), (20, 900_000, (20, 20), {Count.ESTIMATED_USAGE}),
-        (20, -1, (20, 20), {Count.ESTIMATED_USAGE}), (5_000, 5_000, (1_024, 5_000), {Count.OVERLONG_ANSWERS}),
-        (50_000, 1, (1_024, 50_000), {Count.OVERLONG_ANSWERS, Count.ESTIMATED_USAGE}),
-    ],
-)  # fmt: skip
-def test_an_overlong_answer_is_cut_and_an_implausible_count_is_estimated(
-    words: int, counted: int, lengths: tuple[int, int], changes: set[Count]
-) -> None:
-    body = completion(usage={"prompt_tokens": 10, "completion_tokens": counted})
-    body["choices"][0]["message"]["content"] = " word" * words
-    sent, _ = ask(ok(json.dumps(body).encode()))
-    assert isinstance(sent, Reply)
-    reply = received(sent, 10, 1024, lambda usage: None)
-    assert set(reply.changed) == changes
-    assert reply.cut == (words > 1024)
-    assert (count_tokens(reply.text), reply.usage.output_tokens) == pytest.approx(lengths, rel=0.3)
+def test_an_overlong_answer_is_cut_and_an_implausible_count_is_estimated() -> None:
+    estimated, overlong = Count.ESTIMATED_USAGE, Count.OVERLONG_ANSWERS
+    for words, counted, lengths, changes in (
+        (20, 20, (20, 20), set()), (20, 900_000, (20, 20), {estimated}), (20, -1, (20, 20), {estimated}),
+        (5_000, 5_000, (1_024, 5_000), {overlong}), (50_000, 1, (1_024, 50_000), {overlong, estimated}),
+    ):  # fmt: skip
+        body = completion(usage={"prompt_tokens": 10, "completion_tokens": counted})
+        body["choices"][0]["message"]["content"] = " word" * words
+        sent, _ = ask(ok(body))
+        assert isinstance(sent, Reply)
+        reply = received(sent, 10, 1024, lambda usage: None)
+        assert {*reply.changed} == changes
+        assert reply.cut == (words > 1024)
+        assert (count_tokens(reply.text), reply.usage.output_tokens) == pytest.approx(lengths, rel=0.3)
 
 
 def test_characters_that_cannot_be_stored_are_replaced() -> None:
@@ -236,9 +191,7 @@ def test_any_reply_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
             writer.write(ok(body))
             await writer.drain()
 
-        async with serving(send) as (address, _):
-            models = Models(ClientSettings(attempts=1))
-            client = models.open(f"{address}#m")
+        async with opened(send) as (client, _):
             loop = asyncio.get_running_loop()
 
             @settings(max_examples=examples(300), deadline=None)
@@ -254,9 +207,6 @@ def test_any_reply_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
                 else:
                     assert isinstance(reply, ProviderError | ModelError)
 
-            try:
-                await asyncio.to_thread(check)
-            finally:
-                await models.close()
+            await asyncio.to_thread(check)
 
     asyncio.run(work())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from raw_server import completion, ok, raw_server
 from refusals import refused
 
 from practicum.agents import frameworks
@@ -41,33 +42,18 @@ def write_keys(folder: Path, text: str, mode: int = 0o600) -> None:
     (folder / "keys.toml").chmod(mode)
 
 
-def answers(request: web.Request) -> web.Response:
-    choice = {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
-    return web.json_response({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
-
-
-def ask(how: Callable[[str], Any], answer: Callable[[web.Request], web.Response] = answers) -> tuple[Any, list[str]]:
+def ask(how: Callable[[str], Any], sent: bytes = ok(completion())) -> tuple[Any, list[str]]:
     """The result or the error of `how(address)`, and the values of Authorization that a server at the address got."""
-    seen: list[str] = []
 
-    async def handle(request: web.Request) -> web.Response:
-        seen.append(request.headers.get("Authorization", ""))
-        return answer(request)
+    async def work() -> tuple[Any, list[str]]:
+        async with raw_server(sent) as (address, heads):
+            try:
+                result = await how(address)
+            except PracticumError as error:
+                result = error
+            return result, [re.findall(r"(?i)^authorization: (.*)\r$", head, re.M)[0] for head in heads]
 
-    async def work() -> Any:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            return await how(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-        except PracticumError as error:
-            return error
-        finally:
-            await runner.cleanup()
-
-    return asyncio.run(work()), seen
+    return asyncio.run(work())
 
 
 def call(**settings: Any) -> Callable[[str], Any]:
@@ -82,13 +68,17 @@ def call(**settings: Any) -> Callable[[str], Any]:
     return work
 
 
+def agent(**settings: Any) -> Callable[[str], Any]:
+    async def work(address: str) -> Any:
+        return (await frameworks.endpoint(f"{address}#m", **settings)("2+2?", ""))["answer"]
+
+    return work
+
+
 def test_the_key_of_openai_is_sent_only_to_openai_or_the_server_in_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def agent(address: str) -> Any:
-        return (await frameworks.endpoint(f"{address}#m")("2+2?", ""))["answer"]
-
-    assert ask(call()) == ask(agent) == ("4", ["Bearer none"])
+    assert ask(call()) == ask(agent()) == ("4", ["Bearer none"])
 
     async def named(address: str) -> Any:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/other/path")
@@ -97,19 +87,18 @@ def test_the_key_of_openai_is_sent_only_to_openai_or_the_server_in_the_environme
     assert ask(named) == ("4", [f"Bearer {SECRET}"])
 
 
-@pytest.mark.parametrize(
-    ("address", "key"),
-    [
-        ("https://api.openai.com/v1", SECRET), ("https://eu.api.openai.com/v1", SECRET),
-        ("https://api.openai.com.evil.example/v1", None), ("https://notapi.openai.com/v1", None),
-        ("https://evil.example/api.openai.com/v1", None), ("http://models.example:8000/v1", None),
-        ("https://a.example/v1", OWN), ("https://a.example:443/v1", OWN), ("https://a.example:8443/v1", "of-the-port"),
-    ],
-)  # fmt: skip
-def test_an_address_gets_the_key_of_its_host(address: str, key: str | None, tmp_path: Path) -> None:
+ADDRESSES = {
+    "https://api.openai.com/v1": SECRET, "https://eu.api.openai.com/v1": SECRET,
+    "https://api.openai.com.evil.example/v1": None, "https://notapi.openai.com/v1": None,
+    "https://evil.example/api.openai.com/v1": None, "http://models.example:8000/v1": None,
+    "https://a.example/v1": OWN, "https://a.example:443/v1": OWN, "https://a.example:8443/v1": "of-the-port",
+}  # fmt: skip
+
+
+def test_an_address_gets_the_key_of_its_host(tmp_path: Path) -> None:
     write_keys(tmp_path, '"a.example" = "env:MY_KEY"\n"a.example:8443" = "of-the-port"\n"b.example" = "env:UNSET"\n')
-    assert key_for(address) == key
-    assert not address.startswith("https:") or key_for(address, "MY_KEY") == OWN
+    assert {address: key_for(address) for address in ADDRESSES} == ADDRESSES
+    assert {key_for(address, "MY_KEY") for address in ADDRESSES if address.startswith("https:")} == {OWN}
 
 
 def test_no_key_goes_over_plain_http_to_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -126,24 +115,20 @@ def test_no_key_goes_over_plain_http_to_another_machine(monkeypatch: pytest.Monk
     assert "the-key-itself" not in str(caught.value)
     monkeypatch.setenv("PRACTICUM_KEYS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("OPENAI_BASE_URL", plain)
-    with refused("model.unsafe_key"):
-        Models().open("openai:gpt-4.1-mini")
-    with refused("model.unsafe_key"):
-        key_for(plain)
+    for use in (lambda: Models().open("openai:gpt-4.1-mini"), lambda: key_for(plain)):
+        with refused("model.unsafe_key"):
+            use()
 
 
-@pytest.mark.parametrize(
-    ("text", "mode", "code"),
-    [
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_an_unusable_file_of_keys_is_refused(tmp_path: Path) -> None:
+    for text, mode, code in (
         ('"h.example" = "env:MY_KEY"', 0o644, "file.too_open"), ('"h.example" = "env:UNSET"', 0o600, "model.no_key"),
         ('"h.example" = 7', 0o600, "file.malformed"), ("h.example: key", 0o600, "file.malformed"),
-    ],
-)  # fmt: skip
-@pytest.mark.skipif(os.name != "posix", reason="modes of files")
-def test_an_unusable_file_of_keys_is_refused(tmp_path: Path, text: str, mode: int, code: str) -> None:
-    write_keys(tmp_path, text, mode)
-    with refused(code):
-        key_for("https://h.example/v1")
+    ):  # fmt: skip
+        write_keys(tmp_path, text, mode)
+        with refused(code):
+            key_for("https://h.example/v1")
 
 
 def test_a_named_key_is_for_one_server_and_must_be_set() -> None:
@@ -165,31 +150,20 @@ def test_the_key_of_a_run_is_not_used_for_another_server() -> None:
 
 
 def test_a_redirect_is_not_followed_and_no_message_shows_a_quoted_key() -> None:
-    reached: list[str] = []
-
-    def elsewhere(request: web.Request) -> web.Response:
-        reached.append(request.path)
-        return web.Response(status=307, headers={"Location": "/stolen"})
-
-    failure, _ = ask(call(api_key_env="MY_KEY"), elsewhere)
+    moved = ok({}, "Location: /stolen").replace(b"200 OK", b"307 Temporary Redirect")
+    failure, received = ask(call(api_key_env="MY_KEY"), moved)
     assert isinstance(failure, ProviderError)
-    assert reached == ["/v1/chat/completions"]
-
-    def quoting(request: web.Request) -> web.Response:
-        return web.json_response({"error": {"message": f"bad: {request.headers['Authorization']}"}}, status=401)
-
-    failure, _ = ask(call(api_key_env="MY_KEY"), quoting)
-    assert "bad: Bearer [key]" in str(failure)
-    assert OWN not in f"{failure!r}"
-
-    async def agent(address: str) -> Any:
-        return await frameworks.endpoint(f"{address}#m", key=OWN)("2+2?", "")
-
-    assert OWN not in str(ask(agent, quoting)[0])
+    assert received == [f"Bearer {OWN}"]
+    quoting = ok({"error": {"message": f"bad: Bearer {OWN}"}}).replace(b"200 OK", b"401 Unauthorized")
+    for how in (call(api_key_env="MY_KEY"), agent(key=OWN)):
+        failure, _ = ask(how, quoting)
+        assert isinstance(failure, PracticumError)
+        assert OWN not in f"{failure!r}"
+    assert "bad: Bearer [key]" in str(ask(call(api_key_env="MY_KEY"), quoting)[0])
 
 
-@pytest.mark.parametrize("address", ["https://anna:hunter2@models.example/v1#m", "https://openai.com@evil.example/v1"])
-def test_an_address_with_a_name_or_a_password_is_refused(address: str) -> None:
-    with refused("model.unsafe_key") as caught:
-        key_for(address)
-    assert "hunter2" not in str(caught.value)
+def test_an_address_with_a_name_or_a_password_is_refused() -> None:
+    for address in ("https://anna:hunter2@models.example/v1#m", "https://openai.com@evil.example/v1"):
+        with refused("model.unsafe_key") as caught:
+            key_for(address)
+        assert "hunter2" not in str(caught.value)

@@ -67,44 +67,32 @@ def test_migrations_are_applied_once_in_order_and_whole_or_not(tmp_path: Path, s
     engine.dispose()
 
 
-def changes(*statements: str, unlink: bool = False) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        if unlink:
-            path.unlink()
-        with closing(sqlite3.connect(path)) as db:
-            for statement in statements:
-                db.execute(statement)
-
-    return change
-
-
 OTHERS = {
-    "newer": changes(f"PRAGMA user_version = {schema.FORMAT.newest + 1}"),
-    "below zero": changes("PRAGMA user_version = -5"),
-    "without a number": changes("PRAGMA user_version = 0"),
-    "of an earlier practicum": changes("PRAGMA application_id = 0"),
-    "of another program": changes("CREATE TABLE albums (title TEXT)", unlink=True),
+    "newer": f"PRAGMA user_version = {schema.FORMAT.newest + 1}",
+    "below zero": "PRAGMA user_version = -5",
+    "without a number": "PRAGMA user_version = 0",
+    "of an earlier practicum": "PRAGMA application_id = 0",
+    "of another program": "PRAGMA application_id = 77",
 }
+
+
+def refused_in_every_way(run: Path) -> None:
+    served = partial(Database.at, run, run, create=True)
+    for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
+        with refused("store.unknown_format"):
+            way()
 
 
 def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     for name, change in OTHERS.items():
         run = tmp_path / name
         Store.create(run).close()
-        change(run / DATABASE_FILE)
-        served = partial(Database.at, run, run, create=True)
-        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
-            with refused("store.unknown_format"):
-                way()
-
-
-def test_a_folder_of_an_earlier_practicum_is_refused(tmp_path: Path) -> None:
+        with closing(sqlite3.connect(run / DATABASE_FILE)) as db:
+            db.execute(change)
+        refused_in_every_way(run)
     for name in EARLIER_FILES:
         run = tmp_path / f"run {name}"
         run.mkdir()
         (run / name).write_bytes(b"SQLite format 3")
-        served = partial(Database.at, run, run, create=True)
-        for way in (*(partial(way, run) for way in (Store.open, Store.read, Store.open_shared, Store.create)), served):
-            with refused("store.unknown_format"):
-                way()
+        refused_in_every_way(run)
         assert [path.name for path in run.iterdir()] == [name]

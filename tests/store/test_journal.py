@@ -1,4 +1,4 @@
-"""The journal: calls that were done and paid for are returned, and another question at their place is refused."""
+"""The journal: calls that were done and paid for are returned and counted, and another question is refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
-from sqlalchemy import select
 
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.flight import FLIGHT_FILE
 from practicum.store.journal import Journal, JournalRow, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
@@ -46,7 +46,7 @@ def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
             Journal(store).find(ONE.place, "other")
         asyncio.run(journal.write(replace(ONE, place="step 2/a", usage=Usage(1, 1, 0, 1, None), prompt=second)))
         assert Journal(store).before == Usage(2, 11, 4, 3, None)
-        texts = [row.text for row in store.rows(select(schema.texts))]
+        texts = [row.text for row in store.rows(store.select(schema.texts.c.text))]
         assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
         prompts = [Journal(store).prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
         assert prompts == [first, second, None]
@@ -55,8 +55,72 @@ def test_records_are_whole_in_a_reopened_store_and_their_prompts_share_texts(
 @given(PARTS, PARTS)
 def test_digests_of_different_parts_differ(one: list[str], other: list[str]) -> None:
     assert (digest(*one) == digest(*other)) == (one == other)
+    assert digest({"a": one, "b": other}) == digest({"b": other, "a": one})
+    assert (digest({"a": one}) == digest({"a": other})) == (one == other)
 
 
-def test_digests_of_values_ignore_the_order_of_keys() -> None:
-    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
+# ---- calls in flight at a kill count as spent, once, so that budgets hold over any number of kills
+
+MOST = Usage(1, 100, 0, 50, 0.5)
+
+
+def killed(store: Store) -> None:
+    """Leave the folder as a kill of the process would, with the queue written."""
+    asyncio.run(store.flush())
+    store._writing.lease.close()
+    store.database.close()
+
+
+def opened(folder: Path) -> Store:
+    return Store.open(folder) if (folder / "practicum.sqlite").exists() else Store.create(folder)
+
+
+def spent(folder: Path) -> Usage:
+    with Store.read(folder) as store:
+        return Journal(store).before
+
+
+def test_a_call_in_flight_counts_as_spent_once_however_often_the_folder_is_opened(tmp_path: Path) -> None:
+    for n in (1, 2):
+        store = opened(tmp_path)
+        store.flight.start("step 1/agent", "digest", MOST)
+        killed(store)
+        left = (tmp_path / FLIGHT_FILE).read_bytes()
+        killed(opened(tmp_path))
+        (tmp_path / FLIGHT_FILE).write_bytes(left)  # a file that outlives its booking
+        opened(tmp_path).close()
+        opened(tmp_path).close()
+        assert spent(tmp_path) == Usage(n, n * 100, 0, n * 50, n * 0.5)
+    assert not (tmp_path / FLIGHT_FILE).exists()
+
+
+def test_an_answer_counts_its_cost_whether_it_is_journaled_or_not(tmp_path: Path) -> None:
+    store, cost = opened(tmp_path), Usage(1, 90, 10, 5, 0.1)
+    store.flight.received(store.flight.start("a", "digest", MOST), cost)
+    store.flight.start("b", "digest", MOST)
+    asyncio.run(Journal(store).write(JournalRow("b", "agent", "digest", '["", false]', cost)))
+    # A resume asks another question at a place that is journaled.
+    store.flight.start("b", "another digest", MOST)
+    store.flight.end(store.flight.start("c", "digest", MOST))
+    killed(store)
+    opened(tmp_path).close()
+    assert spent(tmp_path) == cost + cost + MOST
+
+
+def test_slots_are_used_again_and_a_run_that_ends_leaves_no_file(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for n in range(50):
+            first, second = (store.flight.start(f"{n}/{k}", "digest", MOST) for k in range(2))
+            store.flight.end(first)
+            store.flight.end(second)
+        assert (tmp_path / FLIGHT_FILE).stat().st_size < 500
+    assert not (tmp_path / FLIGHT_FILE).exists()
+    assert spent(tmp_path).calls == 0
+
+
+def test_a_run_with_a_damaged_file_opens(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    for data in (b"", b"\x01" + b"\xff" * 86, bytes(range(256)) * 3):
+        (tmp_path / FLIGHT_FILE).write_bytes(data)
+        opened(tmp_path).close()
+        assert spent(tmp_path).tokens >= 0

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from indexed import Run
 from profiles import examples
 from refusals import refused
 from rows import put
 from runs import Words
 
 from practicum.core.context import Context, seed_context
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote, entry_json
-from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
+from practicum.core.edits import Add, Delete, Delta, Merge, Update, Vote, entry_json
+from practicum.retrieval.search import Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
 from practicum.session.amend import replace_embedder
-from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
-from practicum.session.records import begin, load_context, read_run
+from practicum.session.records import is_own, load_context, read_config, read_run, update_run
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.folder import INDEX_FILES
@@ -51,70 +51,43 @@ edits = st.one_of(
     st.builds(Vote, ids, helpful=st.just(2), uses=st.just(1)),
     st.builds(Merge, st.tuples(ids, ids), sources=st.just(("task:t1",))),
 )
-steps = st.lists(
-    st.one_of(
-        st.lists(edits, min_size=1, max_size=6),
-        st.just("snapshot"),
-        st.integers(0, 5).map(lambda back: ("rollback", back)),
-    ),
-    max_size=10,
-)
+step = st.lists(edits, min_size=1, max_size=6) | st.just("snapshot") | st.integers(0, 5)
+"""Edits, a snapshot, or a rollback by this many versions."""
 
 
-def begun(store: Store, memories: Sequence[str]) -> Context:
-    """A run that starts with these memories."""
-    adds = tuple(Add("memories", text, sources=("task:t1",) if n % 2 else ("seed",)) for n, text in enumerate(memories))
-    seed = replace(Context().apply(Delta(adds)).context, version=0)
-    begin(store, Config(method="none"), Splits(()), seed, "done")
-    return read_context(store)
+def memories(n: int) -> list[Add]:
+    return [Add("memories", f"text {i}", sources=("task:t1",) if i % 2 else ("seed",)) for i in range(n)]
 
 
-def changed(store: Store, context: Context, *edits: Edit) -> Context:
-    """Append a version to the log."""
-    outcome = context.apply(Delta(edits))
-    if outcome.applied:
-        last = max(v.version for v in read_versions(store))
-        version = Version(last + 1, context.version, 1, outcome.context.next_number, outcome.applied)
-        put(store, schema.versions, [version_row(version)])
-        return read_context(store)
-    return context
-
-
-def rolled_back(store: Store, back: int) -> Context:
-    versions = read_versions(store)
-    last, target = versions[-1], versions[max(0, len(versions) - 1 - back)]
-    put(store, schema.versions, [version_row(Version(last.version + 1, target.version, 1, last.next_number, ()))])
-    return read_context(store)
-
-
-def same(one: Context, other: Context) -> bool:
-    return (list(one), one.version, one.next_number, len(one)) == (
-        list(other), other.version, other.next_number, len(other),
-    )  # fmt: skip
+def parts_of(context: Context) -> tuple[Any, ...]:
+    return [*context], context.version, context.next_number, len(context)
 
 
 @pytest.mark.slow
-@given(st.integers(0, 150), steps)
+@given(st.integers(0, 150), st.lists(step, max_size=10))
 @settings(max_examples=examples(15))
 def test_every_version_is_read_exactly_from_snapshots_and_rows_also_after_rollbacks(n: int, steps: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder)) as store:
-        contexts = [begun(store, [f"text {i}" for i in range(n)])]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder), memories(n))
+        contexts = [run.context]
         for step in steps:
-            last = contexts[-1]
+            last, target = contexts[-1], max(0, len(contexts) - 1 - step) if isinstance(step, int) else 0
             if step == "snapshot":
-                write_snapshot(store, read_context(store))
-            elif isinstance(step, tuple):
-                rolled_back(store, step[1])
-                target = contexts[max(0, len(contexts) - 1 - step[1])]
-                contexts.append(replace(target, version=len(contexts), next_number=last.next_number))
+                write_snapshot(run.store, run.context)
+            elif isinstance(step, int):
+                row = version_row(Version(len(contexts), target, 1, last.next_number, ()))
+                put(run.store, schema.versions, [row])
+                contexts.append(replace(contexts[target], version=len(contexts), next_number=last.next_number))
             elif (outcome := last.apply(Delta(tuple(step)))).applied:
-                changed(store, read_context(store), *step)
+                run.edit(step)
                 contexts.append(outcome.context)
-            assert same(read_context(store), contexts[-1])
-        versions = read_versions(store)
+            run.context = read_context(run.store)
+            assert parts_of(run.context) == parts_of(contexts[-1])
+        versions = read_versions(run.store)
         for version, context in enumerate(contexts):
-            assert same(read_context(store, version), context)
-            assert same(rebuild(versions, version), context)
+            assert parts_of(read_context(run.store, version)) == parts_of(context)
+            assert parts_of(rebuild(versions, version)) == parts_of(context)
+        run.store.close()
 
 
 def test_ids_go_on_counting_after_a_rollback() -> None:
@@ -123,9 +96,6 @@ def test_ids_go_on_counting_after_a_rollback() -> None:
     back = rebuild([seed_version(seed), Version(1, 0, 1, 2, grown.applied), Version(2, 0, 1, 2, ())])
     assert [e.id for e in back] == ["e0"]
     assert back.apply(Delta((Add("rules", "three"),))).applied[0].id == "e2"
-    with refused("version.unknown"):
-        rebuild([seed_version(Context())], 3)
-    assert len(rebuild([])) == 0
 
 
 def test_a_learned_seed_keeps_its_counters() -> None:
@@ -151,24 +121,23 @@ def test_the_history_of_an_entry_and_the_difference_of_two_versions() -> None:
 def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
     context = Context().apply(Delta((Add("s", "a", key="question"), Add("s", "b")))).context
     for merge, expected in ((Merge(("e0", "e1")), "question"), (Merge(("e0", "e1"), "both"), "both")):
-        entry = context.apply(Delta((merge,))).context.get("e0")
-        assert entry is not None
-        assert entry.embedded_text == expected
+        assert [entry.embedded_text for entry in context.apply(Delta((merge,))).context] == [expected]
 
 
 def test_a_replaced_snapshot_and_a_missing_version_are_refused(tmp_path: Path) -> None:
-    with Store.create(tmp_path) as store:
-        assert len(read_context(store)) == 0
-        write_snapshot(store, begun(store, [f"text {n}" for n in range(100)]))
-        with refused("version.unknown"):
-            read_context(store, 7)
-        reader = load_context(tmp_path)
-        write_snapshot(store, changed(store, read_context(store), Update("e3", "new")))
-        with refused("store.changed"):
-            reader.get("e3")
-        entry = load_context(tmp_path).get("e3")
-        assert entry is not None
-        assert entry.text == "new"
+    run = Run(tmp_path, memories(100))
+    asyncio.run(run.save(index=False))
+    with refused("version.unknown"):
+        read_context(run.store, 7)
+    reader = load_context(tmp_path)
+    run.edit([Update("e3", "new")])
+    asyncio.run(run.save(index=False))
+    with refused("store.changed"):
+        reader.get("e3")
+    entry = load_context(tmp_path).get("e3")
+    assert entry is not None
+    assert entry.text == "new"
+    run.store.close()
 
 
 class Counting(Words):
@@ -184,20 +153,15 @@ class Counting(Words):
         return (await super().embed(texts))[:, : self.dims]
 
 
-SIZE = 192
+SIZE = 80
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "run"
-    with Store.create(folder) as store:
-        context = begun(store, [f"text {n}" for n in range(SIZE)])
-        retriever = Retriever(Vectors(Words(), store), 1)
-
-        async def work() -> None:
-            write_snapshot(store, context, await retriever.save(context))
-
-        asyncio.run(work())
+    run = Run(folder, memories(SIZE))
+    asyncio.run(run.save())
+    run.store.close()
     return folder
 
 
@@ -207,28 +171,12 @@ def saved(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "run"))
 
 
-def asked(folder: Path, text: str, k: int = 3, where: Filter = VISIBLE, many: int = 1) -> tuple[SearchResult, Counting]:
+def asked(folder: Path) -> tuple[SearchResult, Counting]:
+    """A search for the text of entry e33, and the embedder that it used."""
     embedder = Counting()
     with Store.read(folder) as store:
-        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store), text, k, where)
+        search = Retriever(Vectors(embedder, store), 1).nearest(read_context(store), "text 33", 1)
         return asyncio.run(search), embedder
-
-
-def first(folder: Path, text: str) -> str:
-    return asked(folder, text, 1)[0].matches[0].entry.id
-
-
-def test_a_search_finds_entries_that_changed_after_the_snapshot(saved: Path) -> None:
-    with Store.open(saved) as store:
-        context = read_context(store)
-        context = changed(store, context, Update("e7", "a new wording"), Delete("e8"), Add("memories", "quite new"))
-        changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
-    assert [first(saved, text) for text in ("a new wording", "quite new")] == ["e7", f"e{SIZE}"]
-    assert first(saved, "text 7") != "e7"
-    assert "e8" not in [f.entry.id for f in asked(saved, "text 8", 5)[0].matches]
-    nines = asked(saved, "text 9", 2)[0].matches
-    assert [(f.entry.id, f.entry.helpful) for f in nines] == [("e9", 1), (f"e{SIZE + 1}", 0)]
-    assert [f.entry.id for f in asked(saved, "text 9", 2, Filter(section="notes"))[0].matches] == [f"e{SIZE + 1}"]
 
 
 def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
@@ -238,7 +186,7 @@ def test_an_index_that_is_lost_or_damaged_is_built_again(saved: Path) -> None:
         file.unlink()
         if damaged is not None:
             file.write_bytes(damaged)
-        search, embedder = asked(saved, "text 33", 1)
+        search, embedder = asked(saved)
         assert (search.exact, search.matches[0].entry.id, embedder.asked) == (False, "e33", ["text 33"])
         assert file.read_bytes() == whole
     # Where nothing may be written, all entries are compared.
@@ -259,6 +207,24 @@ def test_forgotten_entries_are_in_no_snapshot_and_no_index(saved: Path) -> None:
         assert len(read_context(store)) == SIZE // 2
 
 
+def test_the_index_of_a_run_created_elsewhere_is_not_opened(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr("practicum.plugins.index.index.Part.open", opened.append)
+
+    def opened_by_a_search() -> list[str]:
+        opened.clear()
+        with Store.read(saved) as store:
+            is_own(store, read_config(store)[0])
+            asyncio.run(Retriever(Vectors(Words(), store), 1).nearest(read_context(store), "text 33", 1))
+        return [path.name for path in opened]
+
+    (file,) = saved.glob(INDEX_FILES)
+    assert opened_by_a_search() == [file.name]
+    with Store.open(saved) as store:
+        update_run(store, mark="")
+    assert opened_by_a_search() == []
+
+
 class Failing(Counting):
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         raise RuntimeError("away")
@@ -267,7 +233,7 @@ class Failing(Counting):
 def test_reembedding_replaces_all_vectors_or_none(saved: Path) -> None:
     with Store.open(saved) as store, pytest.raises(RuntimeError, match="away"):
         asyncio.run(replace_embedder(store, Failing("other")))
-    assert not asked(saved, "text 33", 1)[0].exact
+    assert not asked(saved)[0].exact
     other = Counting("other", dims=32)
     with Store.open(saved) as store:
         with refused("embedder.mismatch"):
@@ -280,9 +246,3 @@ def test_reembedding_replaces_all_vectors_or_none(saved: Path) -> None:
         assert other.asked == []
         with refused("embedder.mismatch"):
             Vectors(Words(), store)
-        # The model changes and keeps its name.
-        changed_model = Counting("other", dims=16)
-        with refused("embedder.mismatch"):
-            asyncio.run(Vectors(changed_model, store)(["another text"]))
-        asyncio.run(replace_embedder(store, changed_model))
-        assert asyncio.run(Vectors(changed_model, store)(["another text", "text 1"])).shape == (2, 16)

@@ -111,8 +111,8 @@ def test_a_lease_of_one_space_does_not_hold_up_another(opens: Opens) -> None:
 def test_rows_of_a_space_are_separate_and_are_removed_with_it(opens: Opens) -> None:
     database = opens()
     one, other = live(database, "one"), live(database, "other")
-    for store in (one, other):
-        put(store, TEXTS, [text(1)])
+    put(one, TEXTS, [text(1)])
+    put(other, TEXTS, [text(1)])
     assert one.change(lambda at: at.run(at.delete(TEXTS))) == 1
     assert (texts(one), texts(other)) == (set(), {"text 1"})
     put(one, TEXTS, [text(2)])
@@ -120,6 +120,9 @@ def test_rows_of_a_space_are_separate_and_are_removed_with_it(opens: Opens) -> N
     assert (database.names(), texts(one), texts(other)) == (["other"], set(), {"text 1"})
     with refused("space.unknown"):
         put(one, TEXTS, [text(3)])
+    database.writer.post(one.space, TEXTS, text(4))
+    database.do(lambda at: None).result()
+    assert (database.writer.unwritten, database.writer.late, texts(one)) == (0, 1, set())
     again = live(database, "one")
     assert again.space != one.space
     assert texts(again) == set()
@@ -192,16 +195,6 @@ def test_posted_rows_wait_for_a_database_that_cannot_be_written_to(
     store.change(lambda at: at.put(TEXTS, text(3)))
     assert database.writer.failing is None
     assert (database.writer.unwritten, texts(store)) == (0, {"text 1", "text 3"})
-
-
-def test_posted_rows_of_a_removed_space_are_dropped(opens: Opens) -> None:
-    database = opens()
-    store = live(database, "one")
-    database.do(lambda at: remove_space(at.db, store.space)).result()
-    database.writer.post(store.space, TEXTS, text(1))
-    database.do(lambda at: None).result()
-    assert (database.writer.unwritten, database.writer.late) == (0, 1)
-    assert database.rows(select(TEXTS).where(TEXTS.c.space == store.space)) == []
 
 
 def test_one_space_has_a_name_that_several_reserve_at_once(opens: Opens) -> None:
