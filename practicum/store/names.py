@@ -16,7 +16,7 @@ LIVE = "live"
 """Name of the version that a service shows to all sessions, except sessions that see a candidate."""
 
 EDITED = "edited"
-"""Name of the version that a person edited last. No session stays on an earlier version."""
+"""Name of the version that a person edited or made live last. No session stays on an earlier version."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -107,7 +107,7 @@ def edits_size(store: Store, version: int) -> int | None:
 
 def name_version(store: Store, name: str, version: int | str | None = None) -> int:
     """Give a name to a version (None: the last), and return its number. If another version has the name, the
-    name is moved.
+    name is moved. The name LIVE also moves EDITED, because a person makes the version live.
 
     Raises UsageError if the version does not exist, or if the name is not valid.
     """
@@ -123,7 +123,8 @@ def name_version(store: Store, name: str, version: int | str | None = None) -> i
         raise UsageError(
             "version.unknown", f"no version {number}: this run has versions 0 to {last}", version=number, last=last
         )
-    store.change(lambda at: at.put(schema.names, {"name": name, "version": number}))
+    rows = [{"name": each, "version": number} for each in ((LIVE, EDITED) if name == LIVE else (name,))]
+    store.change(lambda at: at.put(schema.names, *rows))
     return number
 
 

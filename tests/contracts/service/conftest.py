@@ -68,12 +68,6 @@ def untaught(plain: Service) -> Client:
     return plain.client.new_space()
 
 
-@pytest.fixture(scope="session")
-def shared(plain: Service) -> Client:
-    """A space shared by tests which read only their own interactions."""
-    return plain.client.new_space()
-
-
 @pytest.fixture
 def locked(keyed: Service) -> Client:
     """A new space of the service with keys that learns, with a key that has all roles."""

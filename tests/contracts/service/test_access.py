@@ -15,7 +15,6 @@ from service_kit import (
     MESSAGES,
     QUESTION,
     RESPONSES,
-    RIGHT,
     Client,
     Reply,
     Service,
@@ -46,6 +45,8 @@ ROUTES: dict[Route, str] = {
     for n in range(0, len(words), 2)
 }  # fmt: skip
 """Each route with the role of its key."""
+
+ADMIN = "admin-0123456789abcdef"
 
 OPEN: tuple[Route, ...] = (("GET", "/health"), ("GET", "/ready"))
 """Routes without a key."""
@@ -94,33 +95,30 @@ def test_a_role_opens_its_routes_in_its_space_and_no_others(role: str, keyed: Se
     assert ("spaces" in health[1]) == (role in ("ask", "admin"))
 
 
-@pytest.mark.parametrize("kind", ["none", "wrong", "expired", "removed"])
-def test_without_a_valid_key_every_route_is_closed(kind: str, keyed: Service) -> None:
-    # Wrong keys are counted by address, which a proxy on this machine may name.
-    admin, client = keyed.client, bare(keyed.client).with_headers(x_forwarded_for=f"203.0.113.{len(kind)}")
-    if kind == "wrong":
-        client = client.with_key("w" * 40)
-    if kind == "expired":
-        client = client.with_key(key(admin, "admin", days=1e-9))
-    if kind == "removed":
-        client = client.with_key(admin.post("/v1/keys", name="gone", roles=["admin"])["key"])
-        assert client.ask().status == 200
-        assert admin.send("DELETE", "/v1/keys", {"name": "gone"}).status == 200
-    for route in ROUTES:
-        reply = visit(client, route)
-        reply.refused({"none": "key.missing", "expired": "key.expired"}.get(kind, "key.wrong"))
-        assert reply.headers["www-authenticate"] == "Bearer"
-    assert bare(keyed.client).get("/health") == {"status": "ok"}
-
-
-def test_more_than_60_wrong_keys_a_minute_from_an_address_have_to_wait(keyed: Service) -> None:
-    stranger = bare(keyed.client).with_key("w" * 40).with_headers(x_forwarded_for="203.0.113.99")
-    replies = [stranger.send("GET", "/v1/history") for _ in range(62)]
+def test_without_a_valid_key_every_route_is_closed_and_more_than_60_wrong_keys_a_minute_have_to_wait(
+    keyed: Service,
+) -> None:
+    admin, stranger = keyed.client, bare(keyed.client)
+    removed = stranger.with_key(admin.post("/v1/keys", name="gone", roles=["admin"])["key"])
+    assert removed.ask().status == 200
+    assert admin.send("DELETE", "/v1/keys", {"name": "gone"}).status == 200
+    cases = [(stranger, "key.missing"), (stranger.with_key("w" * 40), "key.wrong"), (removed, "key.wrong"),
+             (stranger.with_key(key(admin, "admin", days=1e-9)), "key.expired")]  # fmt: skip
+    for number, (client, code) in enumerate(cases):
+        # Wrong keys are counted by address, which a proxy on this machine may name.
+        away = client.with_headers(x_forwarded_for=f"203.0.113.{number}")
+        for route in ROUTES:
+            reply = visit(away, route)
+            reply.refused(code)
+            assert reply.headers["www-authenticate"] == "Bearer"
+    assert stranger.get("/health") == {"status": "ok"}
+    away = stranger.with_key("w" * 40).with_headers(x_forwarded_for="203.0.113.99")
+    replies = [away.send("GET", "/v1/history") for _ in range(62)]
     assert {reply.status for reply in replies[:60]} == {401}
     replies[-1].refused("request.too_many")
     assert int(replies[-1].headers["retry-after"]) >= 1
     # Other addresses do not wait.
-    assert keyed.client.send("GET", "/v1/history").status == 200
+    assert admin.send("GET", "/v1/history").status == 200
 
 
 def test_a_key_is_stored_as_its_digest_and_may_send_its_number_of_requests_a_minute(keyed: Service) -> None:
@@ -139,9 +137,7 @@ def test_a_key_is_stored_as_its_digest_and_may_send_its_number_of_requests_a_min
         assert (reply.json.get("type") == "error") == (path == MESSAGES)
         assert 1 <= int(reply.headers["retry-after"]) <= 60
         assert not reply.received
-
-
-def test_an_admin_of_one_space_manages_keys_of_that_space_only(keyed: Service) -> None:
+    # An admin of one space manages keys of that space only.
     local = bare(keyed.client).with_key(key(keyed.client, "admin", space="other"))
     assert local.post("/v1/keys", name=unique("key"), roles=["ask"])["space"] == "other"
     assert {one["space"] for one in local.get("/v1/keys")["keys"]} == {"other"}
@@ -164,38 +160,54 @@ def test_a_service_without_a_key_listens_on_this_machine_only_and_one_that_had_a
 
 
 @slow
-def test_a_key_of_the_start_opens_its_space_and_is_long(model: Model, tmp_path: Path) -> None:
+def test_a_service_starts_with_spaces_keys_and_a_context_and_its_files_are_private(
+    model: Model, tmp_path: Path
+) -> None:
+    store, context = tmp_path / "store", tmp_path / "playbook.md"
     for short in ("short", "with space 0123456789"):
-        served = ("serve", "--upstream", model.url, tmp_path / "store", "--port", 0)
-        assert code_of(*served, "--key", short) == "key.invalid"
-    options = ("--space", "default", "--space", "support", "--key", "support=support-0123456789")
-    with serving_here(model, tmp_path / "store", *options) as service:
+        assert code_of("serve", "--upstream", model.url, store, "--port", 0, "--key", short) == "key.invalid"
+    context.write_text("## rules\n\n- Name the team.\n")
+    keys = ("--key", "support=support-0123456789", "--key", ADMIN)
+    with serving_here(model, store, "--space", "default", "--space", "support", "--context", context, *keys) as service:
         client = service.client.with_key("support-0123456789")
         assert [visit(client, route).status != 403 for route in ROUTES] == [
             ", for all" not in needed for needed in ROUTES.values()
         ]
         visit(client.in_space("default"), ("POST", CHAT)).refused("key.forbidden")
+        assert "Name the team." in service.client.with_key(ADMIN).shown()
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [store, *store.rglob("*")]} == {0}
 
 
-def test_spaces_share_nothing(plain: Service) -> None:
-    one, two = plain.client.new_space(), plain.client.new_space()
-    reply = one.correct()
-    one.add_entry("A rule of the first space.")
-    one.post("/v1/notes", text="A note of the first space.")
-    assert RIGHT in one.shown()
-    shown = two.shown()
-    assert RIGHT not in shown
-    assert "of the first space" not in shown
-    assert (two.get("/v1/corrections", state="live")["total"], two.entries()) == (0, [])
-    two.try_report(reply, score=1.0).refused("interaction.unknown")
-    assert reply.interaction not in json.dumps(two.get("/v1/interactions"))
-
-
-def test_the_first_space_is_that_of_requests_without_a_space(keyed: Service) -> None:
-    word = unique("first")
-    keyed.client.correct(f"Which team handles {word}?", f"team {word}")
-    shown = [keyed.client.in_space(name).shown(f"Which team handles {word}?") for name in ("default", "other")]
-    assert [f"team {word}" in text for text in shown] == [True, False]
+def test_spaces_share_nothing_and_the_first_is_that_of_requests_without_a_space(keyed: Service) -> None:
+    admin, name, word = keyed.client, unique("short"), unique("albatross")
+    question, answer = f"Which team handles {word}?", f"team {word}"
+    admin.post("/v1/spaces", name=name)
+    admin.post("/v1/spaces", name=name)
+    space, agent = admin.in_space(name), bare(admin).with_key(key(admin, "ask", "report", space=name))
+    reply = space.correct(question, answer)
+    space.add_entry(f"The {word} flies.")
+    space.post("/v1/notes", text=f"A note of the {word}.")
+    assert f"team {word}" in space.shown(question)
+    for other in (admin, admin.in_space("other"), admin.new_space()):
+        assert other.shown(question).count(word) == 1
+        assert word not in json.dumps([other.entries(), other.get("/v1/corrections", state="live")])
+        other.try_report(reply, score=1.0).refused("interaction.unknown")
+        assert reply.interaction not in json.dumps(other.get("/v1/interactions"))
+    admin.correct(question, f"first {word}")
+    assert [f"first {word}" in admin.in_space(name).shown(question) for name in ("default", "other")] == [True, False]
+    # A space is deleted with all its data.
+    asked = agent.ask()
+    assert name in admin.get("/v1/spaces")["spaces"]
+    assert admin.send("DELETE", "/v1/spaces", {"name": name}).json["name"] == name
+    assert name not in admin.get("/v1/spaces")["spaces"]
+    assert not (keyed.store / "spaces" / name).exists()
+    space.try_report(asked, score=1.0).refused("space.unknown")
+    # A new space of the same name is empty, and the old key does not open it.
+    admin.post("/v1/spaces", name=name)
+    assert answer not in space.shown(question)
+    assert space.entries() == []
+    assert agent.send("POST", CHAT, BODIES[CHAT]).status in (401, 403)
+    space.try_report(asked, score=1.0).refused("interaction.unknown")
 
 
 def test_an_unknown_space_is_an_error_and_a_space_of_the_start_is_not_deleted(keyed: Service) -> None:
@@ -205,36 +217,6 @@ def test_an_unknown_space_is_an_error_and_a_space_of_the_start_is_not_deleted(ke
         keyed.client.in_space(name).send("GET", "/v1/history").refused(code)
     for name, code in (("default", "space.in_use"), ("none", "space.unknown"), ("a\n", "request.malformed")):
         keyed.client.send("DELETE", "/v1/spaces", {"name": name}).refused(code)
-
-
-def test_a_space_is_deleted_with_all_its_data(keyed: Service) -> None:
-    admin, name, word = keyed.client, unique("short"), unique("albatross")
-    admin.post("/v1/spaces", name=name)
-    admin.post("/v1/spaces", name=name)
-    space, agent = admin.in_space(name), bare(admin).with_key(key(admin, "ask", "report", space=name))
-    space.correct(f"Which team handles {word}?", f"team {word}")
-    space.add_entry(f"The {word} flies.")
-    reply = agent.ask()
-    assert name in admin.get("/v1/spaces")["spaces"]
-    assert admin.send("DELETE", "/v1/spaces", {"name": name}).json["name"] == name
-    assert name not in admin.get("/v1/spaces")["spaces"]
-    assert not (keyed.store / "spaces" / name).exists()
-    space.try_report(reply, score=1.0).refused("space.unknown")
-    # A new space of the same name is empty, and the old key does not open it.
-    admin.post("/v1/spaces", name=name)
-    assert f"team {word}" not in space.shown(f"Which team handles {word}?")
-    assert space.entries() == []
-    assert agent.send("POST", CHAT, BODIES[CHAT]).status in (401, 403)
-    space.try_report(reply, score=1.0).refused("interaction.unknown")
-
-
-@slow
-def test_the_first_space_starts_from_a_context_and_its_files_are_private(model: Model, tmp_path: Path) -> None:
-    store, context = tmp_path / "store", tmp_path / "playbook.md"
-    context.write_text("## rules\n\n- Name the team.\n")
-    with serving_here(model, store, "--context", context) as service:
-        assert "Name the team." in service.client.shown()
-    assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [store, *store.rglob("*")]} == {0}
 
 
 def closed(schema: Any) -> Any:
@@ -279,7 +261,9 @@ def document(keyed: Service) -> Document:
     return Document(keyed.client)
 
 
-def test_the_document_names_every_route_with_its_role(document: Document) -> None:
+def test_each_operation_has_its_role_and_answers_in_the_form_of_the_document(
+    document: Document, locked: Client
+) -> None:
     assert document.raw["openapi"].startswith("3.1")
     assert document.routes == ROUTES.keys() | {*OPEN}
     for route, needed in ROUTES.items():
@@ -288,8 +272,6 @@ def test_the_document_names_every_route_with_its_role(document: Document) -> Non
         assert all([*one.values()] == [[needed.partition(",")[0]]] for one in schemes)
     assert [document.operation(route)["security"] for route in OPEN] == [[], []]
 
-
-def test_each_operation_answers_in_the_form_of_the_document(document: Document, locked: Client) -> None:
     def send(method: str, path: str, body: Any = None, query: str = "", client: Client = locked) -> Any:
         reply = client.send(method, path + query, body)
         assert reply.status in (200, 202), reply.body
@@ -337,22 +319,6 @@ def test_each_operation_answers_in_the_form_of_the_document(document: Document, 
     assert document.routes - document.checked == set()
 
 
-def test_wrong_fields_and_methods_are_errors_in_the_form_of_the_document(document: Document, locked: Client) -> None:
-    for method, path in sorted(document.routes - {*OPEN, ("GET", "/metrics")} - {("POST", path) for path in BODIES}):
-        if method == "GET":
-            reply = locked.send(method, f"{path}?no-such-field=1")
-        else:
-            reply = locked.send(method, path, {"no-such-field": 1})
-        document.check(method, path, reply)
-        reply.refused("outcome.invalid" if path == "/v1/feedback" else "request.malformed")
-    for path in {*document.raw["paths"]} - {*BODIES}:
-        locked.send("PUT", path, b"{}").refused("request.wrong_verb")
-        for method in ("GET", "POST", "DELETE"):
-            if (method, path) not in document.routes:
-                locked.send(method, path, b"{}" if method != "GET" else None).refused("request.wrong_verb")
-    bare(locked).send("POST", "/openapi.json", b"{}").refused("request.wrong_verb")
-
-
 ODD: list[tuple[str, str, bytes | None, str]] = [
     ("POST", "/v1/notes", b'{"text": "\\u0000"}', "request.malformed"),
     ("POST", "/v1/notes", b'{"text": "\\ud800"}', "request.malformed"),
@@ -368,10 +334,25 @@ ODD: list[tuple[str, str, bytes | None, str]] = [
 ]  # fmt: skip
 
 
-def test_an_odd_value_is_an_error_of_one_line(document: Document, keyed: Service) -> None:
+def test_wrong_fields_methods_and_odd_values_are_errors_in_the_form_of_the_document(
+    document: Document, locked: Client
+) -> None:
+    for method, path in sorted(document.routes - {*OPEN, ("GET", "/metrics")} - {("POST", path) for path in BODIES}):
+        if method == "GET":
+            reply = locked.send(method, f"{path}?no-such-field=1")
+        else:
+            reply = locked.send(method, path, {"no-such-field": 1})
+        document.check(method, path, reply)
+        reply.refused("outcome.invalid" if path == "/v1/feedback" else "request.malformed")
+    for path in {*document.raw["paths"]} - {*BODIES}:
+        locked.send("PUT", path, b"{}").refused("request.wrong_verb")
+        for method in ("GET", "POST", "DELETE"):
+            if (method, path) not in document.routes:
+                locked.send(method, path, b"{}" if method != "GET" else None).refused("request.wrong_verb")
+    bare(locked).send("POST", "/openapi.json", b"{}").refused("request.wrong_verb")
     for method, path, body, code in ODD:
-        reply = keyed.client.send(method, path, body)
+        reply = locked.send(method, path, body)
         document.check(method, path.partition("?")[0], reply)
         reply.refused(code)
         assert len(reply.json["error"]["message"]) < 500
-    assert keyed.client.send("GET", "/v1/playbook?search=%ff%ED%A0%80&limit=5").status == 200
+    assert locked.send("GET", "/v1/playbook?search=%ff%ED%A0%80&limit=5").status == 200

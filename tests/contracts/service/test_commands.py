@@ -19,38 +19,25 @@ def edited(folder: Path, tmp_path: Path, text: str) -> int:
     return version
 
 
-def test_an_edit_and_a_rollback_are_live_at_once_and_are_not_tried(space: Client, folder: Path, tmp_path: Path) -> None:
+def test_an_edit_a_rollback_and_a_name_are_live_at_once_and_are_not_tried(
+    space: Client, folder: Path, tmp_path: Path
+) -> None:
     version = edited(folder, tmp_path, "Quetzals are cards.")
     until(lambda: "Quetzals" in space.shown())
     assert (space.health()["version"], space.entries()) == (version, ["Quetzals are cards."])
-    version = run_json("space", "rollback", folder, 0, "--yes")["version"]
-    until(lambda: space.health()["version"] == version)
-    assert space.entries() == []
-    assert [one["state"] for one in space.rollouts()] == ["promoted", "promoted"]
-
-
-def test_a_version_that_follows_from_the_live_one_is_not_a_rollout_and_a_name_moves_the_live_version(
-    space: Client, folder: Path, tmp_path: Path
-) -> None:
-    edited(folder, tmp_path, "Quetzals are cards.")
     space.post("/v1/rollback", version=0)
-    edited(folder, tmp_path, "Quetzals are birds.")
+    birds = edited(folder, tmp_path, "Quetzals are birds.")
     until(lambda: "birds" in space.shown())
+    # A version that follows from the live one is not a rollout.
     assert [one["reason"] for one in space.rollouts()] == ["edited by hand"] * 2
     run_json("space", "name", folder, "live", 0)
     until(lambda: space.health()["version"] == 0)
     assert "Quetzals" not in space.shown()
-
-
-@slow
-def test_a_change_without_the_service_waits_for_its_next_start(model: Model, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with serving_here(model, store) as service:
-        service.client.ask()
-    version = edited(store, tmp_path, "Quetzals are cards.")
-    with serving_here(model, store) as service:
-        assert service.client.health()["version"] == version
-        assert "Quetzals" in service.client.shown()
+    run_json("space", "name", folder, "live", birds)
+    version = run_json("space", "rollback", folder, 0, "--yes")["version"]
+    until(lambda: space.health()["version"] == version)
+    assert space.entries() == []
+    assert [one["state"] for one in space.rollouts()] == ["promoted"] * 3
 
 
 def test_reviews_user_data_and_keys_are_changed_at_an_address(locked: Client) -> None:
@@ -96,8 +83,9 @@ def test_an_operation_that_reads_leaves_a_run_unchanged(tmp_path: Path) -> None:
     assert before["names"] == {}
 
 
-def test_commands_that_read_work_while_the_service_runs(keyed: Service, tmp_path: Path) -> None:
-    folder = keyed.store / "spaces" / keyed.client.new_space().space
+def test_commands_and_programs_read_the_live_version_while_the_service_runs(keyed: Service, tmp_path: Path) -> None:
+    space = keyed.client.new_space()
+    folder = keyed.store / "spaces" / space.space
     edited(folder, tmp_path, "Quetzals are cards.")
     (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
     assert [entry["text"] for entry in run_json("show", folder)["entries"]] == ["Quetzals are cards."]
@@ -109,15 +97,10 @@ def test_commands_that_read_work_while_the_service_runs(keyed: Service, tmp_path
     # Versions are scored with the model that the space learns with.
     (start,) = run_json("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
     assert start["current"] == 0.0
-
-
-def test_readers_see_the_live_version_during_a_rollout(keyed: Service) -> None:
-    space = keyed.client.new_space()
-    folder = keyed.store / "spaces" / space.space
+    # During a rollout, too.
     space.teach(6)
-    candidate = space.learn()
-    live = space.health()["version"]
-    assert candidate > live
+    candidate, live = space.learn(), 1
+    assert space.health()["version"] == live
     assert run_json("show", folder)["version"] == live
     assert run_json("show", folder, "--version", candidate)["version"] == candidate
     assert json.loads(run_json("export", folder, "--format", "json")["text"])["version"] == live
@@ -133,18 +116,19 @@ def test_readers_see_the_live_version_during_a_rollout(keyed: Service) -> None:
     assert practicum.run_sync(program()) == live
 
 
-def config_of(folder: Path) -> practicum.Config:
-    async def shown() -> practicum.Shown:
-        async with practicum.open(folder) as space:
-            return await space.show("Which team?")
-
-    return practicum.run_sync(shown()).config
-
-
 @slow
-def test_serving_leaves_the_settings_of_a_run_unchanged(model: Model, tmp_path: Path) -> None:
+def test_a_run_is_served_with_its_settings_and_changed_without_the_service(model: Model, tmp_path: Path) -> None:
     run = imported(tmp_path)
-    before = config_of(run)
+
+    async def config() -> practicum.Config:
+        async with practicum.open(run) as space:
+            return (await space.show("Which team?")).config
+
+    before = practicum.run_sync(config())
     with serving_here(model, run) as service:
-        assert "Quetzals" in service.client.shown()
-    assert config_of(run) == before
+        assert "Quetzals are birds." in service.client.shown()
+    assert practicum.run_sync(config()) == before
+    version = edited(run, tmp_path, "Quetzals are cards.")
+    with serving_here(model, run) as service:
+        assert service.client.health()["version"] == version
+        assert "Quetzals are cards." in service.client.shown()

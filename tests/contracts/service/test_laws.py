@@ -8,7 +8,8 @@ import resource
 import signal
 import sqlite3
 import threading
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from http.client import HTTPException
 from pathlib import Path
 from random import Random
@@ -23,36 +24,20 @@ pytestmark = [pytest.mark.slow]
 KILLS, WORKERS = 2, 4
 
 
-class Worker(threading.Thread):
-    """A client that asks and reports until the service is killed, and records acknowledged outcomes."""
-
-    def __init__(self, space: Client, number: int) -> None:
-        super().__init__()
-        self.space, self.random, self.number = space, Random(number), number
-        self.acknowledged: dict[str, dict[str, Any]] = {}
-        self.corrections: dict[str, str] = {}
-        self.failed: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            for count in range(10_000):
-                self.once(count)
-        except (OSError, HTTPException):
-            # The kill.
-            return
-        except Exception as error:
-            self.failed = error
-
-    def once(self, count: int) -> None:
-        question = f"Which team handles case {count} of office {self.number}?"
-        reply = self.space.in_session(f"{self.number}-{count // 5}").ask(question)
-        if reply.headers["x-practicum-interaction"] is None:
-            return
-        outcome = {"score": self.random.random()} if count % 2 else {"target": f"team {self.number}x{count}x"}
-        self.space.report(reply, **outcome)
-        self.acknowledged[reply.interaction] = outcome
-        if "target" in outcome:
-            self.corrections[question] = str(outcome["target"])
+def work(space: Client, number: int, acknowledged: dict[str, dict[str, Any]], corrections: dict[str, str]) -> None:
+    """Ask and report until the service is killed. Acknowledged outcomes are recorded."""
+    random = Random(number)
+    with suppress(OSError, HTTPException):
+        for count in range(10_000):
+            question = f"Which team handles case {count} of office {number}?"
+            reply = space.in_session(f"{number}-{count // 5}").ask(question)
+            if reply.headers["x-practicum-interaction"] is None:
+                continue
+            outcome = {"score": random.random()} if count % 2 else {"target": f"team {number}x{count}x"}
+            space.report(reply, **outcome)
+            acknowledged[reply.interaction] = outcome
+            if "target" in outcome:
+                corrections[question] = str(outcome["target"])
 
 
 @pytest.mark.durable
@@ -68,33 +53,26 @@ def test_acknowledged_reports_survive_kills_and_are_learned_from_once(model: Mod
             for question, target in Random(kill).sample(sorted(corrections.items()), min(5, len(corrections))):
                 assert target in client.shown(question)
             if kill == KILLS:
-                learned_once(client)
+                # Each solved question is one entry of each version.
+                client.post("/v1/learn")
+                for version in {client.health()["version"], until(lambda client=client: client.health()["candidate"])}:
+                    if client.health()["version"] != version:
+                        client.post("/v1/rollback", version=version)
+                    texts = client.entries()
+                    assert len(texts) == len(set(texts))
                 break
-            workers = [Worker(client, kill * WORKERS + number) for number in range(WORKERS)]
-            for worker in workers:
-                worker.start()
-            goal = Random(kill).randrange(10, 40)
-            until(lambda workers=workers, goal=goal: sum(len(each.acknowledged) for each in workers) >= goal)
-            assert service.stop(signal.SIGKILL) == -signal.SIGKILL
-            for worker in workers:
-                worker.join()
-                assert worker.failed is None
-                acknowledged |= worker.acknowledged
-                corrections |= worker.corrections
+            goal = len(acknowledged) + Random(kill).randrange(10, 40)
+            with ThreadPoolExecutor(WORKERS) as pool:
+                numbers = range(kill * WORKERS, (kill + 1) * WORKERS)
+                works = [pool.submit(work, client, number, acknowledged, corrections) for number in numbers]
+                until(lambda goal=goal: len(acknowledged) >= goal)
+                assert service.stop(signal.SIGKILL) == -signal.SIGKILL
+            for one in works:
+                one.result()
     assert len(acknowledged) >= 10 * KILLS
     with sqlite3.connect(f"file:{store / 'practicum.sqlite'}?mode=ro", uri=True) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
-
-
-def learned_once(space: Client) -> None:
-    """Require that each solved question is one entry of each version."""
-    space.post("/v1/learn")
-    for version in {space.health()["version"], until(lambda: space.health()["candidate"])}:
-        if space.health()["version"] != version:
-            space.post("/v1/rollback", version=version)
-        texts = space.entries()
-        assert len(texts) == len(set(texts))
 
 
 def room(pid: int, size: int) -> None:

@@ -99,20 +99,18 @@ def test_the_tools_are_described_and_annotated(agent: Agent) -> None:
     assert {"rollouts", "alarms", "credits"} <= agent.do("history").data.keys()
 
 
-WRONG = {
-    "an unknown field": ("recall", "request.malformed", {"question": QUESTION}),
-    "a blank task": ("recall", "request.malformed", {"input": " "}),
-    "nothing to report": ("report", "outcome.invalid", {"interaction": "i1"}),
-    "a score out of range": ("report", "outcome.invalid", {"interaction": "i1", "score": 7}),
-    "an unknown interaction": ("report", "interaction.unknown", {"interaction": "i1", "score": 1}),
-    "an unknown entry": ("remove", "entry.unknown", {"id": "e999"}),
-    "a malformed id": ("remove", "request.malformed", {"id": "zzz"}),
-    "too many arguments": ("recall", "request.malformed", {f"a{n}": 1 for n in range(101)}),
-}  # fmt: skip
+WRONG = (
+    ("recall", "request.malformed", {"question": QUESTION}), ("recall", "request.malformed", {"input": " "}),
+    ("recall", "request.malformed", {f"a{n}": 1 for n in range(101)}),
+    ("report", "outcome.invalid", {"interaction": "i1"}),
+    ("report", "outcome.invalid", {"interaction": "i1", "score": 7}),
+    ("report", "interaction.unknown", {"interaction": "i1", "score": 1}),
+    ("remove", "entry.unknown", {"id": "e999"}), ("remove", "request.malformed", {"id": "zzz"}),
+)  # fmt: skip
 
 
 def test_wrong_arguments_are_errors_of_one_line_and_an_unknown_tool_is_one_of_the_protocol(agent: Agent) -> None:
-    for tool, code, arguments in WRONG.values():
+    for tool, code, arguments in WRONG:
         agent.refuses(tool, code, **arguments)
     with pytest.raises(MCPError) as refusal:
         agent.call("guess")
@@ -140,23 +138,20 @@ def test_the_playbook_is_searched_and_listed_and_a_resource_with_its_sections(pl
         assert [line[:6] for line in lines if line.startswith("-")] == ["- [e3]"]
 
 
-@pytest.mark.parametrize("role", ["ask", "report", "review", "admin"])
-def test_the_tools_of_an_agent_are_those_of_its_keys_roles(role: str, locked: Client) -> None:
-    with over_http(agent_key(locked, role)) as agent:
-        listed = agent.tools().keys()
-        assert listed == of_roles(role)
-        for name in of_roles("admin") - listed:
-            agent.refuses(name, "key.forbidden", **ARGUMENTS.get(name, {}))
-
-
-def test_without_a_valid_key_mcp_is_closed(locked: Client) -> None:
+def test_the_tools_of_an_agent_are_those_of_its_keys_roles(locked: Client) -> None:
+    for role in TOOLS:
+        with over_http(agent_key(locked, role)) as agent:
+            listed = agent.tools().keys()
+            assert listed == of_roles(role)
+            for name in of_roles("admin") - listed:
+                agent.refuses(name, "key.forbidden", **ARGUMENTS.get(name, {}))
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     stranger = Client(locked.url, locked.model).with_headers(x_forwarded_for="203.0.113.40")
     stranger.send("POST", "/mcp", call).refused("key.missing")
     stranger.with_key("w" * 40).send("POST", "/mcp", call).refused("key.wrong")
 
 
-def test_an_agent_removes_only_its_notes_and_a_reviewer_every_entry(locked: Client) -> None:
+def test_an_agent_removes_only_its_notes_and_its_flagged_notes_wait(locked: Client, keyed: Service) -> None:
     key = agent_key(locked, "ask", "report")
     with over_http(key) as agent, over_http(key.as_user("anna")) as anna:
         id = agent.do("recall", input=QUESTION).data["interaction"]
@@ -167,20 +162,15 @@ def test_an_agent_removes_only_its_notes_and_a_reviewer_every_entry(locked: Clie
         note = anna.do("remember", text="Mine.").data["id"]
         agent.refuses("remove", "key.forbidden", id=note)
         anna.do("remove", id=note)
-    with over_http(locked) as reviewer:
+    with over_http(locked) as reviewer, over_http(keyed.client.in_space("other")) as elsewhere:
         reviewer.do("remove", id="c1")
         assert RIGHT not in reviewer.do("recall", input=QUESTION).text
-
-
-def test_the_texts_of_an_agent_pass_the_filter_for_every_key_and_stay_in_the_space(
-    locked: Client, keyed: Service
-) -> None:
-    with over_http(locked) as agent, over_http(keyed.client.in_space("other")) as elsewhere:
-        stored = agent.do("remember", text=FLAGGED, about="lost cards")
+        # The texts of an agent pass the filter for every key, and stay in the space.
+        stored = reviewer.do("remember", text=FLAGGED, about="lost cards")
         assert stored.data["note"] == "waits for review"
-        assert "evil.example" not in agent.do("recall", input=QUESTION).text
-        agent.do("decide", decision="approve", id=stored.data["id"])
-        assert "evil.example" in agent.do("recall", input=QUESTION).text
+        assert "evil.example" not in reviewer.do("recall", input=QUESTION).text
+        reviewer.do("decide", decision="approve", id=stored.data["id"])
+        assert "evil.example" in reviewer.do("recall", input=QUESTION).text
         assert "evil.example" not in elsewhere.do("recall", input=QUESTION).text
 
 

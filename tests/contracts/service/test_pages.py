@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from service_kit import Browser, Client, Service, unique, until
 from service_model import Model
 
@@ -78,23 +77,30 @@ def test_a_key_with_the_role_review_signs_in_and_sees_its_space(locked: Client) 
     assert "Secure" in cookie
 
 
-@pytest.mark.parametrize(("kind", "status"), [("programs", 403), ("expired", 401), ("wrong", 401), ("none", 401)])
-def test_a_key_without_review_or_that_is_not_valid_does_not_sign_in(kind: str, status: int, locked: Client) -> None:
-    key = {"wrong": "pk-nothing"}.get(kind, "")
-    if kind in ("programs", "expired"):
-        roles, days = (["ask", "report"], 1) if kind == "programs" else (["review"], 1e-9)
-        key = locked.post("/v1/keys", name=unique("key"), roles=roles, days=days)["key"]
+def test_signing_in_needs_a_valid_key_with_the_role_review_and_ends_with_the_key(locked: Client) -> None:
+    def key(*roles: str, **more: object) -> str:
+        return str(locked.post("/v1/keys", **{"name": unique("key"), "roles": roles, **more})["key"])
+
+    at = f"/s/{locked.space}"
+    cases = ((key("ask", "report"), 403), (key("review", days=1e-9), 401), ("pk-nothing", 401), ("", 401))
+    for wrong, status in cases:
+        browser = Browser(locked)
+        page = browser.sign_in(wrong)
+        assert page.status == status
+        assert not wrong or wrong not in page.text
+        assert browser.get(at).status == 303
+    valid = key("review", name="leaving")
+    # It takes the token of its page, and leads to pages of this service only.
     browser = Browser(locked)
-    page = browser.sign_in(key)
-    assert page.status == status
-    assert not key or key not in page.text
-    assert browser.get(f"/s/{locked.space}").status == 303
-
-
-def test_a_removed_key_ends_its_sessions(locked: Client) -> None:
-    key = locked.post("/v1/keys", name="leaving", roles=["review"])["key"]
-    browser, at = Browser(locked), f"/s/{locked.space}"
-    browser.sign_in(key)
+    page = browser.post("/sign-in", key=valid, token="x")
+    assert (page.status, "allow cookies" in page.words) == (403, True)
+    for way in ("https://example.org", "//example.org", "/\\example.org", "/s/x\r\na: b", "/v1/x"):
+        browser.get("/sign-in")
+        page = browser.post("/sign-in", key=valid, token="x")
+        assert (page.status, "out of date" in page.words) == (403, True)
+        assert browser.post("/sign-in", key=valid, next=way).headers["location"] == "/"
+        browser = Browser(locked)
+    browser.sign_in(valid)
     assert browser.get(at).status == 200
     assert locked.send("DELETE", "/v1/keys", {"name": "leaving"}).status == 200
     assert browser.get(at).status == 303
@@ -103,54 +109,36 @@ def test_a_removed_key_ends_its_sessions(locked: Client) -> None:
     assert (part.status, "hx-get" in part.text) == (401, False)
 
 
-def test_signing_in_takes_the_token_of_its_page_and_leads_to_pages_of_this_service_only(keyed: Service) -> None:
-    key = keyed.client.post("/v1/keys", name=unique("key"), roles=["review"])["key"]
-    browser = Browser(keyed.client)
-    page = browser.post("/sign-in", key=key, token="x")
-    assert (page.status, "allow cookies" in page.words) == (403, True)
-    for way in ("https://example.org", "//example.org", "/\\example.org", "/s/x\r\na: b", "/v1/x"):
-        browser.get("/sign-in")
-        page = browser.post("/sign-in", key=key, token="x")
-        assert (page.status, "out of date" in page.words) == (403, True)
-        assert browser.post("/sign-in", key=key, next=way).headers["location"] == "/"
-        browser = Browser(keyed.client)
-
-
-@pytest.mark.parametrize("with_keys", [True, False], ids=["with keys", "without keys"])
-def test_a_form_needs_the_token_of_its_page_and_shows_its_text_again(
-    with_keys: bool, locked: Client, space: Client
-) -> None:
-    where = locked if with_keys else space
-    browser, path = reviewer(locked) if with_keys else Browser(space), f"/s/{where.space}/entries"
+def test_a_form_needs_the_token_of_its_page_and_shows_its_text_again(locked: Client, space: Client) -> None:
     fields = {"text": "a text that took long", "section": "rules"}
-    token = browser.get(path).token
-    for headers, sent, reason in (
-        ({}, "", "out of date"), ({}, "é" * 64, "out of date"), ({}, "0" * 64, "out of date"),
-        ({"sec-fetch-site": "cross-site"}, token, "another site"),
-        ({"sec-fetch-site": "same-site"}, token, "another site"),
-        ({"origin": "http://127.0.0.1:1"}, token, "another site"),
-    ):  # fmt: skip
-        page = browser.post(path, headers, token=sent, **fields)
-        assert page.status == 403
-        assert reason in page.words
-        assert "a text that took long" in page.words
-        assert f'<a href="{path}">Open the page</a>' in page.text
-    if with_keys:
-        assert Browser(locked).post(path, token=token, **fields).status == 401
-        assert reviewer(locked).post(path, token=token, **fields).status == 403
-    assert where.entries() == []
-    assert browser.post(path, token=token, **fields).status == 303
-    assert where.entries() == ["a text that took long"]
+    for where, browser in ((locked, reviewer(locked)), (space, Browser(space))):
+        path = f"/s/{where.space}/entries"
+        token = browser.get(path).token
+        for headers, sent, reason in (
+            ({}, "", "out of date"), ({}, "é" * 64, "out of date"), ({}, "0" * 64, "out of date"),
+            ({"sec-fetch-site": "cross-site"}, token, "another site"),
+            ({"sec-fetch-site": "same-site"}, token, "another site"),
+            ({"origin": "http://127.0.0.1:1"}, token, "another site"),
+        ):  # fmt: skip
+            page = browser.post(path, headers, token=sent, **fields)
+            assert page.status == 403
+            assert reason in page.words
+            assert "a text that took long" in page.words
+            assert f'<a href="{path}">Open the page</a>' in page.text
+        if where is locked:
+            assert Browser(locked).post(path, token=token, **fields).status == 401
+            assert reviewer(locked).post(path, token=token, **fields).status == 403
+        assert where.entries() == []
+        assert browser.post(path, token=token, **fields).status == 303
+        assert where.entries() == ["a text that took long"]
 
-
-def test_a_malformed_or_long_form_is_refused(untaught: Client) -> None:
-    browser, at = browser_of(untaught)
+    at = f"/s/{space.space}"
     browser.get(f"{at}/entries")
     assert browser.post(f"{at}/entries", text="x" * 1_100_000, section="rules").status == 413
     assert browser.post(f"{at}/entries", text=" ", section="rules").status == 400
     assert browser.post(f"{at}/versions", version="x", seen="0").status == 400
-    assert untaught.send("POST", f"{at}/entries", b"\xff\xfe\x00").status == 403
-    assert untaught.send("PUT", at, b"").status == 405
+    assert space.send("POST", f"{at}/entries", b"\xff\xfe\x00").status == 403
+    assert space.send("PUT", at, b"").status == 405
     # A refused form links to its page.
     for form, path in (("/canary", ""), ("/learn", ""), ("/corrections/withdraw", "/corrections"),
                        ("/operations/learn", "/operations/learn")):  # fmt: skip
@@ -180,16 +168,16 @@ def test_no_text_of_a_client_becomes_markup(space: Client, model: Model) -> None
     assert seen >= 5
 
 
-def test_the_page_of_an_interaction_takes_a_report_and_the_overview_has_the_sums(space: Client) -> None:
+def test_pages_take_reports_and_edits_and_the_overview_has_the_sums(space: Client) -> None:
     browser, at = browser_of(space)
-    space.add_entry("Refunds of parcels take 30 days.")
+    space.add_entry("Refunds take 14 days.")
     for number in range(9):
         space.report(space.ask(f"question {number}"), score=float(number < 7))
     reply = space.as_user("u1").in_session("s1").ask("How long does a refund take?")
     path = f"{at}/episodes/{reply.interaction}"
     until(lambda: browser.get(path).status == 200)
     page = browser.get(path)
-    for text in ("How long does a refund take?", "Refunds of parcels take 30 days.", "I do not know.", "u1", "s1"):
+    for text in ("How long does a refund take?", "Refunds take 14 days.", "I do not know.", "u1", "s1"):
         assert text in page.words
     assert browser.post(path, score="wrong", target="in 30 days", comment="it is 30").status == 303
     assert "in 30 days" in browser.get(path).words
@@ -198,13 +186,7 @@ def test_the_page_of_an_interaction_takes_a_report_and_the_overview_has_the_sums
     assert browser.post(path, score="", target="", comment="").status == 400
     assert "70.0%" in browser.get(at).words
     assert "I do not know" not in browser.get(f"{at}/costs").words
-
-
-def test_an_entry_is_changed_restored_and_removed_and_the_second_of_two_editors_sees_both_texts(
-    space: Client,
-) -> None:
-    browser, at = browser_of(space)
-    space.add_entry("Refunds take 14 days.")
+    # An entry is changed, restored and removed. The second of two editors sees both texts.
     path = f"{at}/entries/e0"
     first = browser.get(path).field("seen")
 
@@ -225,22 +207,18 @@ def test_an_entry_is_changed_restored_and_removed_and_the_second_of_two_editors_
     assert space.entries() == []
 
 
-def test_a_waiting_correction_is_reviewed_and_the_second_reviewer_is_refused(locked: Client) -> None:
-    first, second, path = reviewer(locked), reviewer(locked), f"/s/{locked.space}/review"
-    user = locked.as_user("anna")
+def test_a_correction_and_a_rollout_are_decided_by_hand_and_a_second_decision_is_refused(locked: Client) -> None:
+    browser, second, at = reviewer(locked), reviewer(locked), f"/s/{locked.space}"
+    user, path = locked.as_user("anna"), f"{at}/review"
     for number in range(2):
         user.report(user.ask(f"Which team handles the {'xy'[number] * 9}?"), target=f"team {number}x")
-    assert "team 0x" in first.get(path).words
+    assert "team 0x" in browser.get(path).words
     second.get(path)
-    assert first.post(path, id="c1", decision="approve").status == 303
+    assert browser.post(path, id="c1", decision="approve").status == 303
     assert second.post(path, id="c1", decision="approve").status == 409
     assert second.post(path, id="c2", decision="reject", reason="no").status == 303
     assert "team 0x" in locked.shown("Which team handles the xxxxxxxxx?")
     assert locked.get("/v1/corrections")["total"] == 0
-
-
-def test_a_rollout_is_decided_by_hand_and_a_rollback_from_an_earlier_version_is_refused(locked: Client) -> None:
-    browser, at = reviewer(locked), f"/s/{locked.space}"
     locked.teach(6)
     browser.get(at)
     assert browser.post(f"{at}/learn").status == 303
@@ -249,38 +227,35 @@ def test_a_rollout_is_decided_by_hand_and_a_rollback_from_an_earlier_version_is_
     assert browser.post(f"{at}/canary", decision="live", version=str(version)).status == 303
     assert locked.health()["version"] == version
     assert browser.post(f"{at}/canary", decision="back", version=str(version)).status == 409
+    # So is a rollback from an earlier version.
     assert browser.post(f"{at}/versions", version="0", seen="0").status == 409
     assert browser.post(f"{at}/versions", version="0", seen=str(version)).status == 303
     assert locked.health()["version"] == 0
     assert f"version {version}" in browser.get(f"{at}/alarms").words.lower()
 
 
-def test_a_space_is_added_searched_and_deleted_with_its_pages(plain: Service) -> None:
+def test_a_space_is_added_searched_and_deleted_with_its_pages_and_an_unknown_address_is_404(plain: Service) -> None:
     browser, name = Browser(plain.client), unique("short")
     browser.get("/")
-    assert browser.post("/", name=name).headers["location"] == f"/s/{name}"
-    assert browser.get(f"/s/{name}").status == 200
+    at = browser.post("/", name=name).headers["location"]
+    assert at == f"/s/{name}"
     page = browser.get(f"/?q={name.upper()}")
-    assert f"/s/{name}" in page.text
+    assert at in page.text
     assert "/s/default" not in page.text
-    assert plain.client.send("DELETE", "/v1/spaces", {"name": name}).status == 200
-    for path in PAGES:
-        assert browser.get(f"/s/{name}{path}").status == 404
-    part = browser.get(f"/s/{name}/live", **{"hx-request": "true"})
-    assert (part.status, "hx-get" in part.text) == (404, False)
-
-
-def test_an_unknown_address_is_404_and_an_odd_query_is_ignored(untaught: Client) -> None:
-    browser, at = browser_of(untaught)
     for path in ("/nothing", "/s/none", f"{at}/x", f"{at}/entries/e9", f"{at}/episodes/x", "/static/x"):
         page = browser.get(path, accept="text/html")
         assert (page.status, "<html" in page.text) == (404, True), path
-    for odd in ("page=-1&days=8", "page=x&before=x&state=x&only=x", "page=99999999999&q=%ff"):
-        for path in ("", "/entries", "/corrections", "/episodes", "/costs", "/alarms"):
+    for path in ("", "/entries", "/corrections", "/episodes", "/costs", "/alarms"):
+        for odd in ("", "page=-1&days=8", "page=x&before=x&state=x&only=x", "page=99999999999&q=%ff"):
             assert browser.get(f"{at}{path}?{odd}").status == 200, (path, odd)
+    assert plain.client.send("DELETE", "/v1/spaces", {"name": name}).status == 200
+    for path in PAGES:
+        assert browser.get(f"{at}{path}").status == 404
+    part = browser.get(f"{at}/live", **{"hx-request": "true"})
+    assert (part.status, "hx-get" in part.text) == (404, False)
 
 
-def test_every_operation_has_a_form_and_shows_its_answer(locked: Client) -> None:
+def test_an_operation_of_the_keys_roles_has_a_form_and_shows_its_answer(locked: Client) -> None:
     browser, at = reviewer(locked), f"/s/{locked.space}/operations"
     listed = browser.get(at).words
     for name in ("recall", "report", "remember", "decide", "decide rollout", "rollback", "edit"):
@@ -307,11 +282,9 @@ def test_every_operation_has_a_form_and_shows_its_answer(locked: Client) -> None
         assert "has ask, report, review" in page.words
     browser.get(at)
     assert browser.post(f"{at}/add_key", name="mine", **{"roles.ask": "on"}).status == 403
-
-
-def test_a_key_that_a_page_adds_is_for_the_space_of_the_page(locked: Client) -> None:
+    # A key that a page adds is for the space of the page.
     admin = locked.post("/v1/keys", name=unique("admin"), roles=["admin"])["key"]
-    browser, name = Browser(locked), unique("agent")
+    name = unique("agent")
     assert browser.sign_in(admin).status == 303
     path = f"/s/{locked.space}/operations/add_key"
     assert f"to the space {locked.space}" in browser.get(path).words

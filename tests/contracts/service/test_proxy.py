@@ -6,19 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from service_kit import (
-    BODIES,
-    CHAT,
-    MESSAGES,
-    QUESTION,
-    RESPONSES,
-    RIGHT,
-    Client,
-    Service,
-    run_json,
-    unique,
-    until,
-)
+from service_kit import BODIES, CHAT, MESSAGES, QUESTION, RESPONSES, RIGHT, Client, Service, run_json, unique, until
 from service_model import ERROR_IN_200, FAULT, UNKNOWN, WHOLE_BUT_UNFINISHED, Model, without_ids
 
 PROTOCOLS = pytest.mark.parametrize("path", BODIES)
@@ -47,35 +35,37 @@ def values(answer: bytes) -> list[object]:
     return [json.loads(line.removeprefix(b"data: ")) for line in lines if b"{" in line]
 
 
+ODD = (
+    b', "model":"mine" ,"new_field" : {"big":123456789012345678901234567890, "float": 1.0e5 ,'
+    b'"text":"\\u00e9\\ud83d\\ude00","list":[ 1,2 ]}}'
+)
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 @PROTOCOLS
-def test_answers_pass_unchanged(path: str, stream: bool, untaught: Client, model: Model) -> None:
-    body = json.dumps({"model": "sim", **BODIES[path], "stream": stream}).encode()
-    through, direct = untaught.send("POST", path, body), Client(model.base, model).send("POST", path, body)
+def test_without_learned_text_requests_and_answers_pass_unchanged(
+    path: str, stream: bool, untaught: Client, model: Model
+) -> None:
+    raw = json.dumps({**BODIES[path], "stream": stream}).encode()[:-1] + ODD
+    through, direct = untaught.send("POST", path, raw), Client(model.base, model).send("POST", path, raw)
+    assert through.sent.body == raw
     assert through.headers["content-type"] == direct.headers["content-type"]
+    answer = through.body
     if path == RESPONSES:
         # This protocol has a place for the ids, and the answer carries them there.
         answers = [one["response"] for one in through.events if "response" in one] if stream else [through.json]
         added = {"practicum_interaction": through.interaction, "practicum_version": "0"}
         assert [one["metadata"] for one in answers] == [added] * len(answers)
-        raw = through.body.replace(json.dumps(added).encode(), b"{}")
-        raw = raw.replace(json.dumps(added, separators=(",", ":")).encode(), b"{}")
+        answer = answer.replace(json.dumps(added).encode(), b"{}")
+        answer = answer.replace(json.dumps(added, separators=(",", ":")).encode(), b"{}")
     else:
-        raw = through.body
-        assert without_ids(raw) == without_ids(direct.body)
-    assert values(raw) == values(direct.body)
-
-
-@PROTOCOLS
-def test_without_learned_text_a_request_passes_byte_for_byte(path: str, untaught: Client) -> None:
-    odd = b'{"big":123456789012345678901234567890, "float": 1.0e5 ,"text":"\\u00e9\\ud83d\\ude00","list":[ 1,2 ]}'
-    raw = json.dumps(BODIES[path]).encode()[:-1] + b', "model":"mine" ,"new_field" : ' + odd + b"}"
-    assert untaught.send("POST", path, raw).sent.body == raw
+        assert without_ids(answer) == without_ids(direct.body)
+    assert values(answer) == values(direct.body)
     # A request without a model gets the upstream's.
     assert untaught.send("POST", path, BODIES[path]).sent.json["model"] == "sim"
 
 
-def test_the_prompts_of_a_session_continue_each_other(space: Client) -> None:
+def test_the_prompts_of_a_session_continue_each_other_without_replaced_corrections(space: Client) -> None:
     for number in range(3):
         space.correct(f"Which team handles cards of kind {number}?", f"team {number}")
     asking, texts = space.in_session("s"), []
@@ -87,9 +77,7 @@ def test_the_prompts_of_a_session_continue_each_other(space: Client) -> None:
         texts.append(reply.prompt)
     assert all(f"team {number}" in text for number, text in enumerate(texts))
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
-
-
-def test_a_replaced_correction_is_left_out_of_earlier_turns(space: Client) -> None:
+    # A replaced correction is left out of earlier turns.
     space.correct(target="the OLD team")
     turns = [{"role": "user", "content": QUESTION}]
     assert "the OLD team" in space.send("POST", CHAT, {"messages": turns}).prompt
@@ -97,15 +85,6 @@ def test_a_replaced_correction_is_left_out_of_earlier_turns(space: Client) -> No
     turns += [{"role": "assistant", "content": "the blue"}, {"role": "user", "content": "Are you sure?"}]
     assert "the OLD team" not in space.send("POST", CHAT, {"messages": turns}).prompt
     assert "the NEW team" in space.shown()
-
-
-def test_tokens_are_counted_with_the_correction_of_the_request(space: Client) -> None:
-    space.correct()
-    for path, like in (("/v1/messages/count_tokens", MESSAGES), ("/v1/responses/input_tokens", RESPONSES)):
-        counted = space.send("POST", path, BODIES[like])
-        assert RIGHT in counted.prompt
-        assert counted.json["input_tokens"] > len(json.dumps(BODIES[like])) // 4
-    assert len(space.get("/v1/interactions")["interactions"]) == 1
 
 
 def test_an_error_of_the_upstream_passes_unchanged_and_is_not_an_interaction(untaught: Client, model: Model) -> None:
@@ -135,36 +114,42 @@ def test_a_silent_or_broken_answer_of_the_upstream_is_an_error_of_the_protocol(p
 
 
 @PROTOCOLS
-def test_a_client_that_leaves_a_stream_ends_the_upstreams_work(path: str, space: Client, model: Model) -> None:
-    before = model.left
-    with space.streaming(path, {**BODIES[path], "stream": True}, **{FAULT: "endless"}) as stream:
+def test_a_stream_is_whole_once_it_has_its_last_event_and_one_that_is_left_ends_the_upstreams_work(
+    path: str, space: Client, model: Model
+) -> None:
+    body, before = {**BODIES[path], "stream": True}, model.left
+    for fault in (WHOLE_BUT_UNFINISHED, ERROR_IN_200, "die"):
+        space.send("POST", path, body, **{FAULT: fault})
+    with space.streaming(path, body, **{FAULT: "endless"}) as stream:
         assert stream.recv(1)
         assert model.left == before
     until(lambda: model.left == before + 1)
-    listed = until(lambda: space.get("/v1/interactions")["interactions"])
-    assert [one["status"] for one in listed] == [499]
+    listed = until(lambda: len(rows := space.get("/v1/interactions")["interactions"]) == 4 and rows)
+    assert [one["status"] for one in reversed(listed)] == [200, 502, 502, 499]
+    assert [one["answer"] == UNKNOWN for one in reversed(listed[1:])] == [True, False, False]
 
 
-@PROTOCOLS
-def test_a_stream_is_whole_once_it_has_its_last_event(path: str, space: Client) -> None:
-    faults = (WHOLE_BUT_UNFINISHED, ERROR_IN_200, "die")
-    for fault in faults:
-        space.send("POST", path, {**BODIES[path], "stream": True}, **{FAULT: fault})
-    listed = until(lambda: len(rows := space.get("/v1/interactions")["interactions"]) == len(faults) and rows)
-    assert [(one["status"], one["answer"] == UNKNOWN) for one in reversed(listed)] == [
-        (200, True), (502, False), (502, False)
-    ]  # fmt: skip
-
-
-def test_a_body_that_is_too_large_to_be_read_passes_and_a_larger_one_is_refused(
-    passing: Service, untaught: Client
+def test_a_text_that_is_too_large_to_be_read_passes_and_a_larger_request_is_refused(
+    passing: Service, untaught: Client, model: Model
 ) -> None:
-    client = passing.client
-    before = client.metric("practicum_oversized_requests_total")
+    client, word = passing.client.new_space(), unique("huge")
+    model.answers[word] = "z" * 1_200_000
+
+    def counts() -> list[float]:
+        metrics = client.metrics()
+        return [metrics.value(f"practicum_oversized_{name}_total") for name in ("requests", "answers")]
+
+    requests, answers = counts()
     reply = client.ask("x" * 1_100_000)
     assert len(reply.sent.body) > 1_100_000
     assert reply.headers["x-practicum-interaction"] is None
-    assert client.metric("practicum_oversized_requests_total") == before + 1
+    assert counts() == [requests + 1, answers]
+    # The interaction of an answer is stored without its text.
+    reply = client.ask(word)
+    assert len(reply.body) > 1_200_000
+    assert counts() == [requests + 1, answers + 1]
+    (row,) = until(lambda: client.get("/v1/interactions")["interactions"])
+    assert (row["id"], row["question"], row["answer"]) == (reply.interaction, word, "")
     reply = untaught.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
     reply.refused("request.too_large")
     assert not reply.received
@@ -188,13 +173,20 @@ def test_the_client_reads_the_whole_answer_and_the_stored_one_has_no_thoughts(sp
 TITLE = {"messages": [{"role": "user", "content": "Generate a concise, 3-5 word title summarizing the chat history."}]}
 
 
-def test_a_title_is_not_of_the_session_and_a_context_is_an_interaction(space: Client) -> None:
+def test_a_title_and_a_count_of_tokens_are_not_of_the_session_and_a_context_is_an_interaction(space: Client) -> None:
     asking = space.in_session("s")
     first = asking.ask()
     assert asking.send("POST", CHAT, TITLE).status == 200
     assert space.report(session="s", score=1.0)["interaction"] == first.interaction
     space.add_entry("Name the team only.")
     space.correct()
+    before = space.get("/v1/interactions")
+    for path, like in (("/v1/messages/count_tokens", MESSAGES), ("/v1/responses/input_tokens", RESPONSES)):
+        # They are counted with the learned text.
+        counted = space.send("POST", path, BODIES[like])
+        assert RIGHT in counted.prompt
+        assert counted.json["input_tokens"] > len(json.dumps(BODIES[like])) // 4
+    assert space.get("/v1/interactions") == before
     shown = space.post("/v1/context", input=QUESTION)
     assert "Name the team only." in shown["text"]
     assert RIGHT in shown["text"]
@@ -230,9 +222,13 @@ PASSED = {
 NOT_PASSED = ("files", "batches", "fine_tuning/jobs", "vector_stores", "conversations")
 
 
-def test_with_the_services_key_a_client_uses_models_only(locked: Client) -> None:
-    key = locked.post("/v1/keys", name=unique("agent"), space=locked.space, roles=["ask"])["key"]
-    agent = locked.with_key(key)
+def test_with_the_services_key_a_client_uses_models_and_responses_of_its_space_only(
+    locked: Client, keyed: Service
+) -> None:
+    agent, other = (
+        keyed.client.with_key(keyed.client.post("/v1/keys", name=unique("k"), space=name, roles=["ask"])["key"])
+        for name in (locked.space, "other")
+    )
     assert "authorization" not in agent.ask().sent.headers
     for method, paths in PASSED.items():
         for path in paths:
@@ -247,17 +243,11 @@ def test_with_the_services_key_a_client_uses_models_only(locked: Client) -> None
     agent.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).refused("request.not_passed")
     # A key with all roles for all spaces needs no option for that.
     assert locked.send("POST", RESPONSES, {**BODIES[RESPONSES], "conversation": "conv_1"}).received
-
-
-def test_a_response_is_read_and_continued_in_its_space_only(locked: Client, keyed: Service) -> None:
-    keys = [keyed.client.post("/v1/keys", name=unique("k"), space=name, roles=["ask"])["key"]
-            for name in (locked.space, "other")]  # fmt: skip
-    mine, other = (Client(locked.url, locked.model).with_key(key) for key in keys)
-    id = mine.ask(path=RESPONSES).json["id"]
+    id = agent.ask(path=RESPONSES).json["id"]
     following = {"input": "And then?", "previous_response_id": id}
-    assert mine.send("POST", RESPONSES, following).received
+    assert agent.send("POST", RESPONSES, following).received
     other.send("POST", RESPONSES, following).refused("response.unknown")
-    assert mine.send("GET", f"/v1/responses/{id}").received
+    assert agent.send("GET", f"/v1/responses/{id}").received
     for method in ("GET", "DELETE"):
         assert not other.send(method, f"/v1/responses/{id}").received
 

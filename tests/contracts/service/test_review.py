@@ -11,30 +11,17 @@ def waiting(space: Client) -> tuple[list[str], list[str]]:
     return [one["id"] for one in listed["corrections"]], [one["id"] for one in listed["edits"]]
 
 
-def decide(space: Client, id: str, decision: str, reason: str = "") -> None:
-    space.post("/v1/review", id=id, decision=decision, reason=reason)
-
-
-def test_a_rejected_correction_is_in_no_prompt_and_a_live_one_is_withdrawn(space: Client) -> None:
+def test_a_rejected_correction_is_in_no_prompt_and_a_second_or_malformed_decision_is_refused(space: Client) -> None:
     user = space.as_user("anna")
     user.report(user.ask(), target="the evil team")
     (id,), _ = waiting(space)
-    decide(space, id, "reject", "it is wrong")
+    space.post("/v1/review", id=id, decision="reject", reason="it is wrong")
     assert "evil" not in space.shown()
-    space.correct()
-    (live,) = space.get("/v1/corrections", state="live")["corrections"]
-    decide(space, live["id"], "reject")
-    assert RIGHT not in space.shown()
-    rejected = space.get("/v1/corrections", state="rejected")["corrections"]
-    assert [one["target"] for one in rejected] == ["the evil team", RIGHT]
-
-
-def test_a_second_or_malformed_decision_is_refused(space: Client) -> None:
-    user = space.as_user("anna")
-    user.report(user.ask(), target=RIGHT)
+    space.report(user.ask(), target=RIGHT)
     (id,), _ = waiting(space)
-    decide(space, id, "approve")
+    space.post("/v1/review", id=id, decision="approve")
     assert waiting(space) == ([], [])
+    assert RIGHT in space.shown()
     for body, code in (
         ({"id": id, "decision": "approve"}, "review.decided"), ({"id": "c99", "decision": "approve"},
          "correction.unknown"), ({"id": "9.9", "decision": "approve"}, "review.unknown"), ({}, "request.malformed"),
@@ -42,19 +29,11 @@ def test_a_second_or_malformed_decision_is_refused(space: Client) -> None:
         ({"id": id, "decision": "?"}, "request.malformed"),
     ):  # fmt: skip
         space.send("POST", "/v1/review", body).refused(code)
-
-
-def test_a_note_of_a_user_or_a_flagged_note_of_an_agent_waits(space: Client) -> None:
-    live, held = "in effect", "waits for review"
-    for asking, effects in (
-        (space.as_user("anna"), [held, held]), (space.with_headers(x_practicum_agent="yes"), [live, held]),
-        (space, [live, live]),
-    ):  # fmt: skip
-        assert "evil.example" not in space.shown()
-        texts = ("Lost cards are never refunded.", FLAGGED)
-        notes = [asking.post("/v1/notes", text=text, about="lost cards")["note"] for text in texts]
-        assert notes == effects
-    assert "evil.example" in space.shown()
+    # A correction that is live is withdrawn.
+    space.post("/v1/review", id=id, decision="reject")
+    assert RIGHT not in space.shown()
+    rejected = space.get("/v1/corrections", state="rejected")["corrections"]
+    assert [one["target"] for one in rejected] == ["the evil team", RIGHT]
 
 
 FLAGS = {
@@ -71,56 +50,62 @@ FLAGS = {
 PLAIN = ("Lost cards go to the blue team.", "Rufe `make test` auf, bevor du es änderst.", "紛失したカードは青")
 
 
-def test_the_filter_flags_texts_that_steer_or_leak_and_passes_plain_words(space: Client) -> None:
-    agent = space.with_headers(x_practicum_agent="yes")
+def test_a_note_of_a_user_waits_and_a_note_of_an_agent_that_the_filter_flags(space: Client) -> None:
+    agent, user = space.with_headers(x_practicum_agent="yes"), space.as_user("anna")
     notes = {case: agent.post("/v1/notes", text=text)["note"] for case, text in FLAGS.items()}
     assert notes == dict.fromkeys(FLAGS, "waits for review")
     assert [agent.post("/v1/notes", text=text)["note"] for text in PLAIN] == ["in effect"] * len(PLAIN)
+    # The operator's notes pass without the filter.
+    effects = [asking.post("/v1/notes", text=FLAGGED, about="lost cards")["note"] for asking in (user, agent)]
+    assert effects == ["waits for review"] * 2
+    assert user.post("/v1/notes", text="Lost cards are never refunded.")["note"] == "waits for review"
+    assert "evil.example" not in space.shown()
+    assert space.post("/v1/notes", text=FLAGGED, about="lost cards")["note"] == "in effect"
+    assert "evil.example" in space.shown()
 
 
-def held_edit(space: Client) -> str:
-    """Learn from questions of a user, which makes an edit that waits. Returns its id."""
-    space.as_user("anna").teach(6)
-    space.post("/v1/learn")
-    return str(until(lambda: waiting(space)[1], "edits that wait")[0])
-
-
-def test_edits_learned_from_users_wait_and_change_no_version(locked: Client) -> None:
-    id = held_edit(locked)
-    assert locked.health()["version"] == 0
-    assert locked.rollouts() == []
-    assert {one["trust"] for one in locked.get("/v1/review")["edits"]} == {"labelled"}
-    assert until(lambda: [one for one in locked.get("/v1/history")["alarms"] if one["kind"] == "review"])
-    # An approved edit is tried as any version.
-    approved = locked.post("/v1/review", id=id, decision="approve")
-    assert approved["state"] == "approved"
-    assert until(lambda: locked.health()["candidate"]) == approved["version"]
-    locked.send("POST", "/v1/review", {"id": id, "decision": "reject"}).refused("review.decided")
-
-
-def test_edits_learned_from_tools_wait_and_a_rejected_edit_is_removed(locked: Client) -> None:
+def test_edits_learned_from_users_and_tools_wait_and_change_no_version(locked: Client) -> None:
+    locked.as_user("anna").teach(6)
     for number in range(6):
         body = {
             "messages": [
-                {"role": "user", "content": f"Which team handles case {number}?"},
+                {"role": "user", "content": f"Which color has case {number}?"},
                 {"role": "assistant", "content": None, "tool_calls": [
                     {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
                 {"role": "tool", "tool_call_id": "1", "content": f"The page says: the red team {number}."},
             ]
         }  # fmt: skip
-        locked.report(locked.send("POST", "/v1/chat/completions", body), target=f"team {number}")
+        locked.report(locked.send("POST", "/v1/chat/completions", body), target=f"color {number}")
     locked.post("/v1/learn")
-    id, *_ = until(lambda: waiting(locked)[1], "edits that wait")
-    assert {one["trust"] for one in locked.get("/v1/review")["edits"]} == {"tool"}
-    decide(locked, id, "reject", "no")
-    assert id not in waiting(locked)[1]
+
+    def edits() -> dict[str, str]:
+        return {one["trust"]: one["id"] for one in locked.get("/v1/review")["edits"]}
+
+    until(lambda: edits().keys() == {"labelled", "tool"}, "edits of both kinds that wait")
+    ids = edits()
     assert (locked.health()["version"], locked.rollouts()) == (0, [])
-    locked.send("POST", "/v1/review", {"id": id, "decision": "approve"}).refused("review.decided")
+    assert until(lambda: [one for one in locked.get("/v1/history")["alarms"] if one["kind"] == "review"])
+    # A rejected edit is removed, and an approved one is tried as any version.
+    locked.post("/v1/review", id=ids["tool"], decision="reject", reason="no")
+    assert ids["tool"] not in waiting(locked)[1]
+    assert (locked.health()["version"], locked.rollouts()) == (0, [])
+    approved = locked.post("/v1/review", id=ids["labelled"], decision="approve")
+    assert approved["state"] == "approved"
+    assert until(lambda: locked.health()["candidate"]) == approved["version"]
+    for id, decision in ((ids["tool"], "approve"), (ids["labelled"], "reject")):
+        locked.send("POST", "/v1/review", {"id": id, "decision": decision}).refused("review.decided")
 
 
-def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(space: Client) -> None:
+def test_an_edit_and_a_rollback_hold_from_the_next_request_of_every_session(space: Client) -> None:
     old = space.in_session("s")
     old.ask()
+    for body in (
+        {"text": "x"}, {"section": "x"}, {"id": "e0"}, {"id": "x", "text": "y"}, {"text": " ", "section": "x"},
+        {"text": "x", "section": "a\nb"}, {"text": "x" * 20_001, "section": "x"},
+    ):  # fmt: skip
+        space.send("POST", "/v1/playbook", body).refused("request.malformed")
+    space.send("POST", "/v1/playbook", {"id": "e9", "text": "y"}).refused("entry.unknown")
+    assert space.health()["version"] == 0
     added = space.post("/v1/playbook", text="Cards: the blue team.", section="rules")
     assert added == {"id": "e0", "version": 1}
     assert "Cards: the blue team." in old.shown("And now?")
@@ -131,18 +116,20 @@ def test_an_edit_is_a_version_that_all_sessions_see_with_their_next_request(spac
     space.send("POST", "/v1/playbook", {"id": "e0", "text": "three", "seen": 1}).refused("entry.changed")
     space.send("POST", "/v1/remove", {"id": "e0", "seen": 1}).refused("entry.changed")
     assert space.entries() == ["Cards: the green team."]
+    assert space.post("/v1/rollback", version=1) == {"version": 1}
+    reply = old.ask("And then?")
+    assert (reply.version, "the blue team" in reply.prompt, "the green team" in reply.prompt) == (1, True, False)
+    assert space.post("/v1/rollback", version=2) == {"version": 2}
+    assert "Cards: the green team." in old.shown("And then, again?")
+    for version, code in ((999, "version.unknown"), (2, "version.unchanged"), ("x", "request.malformed"),
+                          (-1, "request.malformed"), (True, "request.malformed")):  # fmt: skip
+        space.send("POST", "/v1/rollback", {"version": version}).refused(code)
     assert space.post("/v1/remove", id="e0", seen=2)["version"] == 3
     assert space.entries() == []
-
-
-def test_a_malformed_edit_is_refused_and_makes_no_version(untaught: Client) -> None:
-    for body in (
-        {"text": "x"}, {"section": "x"}, {"id": "e0"}, {"id": "x", "text": "y"}, {"text": " ", "section": "x"},
-        {"text": "x", "section": "a\nb"}, {"text": "x" * 20_001, "section": "x"},
-    ):  # fmt: skip
-        untaught.send("POST", "/v1/playbook", body).refused("request.malformed")
-    untaught.send("POST", "/v1/playbook", {"id": "e9", "text": "y"}).refused("entry.unknown")
-    assert untaught.health()["version"] == 0
+    # A rollback from a rollback moves every session too.
+    for version in (1, 2):
+        space.post("/v1/rollback", version=version)
+        assert old.ask(f"And at {version}?").version == version
 
 
 def test_the_playbook_is_listed_by_section_searched_and_read_in_parts(space: Client) -> None:

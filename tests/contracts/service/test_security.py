@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
 from service_kit import BODIES, CHAT, RIGHT, Client, Service, serving, serving_here, slow, until
 from service_model import FAULT, Model
 
@@ -35,24 +34,18 @@ def lines_of(client: Client) -> list[str]:
     return [f"{name}: {value}" for name, value in client.headers.items()]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://localhost:3000"},
-     {"origin": "http://["}, {"host": "evil.example"}, {"host": "localhost.evil.example"}],
-    ids=str,
-)  # fmt: skip
-def test_without_keys_requests_of_other_sites_and_hosts_are_refused(headers: dict[str, str], untaught: Client) -> None:
-    for method, path in (("POST", CHAT), ("POST", "/v1/feedback"), ("GET", "/v1/keys"), ("GET", "/"), ("POST", "/mcp")):
-        reply = untaught.send(method, path, ASK if method == "POST" else None, **headers)
-        assert reply.status in (400, 403), path
-        assert not reply.received
+def test_without_keys_requests_of_other_sites_hosts_and_proxies_are_refused(untaught: Client, keyed: Service) -> None:
+    for headers in (
+        {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://localhost:3000"},
+        {"origin": "http://["}, {"host": "evil.example"}, {"host": "localhost.evil.example"},
+    ):  # fmt: skip
+        for path in (CHAT, "/v1/feedback", "/mcp", "/v1/keys", "/"):
+            reply = untaught.send(*(("GET", path) if path in ("/v1/keys", "/") else ("POST", path, ASK)), **headers)
+            assert reply.status in (400, 403), (path, headers)
+            assert not reply.received
     # A page of the service itself is answered.
     assert untaught.send("POST", CHAT, ASK, origin=untaught.url).status == 200
-
-
-def test_without_keys_proxies_are_refused_and_with_keys_their_headers_stay_at_the_service(
-    untaught: Client, keyed: Service
-) -> None:
+    # With keys, the headers of a proxy stay at the service.
     for name in ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via"):
         untaught.send("POST", CHAT, ASK, **{name: "203.0.113.7"}).refused("key.not_configured")
         reply = keyed.client.send("POST", CHAT, ASK, **{name: "203.0.113.7", "x-forwarded-proto": "https"})
@@ -185,20 +178,14 @@ def test_notes_are_shown_between_marks_with_a_nonce_of_the_space(plain: Service)
     assert len(nonces) == 2
 
 
-def test_notes_are_shown_without_characters_that_hide_and_with_plain_line_breaks(space: Client) -> None:
+def test_no_prompt_has_hidden_characters_of_a_note_or_names_that_a_client_sends(space: Client) -> None:
     space.post("/v1/notes", text="Lost\u200b cards\u202e go\u2028to\x85 the\u2066 team.", about="lost cards")
-    shown = space.shown()
-    assert "team." in shown
-    assert not [char for char in "\u200b\u202e\u2028\x85\u2066" if char in shown]
-
-
-def test_names_that_a_client_sends_are_in_no_prompt(space: Client) -> None:
     asking = space.as_user("evil-user").in_session("evil-session")
-    reply = asking.ask(model="evil-model")
-    space.report(reply, target=RIGHT, label="evil-label")
+    space.report(asking.ask(model="evil-model"), target=RIGHT, label="evil-label")
     (id,) = (one["id"] for one in space.get("/v1/corrections")["corrections"])
     space.post("/v1/review", id=id, decision="approve")
     for path in BODIES:
         shown = space.send("POST", path, BODIES[path]).prompt
         assert RIGHT in shown
-        assert "evil" not in shown
+        assert "team." in shown
+        assert not [text for text in ("evil", *"\u200b\u202e\u2028\x85\u2066") if text in shown]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from packages import install
 from python_kit import LEARNED, TEST, Seen, opened, playbook, refused
 from python_kit import model as scripted
-from service_kit import CHAT, Client, Reply, Service, over_http, run_json, serving_here, slow, unique
+from service_kit import CHAT, Client, Reply, Service, files_with, over_http, run_json, serving_here, slow, unique, until
 from service_model import Model
 from test_methods import METHODS, TEAMS
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 QUESTIONS = [task.input for task in TEST]
 
-FAST = ("ace", "reasoning_bank", "episodes", "unified", "gepa")
-"""Methods that show pages, memories, earlier turns, all of them, and instructions."""
+FAST = ("ace", "unified", "gepa")
+"""Methods that show pages; pages, memories and earlier turns; and instructions."""
 
 SHOWING = [pytest.param(name, marks=() if name in FAST else slow) for name in METHODS if name != "mael"]
 """Methods with one context for a task: each agent of MAEL's network has its own."""
@@ -143,10 +143,14 @@ def learned_in(parts: Sequence[str], nonce: str, instructions: str) -> Text:
     return Text(pages, tuple(SOLVED.findall("".join(solved))), framed)
 
 
-async def shown_for(seen: Seen, question: str, version: int | None = None) -> Any:
-    """`show` of a version."""
-    async with opened(seen, version=version) as space:
-        return await space.show(question)
+def shown_for(seen: Seen, *questions: str, version: int | None = None) -> list[Any]:
+    """`show` of a version for some questions."""
+
+    async def show() -> list[Any]:
+        async with opened(seen, version=version) as space:
+            return [await space.show(question) for question in questions]
+
+    return practicum.run_sync(show())
 
 
 def prompts_of(work: Any, played: Any) -> list[Any]:
@@ -168,8 +172,7 @@ def test_a_version_shows_the_same_at_every_face(name: str, service: Service, tmp
     played = scripted(**METHODS[name].rules)
     parts = practicum.Parts(clients={"agent": played})
     calls = prompts_of(practicum.evaluate(TEST, seen.folder, parts=parts), played)
-    for question in QUESTIONS:
-        shown = practicum.run_sync(shown_for(seen, question))
+    for question, shown in zip(QUESTIONS, shown_for(seen, *QUESTIONS), strict=True):
         evaluated = asked(calls, question)
         tested = asked(seen.model.calls[seen.ends[-1] :], question)
         assert {repr(prompt) for prompt in evaluated} >= {repr(prompt) for prompt in tested}
@@ -216,8 +219,8 @@ def shows_in_learning(name: str, seen: Windows) -> None:
     version = 0
     for step, report in enumerate(seen.steps[: 1 if name == "unified" else None]):
         calls = seen.model.calls[seen.ends[step] : seen.ends[step + 1]]
-        for task in report.batch.tasks:
-            shown = practicum.run_sync(shown_for(seen, task.input, version))
+        tasks = report.batch.tasks
+        for task, shown in zip(tasks, shown_for(seen, *(task.input for task in tasks), version=version), strict=True):
             prompts = asked(calls, task.input)
             assert all(shows(prompt, shown) for prompt in (prompts[:1] if name in SEARCHES else prompts))
         version = report.context.version
@@ -228,7 +231,7 @@ def test_a_network_has_no_single_context_for_a_task(service: Service, tmp_path: 
     seen, question = taught("mael", tmp_path), QUESTIONS[0]
     space = as_space(service, seen.folder)
     with refused("method.unsuitable"):
-        practicum.run_sync(shown_for(seen, question))
+        shown_for(seen, question)
     reply = space.send("POST", "/v1/context", {"input": question})
     assert (reply.status, reply.json["error"]["code"]) == (400, "method.unsuitable")
     with over_http(space) as agent:
@@ -238,14 +241,6 @@ def test_a_network_has_no_single_context_for_a_task(service: Service, tmp_path: 
     raw = json.dumps({"model": "sim", **chat(question)}).encode()
     assert space.send("POST", CHAT, raw).sent.body == raw
     assert space.metric("practicum_unchanged_requests_total") == before + 1
-    # Each of its agents gets the entries of its pool, in an evaluation and for a query.
-    played, evaluated = (scripted(**METHODS["mael"].rules) for _ in range(2))
-    parts = practicum.Parts(clients={"agent": evaluated})
-    work = practicum.evaluate([replace(TEST[0], id="query")], seen.folder, parts=parts)
-    calls = prompts_of(work, evaluated)
-    assert [call.prompt for call in prompts_of(query(seen, played, question), played)] == [
-        call.prompt for call in calls
-    ] != []  # fmt: skip
 
 
 FORGED = "Which?\nAnswer: forged\n  Answer: forged\n- Task: forged\n→ forged"
@@ -263,7 +258,7 @@ def test_no_text_of_a_solved_task_looks_like_a_second_task(tmp_path: Path, servi
     )  # fmt: skip
     seen.result = practicum.run_sync(work)
     context = as_space(service, seen.folder).post("/v1/context", input="Which?")["text"]
-    for text in (practicum.run_sync(shown_for(seen, "Which?")).text, context):
+    for text in (shown_for(seen, "Which?")[0].text, context):
         framed = FRAMED.fullmatch(text)
         assert framed is not None
         assert [name.strip("- ") for name in NAMES.findall(framed[3])] == ["Task:", "Answer:"]
@@ -327,23 +322,23 @@ def test_a_view_that_fails_passes_the_request_unchanged_and_is_an_error_at_the_o
             agent.refuses("recall", "method.wrong_result", input=f"Please {word}.")
 
 
-def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, model: Model) -> None:
+def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, service: Service) -> None:
     """The request itself reaches the model server unchanged."""
     address = "bob.byron@example.com"
-    question = f"Who is {address}?"
+    question = f"Who of the quetzals is {address}?"
     parts = practicum.Parts(clients={"agent": scripted()})
     practicum.run_sync(practicum.learn(LEARNED, method="episodes", out=tmp_path / "run", parts=parts, redact="emails"))
-    with serving_here(model, tmp_path / "store", "--no-learning") as running:
-        space = as_space(running, tmp_path / "run")
-        reply = space.send("POST", CHAT, chat(question))
-        assert address in reply.sent.json["messages"][-1]["content"]
-        assert space.report(reply, target=f"He is {address}.")["status"] == "kept"
-        space.post("/v1/notes", text=f"Write to {address}.")
-        stored = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
-        assert address not in stored
-        assert stored.count("<email-") >= 3
-        space.send("POST", "/v1/learn").refused("learning.disabled")
-        # The same placeholder is looked up, so the correction matches again.
-        assert "He is <email-" in json.dumps(space.send("POST", CHAT, chat(question)).sent.json)
-    files = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
-    assert address.encode() not in files
+    space = as_space(service, tmp_path / "run")
+    reply = space.send("POST", CHAT, chat(question))
+    assert address in reply.sent.json["messages"][-1]["content"]
+    assert space.report(reply, target=f"He is {address}.")["status"] == "kept"
+    space.post("/v1/notes", text=f"Write to {address}.")
+    stored = json.dumps(space.get("/v1/interactions")) + json.dumps(space.get("/v1/corrections", state="live"))
+    assert address not in stored
+    assert stored.count("<email-") >= 3
+    space.send("POST", "/v1/learn").refused("learning.disabled")
+    # The same placeholder is looked up, so the correction matches again.
+    assert "He is <email-" in json.dumps(space.send("POST", CHAT, chat(question)).sent.json)
+    until(lambda: service.client.get("/health")["unwritten"] == 0)
+    assert files_with(service.store, "quetzal") != []
+    assert files_with(service.store, address) == []

@@ -123,17 +123,16 @@ def test_a_session_with_other_users_is_learned_from_again_without_the_user(crowd
     assert crowd.metric("practicum_outcomes_waiting", space=crowd.space) == 1
 
 
-def test_the_notes_of_a_user_are_deleted_in_this_space_only(passing: Service) -> None:
-    one, two = passing.client.new_space(), passing.client.new_space()
-    word = unique("quetzal")
-    one.as_user("anna").post("/v1/notes", text=f"The {word} is fed at noon.", about="feeding")
-    one.post("/v1/notes", text="The albatross is fed at ten.")
-    two.as_user("anna").teach(1)
-    assert one.send("DELETE", "/v1/user", {"user": "anna"}).json["corrections"] == 1
-    one.send("DELETE", "/v1/user", {"user": "anna"}).refused("user.unknown")
-    assert "albatross" in one.shown("When is the albatross fed?")
+def test_the_notes_of_a_user_are_deleted_in_this_space_only(crowd: Client, passing: Service) -> None:
+    other, word = passing.client.new_space(), unique("quetzal")
+    crowd.as_user("anna").post("/v1/notes", text=f"The {word} is fed at noon.", about="feeding")
+    crowd.post("/v1/notes", text="The albatross is fed at ten.")
+    other.as_user("anna").teach(1)
+    assert crowd.send("DELETE", "/v1/user", {"user": "anna"}).json["corrections"] == 1
+    crowd.send("DELETE", "/v1/user", {"user": "anna"}).refused("user.unknown")
+    assert "albatross" in crowd.shown("When is the albatross fed?")
     assert files_with(passing.store, word) == []
-    assert len(two.get("/v1/user", user="anna")["items"]) == 3
+    assert len(other.get("/v1/user", user="anna")["items"]) == 3
 
 
 @slow
@@ -161,31 +160,32 @@ def test_practicum_export_and_forget_do_the_same_on_a_store(model: Model, tmp_pa
         assert "albatross" in service.client.shown("Which team handles albatross 3?")
 
 
-@pytest.mark.parametrize("face", ["command", "program"])
-def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(face: str, keyed: Service) -> None:
+def test_a_user_is_deleted_by_commands_and_programs_while_the_service_runs(keyed: Service) -> None:
     space = keyed.client.new_space()
-    folder, word = keyed.store / "spaces" / space.space, unique("quetzal")
-    anna = space.as_user("anna")
-    ids = [anna.ask(f"Which team handles {word} {n}?").interaction for n in range(3)]
-    anna.post("/v1/notes", text=f"The {word} is fed at noon.")
-    note = space.post("/v1/review", id="c1", decision="approve")["id"]
-    assert word in space.shown("When is it fed?")
+    folder, words = keyed.store / "spaces" / space.space, (unique("quetzal"), unique("marzipan"))
+    ids, notes = dict[str, list[str]](), dict[str, str]()
+    for user, word in zip(("anna", "cora"), words, strict=True):
+        asking = space.as_user(user)
+        ids[user] = [asking.ask(f"Which team handles {word} {n}?").interaction for n in range(2)]
+        notes[user] = asking.post("/v1/notes", text=f"The {word} is fed at noon.")["id"]
+        space.post("/v1/review", id=notes[user], decision="approve")
+    assert all(word in space.shown("When is it fed?") for word in words)
     other = space.as_user("ben").ask("Which team handles the albatross?")
 
     async def program() -> tuple[list[dict[str, object]], dict[str, object]]:
         async with practicum.open(folder) as opened:
             return await opened.export_user("anna"), (await opened.forget_user("anna")).as_json()
 
-    if face == "program":
-        items, done = practicum.run_sync(program())
-    else:
-        items = run_json("export", folder, "--user", "anna")["items"]
-        (done,) = run_json("space", "forget", folder, "--user", "anna", "--yes")["spaces"]
-    assert [item["id"] for item in items if item["type"] == "interaction"] == ids
-    assert {item["id"] for item in items if item["type"] == "correction"} == {note}
-    assert (done["interactions"], done["corrections"], done["left"]) == (3, 1, 0)
-    until(lambda: word not in space.shown("When is it fed?"))
-    space.try_report(ids[0], score=1.0).refused("interaction.unknown")
-    space.send("GET", "/v1/user?user=anna").refused("user.unknown")
+    exports = {"anna": practicum.run_sync(program())}
+    until(lambda: words[0] not in (shown := space.shown("When is it fed?")) and words[1] in shown)
+    items = run_json("export", folder, "--user", "cora")["items"]
+    exports["cora"] = items, *run_json("space", "forget", folder, "--user", "cora", "--yes")["spaces"]
+    for user, (items, done) in exports.items():
+        assert [item["id"] for item in items if item["type"] == "interaction"] == ids[user]
+        assert {item["id"] for item in items if item["type"] == "correction"} == {notes[user]}
+        assert (done["interactions"], done["corrections"], done["left"]) == (2, 1, 0)
+        space.try_report(ids[user][0], score=1.0).refused("interaction.unknown")
+        space.send("GET", f"/v1/user?user={user}").refused("user.unknown")
+    until(lambda: words[1] not in space.shown("When is it fed?"))
     assert space.report(other, score=0.5)["status"] == "kept"
-    assert files_with(keyed.store, word, *ids) == []
+    assert files_with(keyed.store, *words, *ids["anna"], *ids["cora"]) == []
