@@ -72,7 +72,7 @@ class AppWorlds(ThreadingHTTPServer):
         self.seen: list[tuple[str, str]] = []
         self.bodies: list[dict[str, Any]] = []
         self.replaced = 0
-        self.breaks_in = ""
+        self.breaks_for = ""
         self.lock = threading.Lock()
 
     @property
@@ -91,7 +91,7 @@ class AppWorlds(ThreadingHTTPServer):
         id = body["task_id"]
         self.seen.append((method, id))
         self.bodies.append(body)
-        if method == self.breaks_in:
+        if (method, id) == ("execute", self.breaks_for):
             raise ConnectionAbortedError
         if method == "initialize":
             shown = _shown(id)
@@ -140,7 +140,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         method = self.path.removeprefix("/")
-        if missing := [name for name in _NEEDED.get(method, ()) if name not in body]:
+        if method not in _NEEDED:
+            self.send(404, json.dumps({"detail": "Not Found"}))
+            return
+        if missing := [name for name in _NEEDED[method] if name not in body]:
             detail = [{"loc": ["body", missing[0]], "msg": "field required", "type": "value_error.missing"}]
             self.send(422, json.dumps({"detail": detail}))
             return

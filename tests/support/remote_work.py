@@ -15,24 +15,15 @@ from practicum.tasks.scoring.rules import normalise
 
 
 def guess(input: str, context: str) -> dict[str, Any]:
-    """Right where the context has an even number of letters."""
+    """Right where the context has an even number of letters; it fails at every fourth word."""
     word = input.split()[-1]
+    if int(word.removeprefix("word")) % 4 == 3:
+        raise LookupError("no such page")
     return {"answer": word if len(context + word) % 2 else "?", "steps": [{"kind": "tool", "text": f"saw {word}"}]}
-
-
-def slow_guess(input: str, context: str) -> dict[str, Any]:
-    time.sleep(0.2)
-    return guess(input, context)
 
 
 async def waiting(input: str, context: str) -> str:
     await asyncio.sleep(0.2)
-    return input.split()[-1]
-
-
-def failing(input: str, context: str) -> str:
-    if int(input.split()[-1].removeprefix("word")) % 3 == 0:
-        raise LookupError("no such page")
     return input.split()[-1]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs
 from refusals import refused
 
 from practicum.core.errors import TaskFileError
@@ -20,16 +19,10 @@ HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
 ASK = " Answer the following {n} independent questions by {n} answers. Provide nothing else. \n"
 
 LINES: dict[str, list[dict[str, Any]]] = {
-    "humaneval": [
-        {"task_id": "H/0", "prompt": "def f():\n    '''One.'''\n", "canonical_solution": "    return 1\n",
-         "test": "def check(c):\n    assert c() == 1\n", "entry_point": "f"},
-    ],
     "gsm8k": [{"question": "1000 and 1?", "answer": "Add <<1000+1=1001>>them.\n#### 1,001"}],
     "commongen": [{"concepts": ["dog", "run"]}],
-    "mmlu": [
-        {"question": "Which?", "choices": ["x", "y"], "answer": 1, "subject": "law"},
-        {"question": "And now?", "choices": ["x", "y", "z"], "answer": "C"},
-    ],
+    "mmlu": [{"question": "Which?", "choices": ["x", "y"], "answer": 1, "subject": "law"},
+             {"question": "And now?", "choices": ["x", "y", "z"], "answer": "C"}],
     "finer": [
         {"context": f"{HEAD}{ASK.format(n=2)}1. Name 5?\n2. Name 6?\nOutput US GAAP tags:", "target": "A,B"},
         {"context": f"{HEAD}{ASK.format(n=1)}1. Name 7?\nOutput US GAAP tags:", "target": "A"},
@@ -80,9 +73,7 @@ def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
         ("law_test-1", "Which,\n\nthen?\nA. x\nB. y\nC. z\nD. w", "D"),
         ("law_test-5", "And?\nA. 1\nB. 2\nC. 3\nD. 4", "A"),
     ]
-    for text in (
-        "Which?,x,,z,C\n", "question,A,B,C,answer\nWhich?,x,,z,C\n", "question,answer,A,B,C\nWhich?,2,x,,z\n",
-    ):  # fmt: skip
+    for text in ("Which?,x,,z,C\n", "question,answer,A,B,C\nWhich?,2,x,,z\n"):
         path.write_text(text)
         table = convert(path)
         assert (table.format, table.choices) == ("mmlu", ("A", "B", "C"))
@@ -91,24 +82,9 @@ def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
     path.write_text("question,A,B,C,answer\nWhich?,x,y,,B\nAnd?,x,y,z,C\n")
     assert convert(path).format == "mmlu"
     # Semicolons and tabs in the first question separate nothing.
-    for question in ('"Which\nof; these;\nthen?"', "Which; of; these; then?", "Which\tof\tthese\tthen?"):
+    for question in ('"Which\nof; these;\nthen?"', "Which\tof\tthese\tthen?"):
         path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
         assert [task.target for task in convert(path).tasks] == ["D", "A"]
-
-
-def test_a_picture_in_a_table_hides_no_text(tmp_path: Path) -> None:
-    pyarrow = needs("pyarrow", "parquet")
-    from pyarrow import parquet
-
-    path = tmp_path / "d.parquet"
-    columns = {"text": ["Hi", "Bye"], "label": ["a", "b"], "image": [b"\xff\xd8\xff", b"plain"]}
-    parquet.write_table(pyarrow.table(columns), path)
-    assert [(task.input, task.target) for task in convert(path).tasks] == [("Hi", "a"), ("Bye", "b")]
-    twice = pyarrow.Table.from_arrays([pyarrow.array(["x"])] * 2, ["text", "text"])
-    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_file(file, twice.schema) as writer:
-        writer.write_table(twice)
-    with refused("tasks.malformed"):
-        convert(path)
 
 
 def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
@@ -128,57 +104,43 @@ def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
 
 def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
     path = tmp_path / "train.csv.gz"
-    for text in (b"text,intent\nWhere?,arrival\nHi,\n", b"text,intent\n,arrival\nHi,hello\n"):
-        path.write_bytes(gzip.compress(text))
-        with refused("tasks.missing_field"):
-            convert(path)
+    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,\n"))
+    with refused("tasks.missing_field"):
+        convert(path)
     path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,hello\n"))
     assert [(task.id, task.input, task.target) for task in convert(path).tasks] == [
         ("train-2", "Where?", "arrival"), ("train-3", "Hi", "hello"),
     ]  # fmt: skip
-    both = [{"text": "x", "label": "a", "category": "b"}]
-    assert convert(write(tmp_path / "d", both)).tasks[0].target == "a"
-    numbered = [{"text": "x", "label": 3, "label_text": "lost card"}]
-    assert convert(write(tmp_path / "d", numbered)).tasks[0].target == "lost card"
+    for label, target in (({"label": "a", "category": "b"}, "a"), ({"label": 3, "label_text": "lost"}, "lost")):
+        assert convert(write(tmp_path / "d", [{"text": "x"} | label])).tasks[0].target == target
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "field"),
-    [
-        ("humaneval", {"test": 3}, "test"), ("gsm8k", {"answer": "1001"}, "answer"),
-        ("commongen", {"concepts": []}, "concepts"), ("commongen", {"concepts": ["a", 1]}, "concepts.1"),
-        ("mmlu", {"answer": "E"}, "answer"), ("mmlu", {"answer": -1}, "answer"), ("mmlu", {"answer": "bc"}, "answer"),
-        ("mmlu", {"answer": True}, "answer"), ("formula", {"context": "Use formula X."}, "context"),
-        ("ddxplus", {"PATIENT_PROFILE": " "}, ""), ("classification", {"category": 1.5}, "category"),
-        ("classification", {"category": "a\nb"}, "label"), ("hotpotqa", {"context": ["x"]}, "context"),
-    ],
-)  # fmt: skip
-def test_an_error_names_line_and_field(name: str, change: Any, field: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "d.jsonl", [LINES[name][0] | change])
-    with pytest.raises(TaskFileError) as caught:
-        convert(path, name)
-    assert str(caught.value).startswith(f"{path} line 1: ")
-    assert f"field '{field}" in str(caught.value) or not field
+def test_an_error_names_the_line_and_the_field(tmp_path: Path) -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("gsm8k", {"answer": "1001"}, "answer"), ("commongen", {"concepts": ["a", 1]}, "concepts.1"),
+        ("mmlu", {"answer": "E"}, "answer"), ("mmlu", {"answer": -1}, "answer"), ("mmlu", {"answer": True}, "answer"),
+        ("formula", {"context": "Use formula X."}, "context"), ("ddxplus", {"PATIENT_PROFILE": " "}, ""),
+        ("classification", {"category": "a\nb"}, "label"),
+    ]  # fmt: skip
+    for name, change, field in cases:
+        path = write(tmp_path / "d.jsonl", [LINES[name][0] | change])
+        with pytest.raises(TaskFileError) as caught:
+            convert(path, name)
+        assert str(caught.value).startswith(f"{path} line 1: "), name
+        assert f"field '{field}" in str(caught.value) or not field, name
 
 
-def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl"
+def test_a_file_that_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     for records, code in (
         ([{"a": 1}], "tasks.unknown_format"),
         ([], "tasks.empty"),
         ([[1]], "tasks.malformed"),
         ([LINES["mmlu"][0] | LINES["commongen"][0]], "tasks.ambiguous_format"),
-        ([LINES["humaneval"][0]] * 2, "tasks.duplicate_id"),
+        ([LINES["rewardbench2"][0]] * 2, "tasks.duplicate_id"),
         ([LINES["gsm8k"][0], {"question": "x"}], "tasks.missing_field"),
         ([LINES["rewardbench2"][1]], "tasks.unknown_format"),
     ):
         with refused(code):
-            convert(write(path, records))
+            convert(write(tmp_path / "d.jsonl", records))
     with refused("tasks.unknown_format"):
-        convert(path, "bench")
-    with refused("tasks.not_found"):
-        convert(tmp_path / "none.jsonl")
-    for text, code in (("a,b\n", "tasks.empty"), ('a,"b\n', "tasks.malformed"), ("a,b\n1,2\n", "tasks.unknown_format")):
-        (tmp_path / "d.csv").write_text(text)
-        with refused(code):
-            convert(tmp_path / "d.csv")
+        convert(tmp_path / "d.jsonl", "bench")

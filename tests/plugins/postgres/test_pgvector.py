@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,9 +23,7 @@ from indexed import Run
 from refusals import refused
 from runs import Words
 from sqlalchemy import make_url
-from store_bench import ClusteredEmbedder, memories
 
-from practicum.core.context import initial_context
 from practicum.core.edits import Add, Delete, Update
 from practicum.plugins.postgres import pgvector as index_in_database
 from practicum.plugins.postgres.database import URL_VARIABLE
@@ -55,33 +52,44 @@ def tables(url: str) -> list[str]:
         return [str(row[0]) for row in db.execute("SELECT tablename FROM pg_tables WHERE tablename ~ '^index_'")]
 
 
-def read_few(retriever: Retriever) -> bool:
-    """Whether an index was used: otherwise all entries were compared."""
-    return 0 < len(retriever.vectors.texts) < len(ADDS) // 2
+@pytest.fixture
+def run(tmp_path: Path, pgvector: str) -> Iterator[Run]:
+    """A run with an index."""
+    run = Run(tmp_path / "run", ADDS, pgvector)
+    asyncio.run(run.save())
+    yield run
+    run.store.close()
 
 
-@pytest.mark.parametrize(
-    "spoil", ['DROP TABLE "{table}"', "DELETE FROM indexes", "UPDATE indexes SET last = 0"]
-)  # fmt: skip
-def test_an_index_that_is_lost_or_of_another_snapshot_is_built_again(tmp_path: Path, pgvector: str, spoil: str) -> None:
-    run = Run(tmp_path, ADDS, pgvector)
+def first(run: Run, text: str, where: Filter = VISIBLE) -> str:
+    return asyncio.run(run.matches(text, where))[0][0]
 
-    async def work() -> None:
-        await run.save()
-        run.edit([Delete("e7"), Add("memories", "quite new")])
-        await run.save()
+
+class Reader:
+    """The latest version of a run, read by another node. Every search is by the index, or by comparing all entries."""
+
+    def __init__(self, store: Store) -> None:
+        self.retriever, self.context = Retriever(Vectors(Words(), store), 1), read_context(store)
+
+    def first(self, text: str, by_index: bool = True) -> str:
+        (match,) = asyncio.run(self.retriever.nearest(self.context, text, 1)).matches
+        assert (len(self.retriever.vectors.texts) < len(ADDS) // 2) is by_index
+        return match.entry.id
+
+
+def test_an_index_that_is_lost_or_of_another_snapshot_is_built_again(run: Run, pgvector: str) -> None:
+    run.edit([Delete("e7"), Add("memories", "quite new")])
+    asyncio.run(run.save())
+    for spoil in ('DROP TABLE "{table}"', "UPDATE indexes SET last = 0", "DELETE FROM indexes"):
         with connected(pgvector) as db:
             (table,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
             db.execute(spoil.format(table=table))
         run.open()
-        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
-        assert read_few(run.retriever)
+        assert first(run, "quite new") == "e200"
+        assert first(run, "text 7") != "e7"
+        assert 0 < len(run.retriever.vectors.texts) < len(ADDS) // 2
         with connected(pgvector) as db:
             assert db.execute("SELECT first, last, entries FROM indexes").fetchall() == [(1, 1, 200)]
-
-    asyncio.run(work())
-    run.store.close()
 
 
 KILLED = """
@@ -94,23 +102,23 @@ from practicum.plugins.postgres import pgvector
 def killed(*args, **kwargs):
     os.kill(os.getpid(), 9)
 
-before, first = sys.argv[2:]
 run = Run.again(Path(sys.argv[1]))
-if not int(first):
+if sys.argv[2] != "_add":
     run.edit([Delete("e7"), Add("memories", "quite new")])
-if before == "snapshot":
+if sys.argv[2] == "snapshot":
     asyncio.run(run.retriever.save(run.context))
     killed()
-setattr(pgvector, before, killed)
+setattr(pgvector, sys.argv[2], killed)
 asyncio.run(run.save())
 """
 
 
-def killed_before(before: str, folder: Path, url: str, first: bool = False) -> int:
-    """The exit code of a process that saves an index and is killed before a step of it."""
-    command = [sys.executable, "-c", KILLED, str(folder), before, str(int(first))]
+def killed_before(step: str, folder: Path, url: str) -> Run:
+    """The run after a process that built its index (`_add`), or changed it, was killed before this step."""
     values = {"PYTHONPATH": os.pathsep.join(sys.path), URL_VARIABLE: url}
-    return subprocess.run(command, env=os.environ | values, check=False).returncode
+    done = subprocess.run([sys.executable, "-c", KILLED, folder, step], env=os.environ | values, check=False)
+    assert done.returncode == -signal.SIGKILL
+    return Run.again(folder)
 
 
 @pytest.mark.parametrize("before", ["_count", "snapshot"])
@@ -118,75 +126,49 @@ def test_a_change_that_is_killed_loses_nothing(tmp_path: Path, pgvector: str, be
     run = Run(tmp_path, ADDS, pgvector)
     asyncio.run(run.save())
     run.store.close()
-    assert killed_before(before, tmp_path, pgvector) == -signal.SIGKILL
-    run = Run.again(tmp_path)
-
-    async def check() -> None:
-        assert (await run.matches("quite new", VISIBLE))[0][0] == "e200"
-        assert (await run.matches("text 7", VISIBLE))[0][0] != "e7"
-        assert (await run.matches("text 7", Filter(tags=("t1",))))[0][0] != "e7"
-
-    async def work() -> None:
-        await check()
+    run = killed_before(before, tmp_path, pgvector)
+    # The version of the snapshot: the index may have a later state.
+    old = read_context(run.store, 0)
+    assert asyncio.run(run.retriever.nearest(old, "text 7", 1)).matches[0].entry.id == "e7"
+    assert 0 < len(run.retriever.vectors.texts) < len(ADDS) // 2
+    search = asyncio.run(run.retriever.nearest(old, "quite new", 300))
+    assert {match.entry.id for match in search.matches} <= {f"e{n}" for n in range(200)}
+    for _ in range(2):
+        assert first(run, "quite new") == "e200"
+        assert first(run, "text 7") != "e7"
+        assert first(run, "text 7", Filter(tags=("t1",))) != "e7"
         assert run.retriever.vectors.embedded <= 2
-        # The version of the snapshot: the index may have a later state.
-        old = read_context(run.store, 0)
-        search = await run.retriever.nearest(old, "text 7", 1)
-        assert search.matches[0].entry.id == "e7"
-        assert read_few(run.retriever)
-        search = await run.retriever.nearest(old, "quite new", 300)
-        assert {match.entry.id for match in search.matches} <= {f"e{n}" for n in range(200)}
-        await run.save()
-        await check()
-
-    asyncio.run(work())
+        asyncio.run(run.save())
     run.store.close()
 
 
 def test_a_build_that_is_killed_leaves_nothing(tmp_path: Path, pgvector: str) -> None:
     Run(tmp_path, ADDS, pgvector).store.close()
-    assert killed_before("_add", tmp_path, pgvector, first=True) == -signal.SIGKILL
+    run = killed_before("_add", tmp_path, pgvector)
     assert tables(pgvector) == []
-    run = Run.again(tmp_path)
     asyncio.run(run.save())
-    assert asyncio.run(run.matches("text 7", VISIBLE))[0][0] == "e7"
+    assert first(run, "text 7") == "e7"
     run.store.close()
 
 
-def test_another_node_finds_the_entries_of_its_version_while_the_index_changes(tmp_path: Path, pgvector: str) -> None:
-    run = Run(tmp_path / "run", ADDS, pgvector)
-
-    async def work(store: Store) -> None:
-        retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
-
-        async def best(text: str) -> str:
-            search = await retriever.nearest(context, text, 1)
-            assert read_few(retriever)
-            return search.matches[0].entry.id
-
-        assert await best("text 7") == "e7"
+def test_another_node_finds_the_entries_of_its_version_while_the_index_changes(
+    tmp_path: Path, run: Run, pgvector: str
+) -> None:
+    with Store.connect(tmp_path / "node", pgvector, run.store.name) as store:
+        node = Reader(store)
+        assert node.first("text 7") == "e7"
         run.edit([Delete("e7"), Update("e8", "changed"), Add("memories", "quite new")])
-        await run.retriever.save(run.context)
-        assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
-        assert await best("quite new") != "e200"
+        asyncio.run(run.retriever.save(run.context))
+        assert (node.first("text 7"), node.first("text 8")) == ("e7", "e8")
+        assert node.first("quite new") != "e200"
         before = tables(pgvector)
         run.store.remove_index()
-        assert (await best("text 7"), await best("text 8")) == ("e7", "e8")
+        assert (node.first("text 7"), node.first("text 8")) == ("e7", "e8")
         assert len(tables(pgvector)) == 2
         assert not {*before} & {*tables(pgvector)}
 
-    async def all() -> None:
-        await run.save()
-        with Store.connect(tmp_path / "node", pgvector, run.store.name) as store:
-            await work(store)
 
-    asyncio.run(all())
-    run.store.close()
-
-
-def test_nodes_that_miss_the_index_at_once_build_one(tmp_path: Path, pgvector: str) -> None:
-    run = Run(tmp_path / "run", ADDS, pgvector)
-    asyncio.run(run.save())
+def test_nodes_that_miss_the_index_at_once_build_one(tmp_path: Path, run: Run, pgvector: str) -> None:
     run.store.remove_index()
     folders = [tmp_path / f"node{n}" for n in range(3)]
     for folder in folders:
@@ -194,43 +176,30 @@ def test_nodes_that_miss_the_index_at_once_build_one(tmp_path: Path, pgvector: s
 
     def search(folder: Path) -> str:
         with Store.read(folder) as store:
-            retriever, context = Retriever(Vectors(Words(), store), 1), read_context(store)
-            matches = asyncio.run(retriever.nearest(context, "text 7", 1)).matches
-            assert read_few(retriever)
-            return matches[0].entry.id
+            return Reader(store).first("text 7")
 
     with ThreadPoolExecutor() as threads:
         assert list(threads.map(search, folders)) == ["e7"] * 3
     assert len(tables(pgvector)) == 2
-    run.store.close()
 
 
-def test_a_role_that_may_only_read_searches_the_index_and_builds_none(tmp_path: Path, pgvector: str) -> None:
-    run, role = Run(tmp_path / "run", ADDS, pgvector), f"reader_{uuid4().hex[:8]}"
-    asyncio.run(run.save())
+def test_a_role_that_may_only_read_searches_the_index_and_builds_none(tmp_path: Path, run: Run, pgvector: str) -> None:
+    role = f"reader_{uuid4().hex[:8]}"
     url = make_url(pgvector).set(username=role, password="only-for-tests").render_as_string(hide_password=False)
-
-    async def by_index() -> bool:
-        with Store.read(tmp_path / "node") as store:
-            retriever = Retriever(Vectors(Words(), store), 1)
-            search = await retriever.nearest(read_context(store), "text 7", 1)
-            assert search.matches[0].entry.id == "e7"
-            return read_few(retriever)
-
     with connected(pgvector) as db:
         db.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'only-for-tests'")
         try:
             db.execute(f"GRANT USAGE ON SCHEMA practicum TO {role}")
             db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA practicum TO {role}")
             Store.connect(tmp_path / "node", url, run.store.name).close()
-            assert asyncio.run(by_index())
-            run.store.remove_index()
-            assert not asyncio.run(by_index())
+            for by_index in (True, False):
+                with Store.read(tmp_path / "node") as store:
+                    assert Reader(store).first("text 7", by_index) == "e7"
+                run.store.remove_index()
             assert tables(pgvector) == []
         finally:
             db.execute(f"DROP OWNED BY {role}")
             db.execute(f"DROP ROLE {role}")
-    run.store.close()
 
 
 @pytest.mark.parametrize("way", ["by HNSW", "few", "sparse"])
@@ -258,16 +227,14 @@ def test_each_way_of_searching_finds_the_same_as_comparing_all(
     run.store.close()
 
 
-def test_forgetting_reembedding_and_removal_delete_the_index(tmp_path: Path, pgvector: str) -> None:
-    run = Run(tmp_path, ADDS, pgvector)
-    asyncio.run(run.save())
-    (before,) = [name for name in tables(pgvector) if not name.endswith("_counts")]
+def test_forgetting_reembedding_and_removal_delete_the_index(run: Run, pgvector: str) -> None:
+    before = {*tables(pgvector)}
     assert forget(run.store, sources=["task:t1"]).left == 0
     assert tables(pgvector) == []
     run.context = read_context(run.store)
     run.open()
     asyncio.run(run.save())
-    assert before not in tables(pgvector)
+    assert not before & {*tables(pgvector)}
     asyncio.run(replace_embedder(run.store, Words()))
     assert tables(pgvector) == []
     run.context = read_context(run.store)
@@ -275,7 +242,6 @@ def test_forgetting_reembedding_and_removal_delete_the_index(tmp_path: Path, pgv
     assert len(tables(pgvector)) == 2
     run.store.remove()
     assert tables(pgvector) == []
-    run.store.close()
 
 
 def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,30 +271,4 @@ def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monke
     run.open()
     with refused("embedder.mismatch"):
         asyncio.run(run.matches("text 7", VISIBLE))
-    run.store.close()
-
-
-def test_filters_keep_the_recall_among_ten_thousand(pgvector: str, tmp_path: Path) -> None:
-    n, questions = 10_000, [add.key for add in memories(100_000, 100_010)]
-    embedder = ClusteredEmbedder(n)
-    adds = [
-        replace(add, sources=tuple(f"tag:{every}" for every in (1, 10, 1_000) if number % every == 0))
-        for number, add in enumerate(memories(0, n))
-    ]
-    run = Run(tmp_path, adds, pgvector, embedder)
-
-    async def work() -> None:
-        every, context = Retriever(Vectors(embedder), 2**40), initial_context(adds)
-        await run.save()
-        for keep in (1, 10, 1_000):
-            where, hits, total = Filter(tags=(str(keep),)), 0, 0
-            for text in questions:
-                true = {match.entry.id for match in (await every.nearest(context, text, 5, where)).matches}
-                search = await run.retriever.nearest(run.context, text, 5, where)
-                hits += len(true & {match.entry.id for match in search.matches})
-                total += len(true)
-            assert hits >= 0.95 * total
-        assert len(run.retriever.vectors.texts) < n // 2
-
-    asyncio.run(work())
     run.store.close()

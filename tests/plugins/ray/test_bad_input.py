@@ -37,12 +37,12 @@ def test_resources_are_read_from_text_and_small_attempts_share_a_process() -> No
     assert shared.demand == {"CPU": 1.0, "memory": 1e9}
 
 
-@pytest.mark.parametrize("text", ["cpu", "cpu=x", "cpu=0", "memory=4zb", "gpu=-1", "fpga=many", "=1"])
-def test_invalid_resources_are_refused(text: str) -> None:
-    with pytest.raises(ValidationError):
-        Resources.model_validate(text)
+def test_invalid_resources_are_refused() -> None:
+    for text in ("cpu", "cpu=x", "cpu=0", "memory=4zb", "gpu=-1", "fpga=many", "=1"):
+        with pytest.raises(ValidationError):
+            Resources.model_validate(text)
     with refused("settings.invalid"):
-        evaluated(resources=text)
+        evaluated(resources="cpu=0")
 
 
 def test_a_cluster_without_work_or_at_a_wrong_address_is_refused() -> None:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from helpers import client, context_bytes, make_tasks, wait_until, world
 from refusals import refused
-from remote_work import Counters, dying, failing, guess, lenient, slow_guess, waiting
+from remote_work import Counters, dying, guess, lenient, waiting
 from sqlalchemy import select
 
 import practicum
 from practicum.core.context import Context
 from practicum.core.types import Task, Trace
-from practicum.models.scripted import Call
+from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import RunInfo
 from practicum.store import schema
 from practicum.store.database import Store
@@ -30,7 +30,6 @@ from practicum.store.database import Store
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("cluster")]
 
 SMALL = {"num_cpus": 2, "object_store_memory": 80 * 2**20}
-SHARED = "cpu=0.1"
 TIMES = ("/ended", "/seconds")
 
 
@@ -61,57 +60,51 @@ def acting(call: Call) -> str:
     return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
 
 
-def test_a_run_with_a_function_is_the_same_on_a_cluster(tmp_path: Path) -> None:
+def counting(folder: Path, model: ScriptedClient, go: bool = True) -> practicum.Parts:
+    """An agent that counts with tools, which write to this folder; without `go` they wait for its file."""
+    folder.mkdir()
+    if go:
+        (folder / "go").touch()
+    return practicum.Parts(tools=Counters(str(folder)), clients={"agent": model})
+
+
+def processes(log: Path) -> set[int]:
+    return {int(line.split()[0]) for line in log.read_text().splitlines()}
+
+
+def test_a_run_with_a_function_that_may_fail_is_the_same_on_a_cluster(tmp_path: Path) -> None:
     parts = practicum.Parts(agent=guess, scorer=lenient, clients={"agent": client()})
     here = learned(tmp_path / "here", parts)
     there = learned(tmp_path / "there", parts, engine="ray")
-    assert context_bytes(here) == context_bytes(there)
-    assert here.scores == there.scores
+    assert (context_bytes(here), here.scores) == (context_bytes(there), there.scores)
     assert journal(tmp_path / "here") == journal(tmp_path / "there")
+    errors = [[attempt.trace.error for attempt in result.attempts["test"]] for result in (here, there)]
+    assert errors[0] == errors[1]
+    assert any(error and "LookupError: no such page" in error for error in errors[0])
     assert len(here.context) > 0
 
 
 def test_a_run_with_tools_is_the_same_on_a_cluster(tmp_path: Path) -> None:
-    results = []
-    for name, config in (("here", {}), ("there", {"engine": "ray", "resources": SHARED})):
-        (tmp_path / f"{name}.d").mkdir()
-        (tmp_path / f"{name}.d" / "go").touch()
-        parts = practicum.Parts(tools=Counters(str(tmp_path / f"{name}.d")), clients={"agent": client(acting)})
-        results.append(learned(tmp_path / name, parts, **config))
-    assert context_bytes(results[0]) == context_bytes(results[1])
+    here = learned(tmp_path / "here", counting(tmp_path / "here.d", client(acting)))
+    parts = counting(tmp_path / "there.d", client(acting))
+    there = learned(tmp_path / "there", parts, engine="ray", resources="cpu=0.1")
+    assert context_bytes(here) == context_bytes(there)
     assert journal(tmp_path / "here") == journal(tmp_path / "there")
-    workers = {line.split()[0] for log in (tmp_path / "there.d").glob("*.log") for line in log.read_text().splitlines()}
-    assert workers
-    assert str(os.getpid()) not in workers
-
-
-def test_failures_are_the_same_as_on_one_machine(tmp_path: Path) -> None:
-    parts = practicum.Parts(agent=failing, clients={"agent": client()})
-    here = learned(tmp_path / "here", parts)
-    there = learned(tmp_path / "there", parts, engine="ray", resources=SHARED)
-    errors = [[r.trace.error for r in result.attempts["test"]] for result in (here, there)]
-    assert errors[0] == errors[1]
-    assert any(error and "LookupError: no such page" in error for error in errors[0])
-    assert journal(tmp_path / "here") == journal(tmp_path / "there")
+    workers = set.union(*map(processes, (tmp_path / "there.d").glob("*.log")))
+    assert os.getpid() not in workers
 
 
 def test_a_lost_node_repeats_no_answered_call(tmp_path: Path, cluster: Any) -> None:
     """The node is removed amid attempts. They are made again elsewhere, and no model is asked again."""
-    config: dict[str, Any] = {"method": "none", "settings": {}, "concurrency": 6}
-    here, logs = client(acting), tmp_path / "logs"
-    logs.mkdir()
-    (logs / "go").touch()
-    parts = practicum.Parts(tools=Counters(str(logs)), clients={"agent": here})
-    expected = learned(tmp_path / "here", parts, **config)
-
-    node, there, logs = cluster.add_node(**SMALL), client(acting), tmp_path / "held"
-    logs.mkdir()
-    parts = practicum.Parts(tools=Counters(str(logs)), clients={"agent": there})
+    here, there, logs = client(acting), client(acting), tmp_path / "held"
+    config: dict[str, Any] = {"method": "none", "settings": {}}
+    expected = learned(tmp_path / "here", counting(tmp_path / "logs", here), **config)
+    node, parts = cluster.add_node(**SMALL), counting(logs, there, go=False)
 
     def lose() -> None:
         # Each of the six processors has an attempt, which has been answered three times.
         wait_until(lambda: len([*logs.glob("*.log")]) == 6 and len(there.calls) == 18)
-        workers = {int(log.read_text().split()[0]) for log in logs.glob("*.log")}
+        workers = set.union(*map(processes, logs.glob("*.log")))
         cluster.remove_node(node, allow_graceful=False)
         wait_until(lambda: sum(not Path(f"/proc/{pid}").exists() for pid in workers) == 2)
         (logs / "go").touch()
@@ -123,61 +116,46 @@ def test_a_lost_node_repeats_no_answered_call(tmp_path: Path, cluster: Any) -> N
     assert context_bytes(result) == context_bytes(expected)
     assert journal(tmp_path / "there") == journal(tmp_path / "here")
     assert len(there.calls) == len(here.calls)
-    twice = [log for log in logs.glob("*.log") if len({line.split()[0] for line in log.read_text().splitlines()}) == 2]
-    assert len(twice) == 2
+    assert sorted(len(processes(log)) for log in logs.glob("*.log")) == [1, 1, 1, 1, 2, 2]
 
 
-def test_an_attempt_that_ends_its_worker_is_a_failed_attempt(tmp_path: Path) -> None:
-    parts = practicum.Parts(agent=dying, clients={"agent": client()})
-    tried = practicum.run_sync(practicum.evaluate(make_tasks(3), Context(), parts=parts, engine="ray"))
-    errors = [attempt.trace.error or "" for attempt in tried.attempts]
+def evaluated(agent: Any, n: int = 1, **config: Any) -> practicum.Evaluation:
+    parts = practicum.Parts(agent=agent, clients={"agent": client()})
+    return practicum.run_sync(practicum.evaluate(make_tasks(n), Context(), parts=parts, engine="ray", **config))
+
+
+def test_an_attempt_that_ends_its_worker_is_a_failed_attempt() -> None:
+    errors = [attempt.trace.error or "" for attempt in evaluated(dying, 3).attempts]
     assert [bool(error) for error in errors] == [False, True, False]
     assert errors[1].startswith("the worker process ended 3 times under this attempt")
 
 
-def test_a_module_that_a_node_lacks_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
+def test_a_module_that_a_node_lacks_is_refused_before_anything_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The module of the agent exists when the driver imports it, and on no node."""
     (tmp_path / "only_here.py").write_text("def agent(input, context):\n    return 'done'\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        agent = importlib.import_module("only_here").agent
-        (tmp_path / "only_here.py").unlink()
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        parts = practicum.Parts(agent=agent, clients={"agent": client()})
-        with refused("cluster.worker_failed"):
-            practicum.run_sync(practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray"))
-    finally:
-        sys.path.remove(str(tmp_path))
-        del sys.modules["only_here"]
+    monkeypatch.syspath_prepend(tmp_path)
+    agent = importlib.import_module("only_here").agent
+    (tmp_path / "only_here.py").unlink()
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    with refused("cluster.worker_failed"):
+        evaluated(agent)
+    del sys.modules["only_here"]
 
 
-def test_a_cluster_without_room_is_refused() -> None:
-    parts = practicum.Parts(agent=guess, clients={"agent": client()})
+def test_a_cluster_without_room_and_a_second_cluster_are_refused(cluster: Any) -> None:
     for resources in ("cpu=64", "memory=900gb", "fpga=1"):
         with refused("cluster.no_room"):
-            practicum.run_sync(
-                practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", resources=resources)
-            )
-
-
-def test_a_second_cluster_is_refused(cluster: Any) -> None:
-    parts = practicum.Parts(agent=guess, clients={"agent": client()})
-
-    def evaluated(address: str) -> practicum.Evaluation:
-        work = practicum.evaluate(make_tasks(1), Context(), parts=parts, engine="ray", ray_address=address)
-        return practicum.run_sync(work)
-
-    joined = cluster.address
-    for same in ("auto", joined, f"localhost:{joined.rpartition(':')[2]}"):
-        assert evaluated(same).attempts[0].trace.error is None
+            evaluated(guess, resources=resources)
+    for same in ("auto", f"localhost:{cluster.address.rpartition(':')[2]}"):
+        assert evaluated(guess, ray_address=same).attempts[0].trace.error is None
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with refused("cluster.mismatch"):
-            evaluated(address)
+            evaluated(guess, ray_address=address)
     with refused("cluster.unreachable"):
-        evaluated(address)
-    with refused("cluster.unreachable"):
-        evaluated("nonsense")
+        evaluated(guess, ray_address=address)
 
 
 class Stops(practicum.Watch):
@@ -194,7 +172,7 @@ class Stops(practicum.Watch):
 
 
 def test_a_stop_ends_waiting_attempts_and_a_resume_may_continue_on_one_machine(tmp_path: Path) -> None:
-    parts, watch = practicum.Parts(agent=slow_guess, clients={"agent": client()}), Stops()
+    parts, watch = practicum.Parts(agent=waiting, clients={"agent": client()}), Stops()
     stopped = learned(tmp_path / "run", parts, n=16, watch=watch, engine="ray", concurrency=16)
     assert stopped.stopped == "enough"
     assert watch.nodes.values()
@@ -212,11 +190,6 @@ def test_many_attempts_are_in_flight_at_once() -> None:
         def spread(self, nodes: Mapping[str, int]) -> None:
             self.most = max(self.most, sum(nodes.values()))
 
-    watch, parts = Most(), practicum.Parts(agent=waiting, clients={"agent": client()})
-    result = practicum.run_sync(
-        practicum.evaluate(
-            make_tasks(200), Context(), parts=parts, engine="ray", resources="cpu=0.01", concurrency=200, watch=watch
-        )
-    )
-    assert result.score == 1.0
+    watch = Most()
+    assert evaluated(waiting, 200, resources="cpu=0.01", concurrency=200, watch=watch).score == 1.0
     assert watch.most == 200
