@@ -49,6 +49,7 @@ OTHERS: dict[str, str] = {
     "flood": "nothing",
     "keys": "--calls 8",
     "mcp": "--model {model} --seeds 1 --each 1",
+    "proxies": "",
     "routing": "--batches 1 --steps 2",
     "similarity": "{tasks} --others {others}",
     "stream": "{tasks} --upstream {model} --system Route. --count 4 --out {folder}/stream.png",

@@ -1,6 +1,11 @@
-"""The service behind the proxies of deploy/, with requests that the two could read in different ways.
+"""The service behind the proxies of deploy/, with requests that a proxy and the service could read in different ways.
 
-The proxies are programs of the machine. A test whose proxy is not installed is skipped."""
+    python bench/proxies_bench.py [nginx] [caddy]
+
+The proxies are programs of the machine; one that is not installed is skipped. No request may reach another space, an
+unlisted path or a second request, and a stream must arrive in parts. Prints the number of requests for each proxy, and
+exits with 1 at the first violation.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +18,23 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-from loads import free_port
-from serving import Served, asynchronous, served, until
-
 from practicum.serve import lines
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+from loads import free_port
+from serving import Served, served, until
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
 KEY, OTHER = "first-" + "k" * 16, "other-" + "k" * 16
 MINE = b"authorization: Bearer " + KEY.encode()
 ASK = json.dumps({"messages": [{"role": "user", "content": "Which team handles lost cards?"}]}).encode()
-
-pytestmark = pytest.mark.slow
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
@@ -107,8 +112,6 @@ class Proxy:
 @asynccontextmanager
 async def behind(name: str, at: Served, folder: Path) -> AsyncIterator[Proxy]:
     """A proxy in front of a service."""
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed")
     cert, key = await asyncio.to_thread(certificate, folder)
     port = free_port()
     root, log = logging.getLogger("practicum.requests"), io.StringIO()
@@ -211,15 +214,12 @@ async def users(at: Served, key: str) -> set[str | None]:
     return {one["user"] for one in reply.json["interactions"]}
 
 
-@pytest.mark.parametrize("name", PROXIES)
-@asynchronous
-async def test_a_proxy_and_the_service_read_each_request_alike_and_streams_pass_in_parts(
-    name: str, tmp_path: Path
-) -> None:
+async def measure(name: str, folder: Path) -> int:
+    """Send the requests through a proxy and check what arrives. Return the number of requests."""
     spaces = ("mine", "other")
     async with (
-        served(tmp_path / "store", keys=(f"mine={KEY}", f"other={OTHER}"), spaces=spaces) as at,
-        behind(name, at, tmp_path / "proxy") as proxy,
+        served(folder / "store", keys=(f"mine={KEY}", f"other={OTHER}"), spaces=spaces) as at,
+        behind(name, at, folder / "proxy") as proxy,
     ):
         await proxy.sent(whole(MINE, b"connection: x-practicum-user", b"x-practicum-user: anna"))
         assert await users(at, KEY) <= {"anna"}
@@ -244,3 +244,17 @@ async def test_a_proxy_and_the_service_read_each_request_alike_and_streams_pass_
         # Without waiting for the proxy's goodbye of TLS.
         writer.transport.abort()
         await until(lambda: at.upstream.stats()["left"] == left + 1)
+        return len(tried)
+
+
+def main() -> None:
+    for name in sys.argv[1:] or PROXIES:
+        if shutil.which(name) is None:
+            print(f"{name} is not installed: skipped")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{name}: {asyncio.run(measure(name, Path(folder)))} requests, each read alike; a stream in parts")
+
+
+if __name__ == "__main__":
+    main()
