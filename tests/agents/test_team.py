@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
@@ -60,43 +59,26 @@ def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
     assert load_team(written(tmp_path / "links.json", data)) == team
 
 
-@pytest.mark.parametrize(
-    "team",
-    [
-        {"agents": []},
-        {"links": []},
-        [],
-        {"agents": [{"name": "a"}, {"name": "a"}]},
-        {"agents": [{"name": "a"}, {"name": "b"}]},
-        {"agents": [{"name": "a"}], "links": [["a", "b"]]},
-        {"agents": [{"name": "a", "job": "cook"}]},
-        {"agents": [{"name": " "}]},
-        {"agents": [{"role": "cook"}]},
-        {"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]},
-        {"agents": [{"name": "a"}], "links": [["a"]]},
-        {"agents": 3},
-    ],
-    ids=str,
-)
-def test_an_invalid_team_is_refused_with_its_file(tmp_path: Path, team: Any) -> None:
-    path = written(tmp_path / "team.json", team)
-    with refused("team.invalid") as error:
-        load_team(path)
-    assert str(path) in str(error.value)
+INVALID: tuple[Any, ...] = (
+    [], {"agents": []}, {"links": []}, {"agents": 3}, {"agents": [{"name": "a"}, {"name": "a"}]},
+    {"agents": [{"name": "a"}, {"name": "b"}]}, {"agents": [{"name": "a"}], "links": [["a", "b"]]},
+    {"agents": [{"name": "a", "job": "cook"}]}, {"agents": [{"name": " "}]}, {"agents": [{"role": "cook"}]},
+    {"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, {"agents": [{"name": "a"}], "links": [["a"]]},
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("bad.graphml", "<graphml"), ("a.graphml", "<graphml></graphml>"), ("a.json", "[" * 100_000), ("b.json", "{")],
-)
-def test_unreadable_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    with refused("team.invalid"):
-        load_team(tmp_path / name)
+def test_an_invalid_team_is_refused_with_its_file(tmp_path: Path) -> None:
+    for team in INVALID:
+        path = written(tmp_path / "team.json", team)
+        with refused("team.invalid") as error:
+            load_team(path)
+        assert str(path) in str(error.value)
+    texts = {"a.graphml": "<graphml", "b.graphml": "<graphml></graphml>", "a.json": "[" * 100_000, "b.json": "{"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        with refused("team.invalid"):
+            load_team(tmp_path / name)
     with refused("file.unreadable"):
         load_team(tmp_path / "none.json")
-
-
-def test_an_unknown_shape_is_refused() -> None:
     with refused("team.invalid"):
         make_team(4, "cube")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import subprocess
 import sys
 import textwrap
@@ -151,7 +150,7 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
 
 @pytest.fixture
 def stuck() -> Iterator[threading.Event]:
-    """The event that a hung tool waits for; set at the end, so that no thread outlives the test."""
+    """The event that a hung tool waits for: no thread outlives the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -255,24 +254,18 @@ def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state() -> No
     assert "secret" not in "".join(call.text for call in model.calls)
 
 
-@pytest.mark.parametrize("fault", ["making", "closing", "NaN", "odd", "long"])
-def test_an_environment_that_fails_is_a_failure_of_the_agent(fault: str) -> None:
-    class Faulty(Box):
-        def __init__(self, task: Task) -> None:
-            super().__init__(task)
-            if fault == "making":
-                raise OSError("no disk")
+def test_an_environment_that_fails_is_a_failure_of_the_agent() -> None:
+    def fails(*_: object) -> None:
+        raise OSError("no disk")
 
-        def __exit__(self, *error: object) -> None:
-            if fault == "closing":
-                raise OSError("no way out")
-
-        def state(self) -> Any:
-            return {"NaN": float("nan"), "odd": {1, 2}, "long": "x" * 300_000}.get(fault)
-
-    reason = {"making": "OSError: no disk", "closing": "OSError: no way out", "long": "300,002 characters"}
-    with pytest.raises(BrokenAgentError, match=reason.get(fault, "not JSON")):
-        attempt(Faulty, finish())
+    faults: list[tuple[str, Any, str]] = [
+        ("__init__", fails, "OSError: no disk"), ("__exit__", fails, "OSError: no disk"),
+        ("state", lambda box: float("nan"), "not JSON"), ("state", lambda box: {1, 2}, "not JSON"),
+        ("state", lambda box: "x" * 300_000, "300,002 characters"),
+    ]  # fmt: skip
+    for name, fault, reason in faults:
+        with pytest.raises(BrokenAgentError, match=reason):
+            attempt(type("Faulty", (Box,), {name: fault}), finish())
 
 
 def test_unusable_tools_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,41 +279,28 @@ def test_unusable_tools_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             attempt(tools, finish())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-
-    def evaluate(parts: practicum.Parts | None = None, **config: Any) -> Any:
-        parts = parts or practicum.Parts(clients={"agent": acting(script(finish()))})
-        return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=parts, **config))
-
+    (tmp_path / "own_tools.py").write_text("def add(a: int) -> int:\n    return a + 1\n\ntools = [add]\n")
     for agent, code in (
         ("tools:nowhere:tools", "code.cannot_load"), ("tools:", "code.cannot_load"),
         ("tools:python:Box", "run.needs_objects"),
     ):  # fmt: skip
         with refused(code):
-            evaluate(agent=agent)
+            attempt(None, finish(), agent=agent)
+    assert attempt(None, finish(), agent="tools:own_tools:tools").answer == "done"
+    parts = practicum.Parts(agent=lambda text, context: "x", tools=[add])
     with refused("settings.conflict"):
-        evaluate(practicum.Parts(agent=lambda text, context: "x", tools=[add]))
-    (tmp_path / "own_tools.py").write_text("def add(a: int) -> int:\n    return a + 1\n\ntools = [add]\n")
-    assert evaluate(agent="tools:own_tools:tools").errors == 0
+        practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=parts))
 
 
 def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path) -> None:
-    class Dice(Box):
-        boxes: ClassVar[list[Any]] = []
-
-        def put(self, thing: str) -> str:
-            """Put a thing in."""
-            return f"{super().put(thing)} {random.random()}"  # as the user's code may
-
-    def parts(model: ScriptedClient) -> practicum.Parts:
-        scorer = lambda task, answer, trace: "2" in "".join(trace.data["state"])[:12]  # noqa: E731
-        return practicum.Parts(tools=Dice, scorer=scorer, clients={"agent": model})
-
-    settings = {"batch": 2, "rounds": 0}
-    work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts(acting(puts)), settings=settings)
+    box = type("Box", (Box,), {"boxes": []})
+    scorer = lambda task, answer, trace: "Message 1" in trace.data["state"][0]  # noqa: E731
+    parts, settings = practicum.Parts(tools=box, scorer=scorer, clients={"agent": acting(puts)}), {"rounds": 0}
+    work = practicum.learn(make_tasks(2), out=tmp_path / "run", parts=parts, settings=settings)
     whole = practicum.run_sync(work)
-    assert len(Dice.boxes) == 4
-    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts(acting(puts))))
-    assert len(Dice.boxes) == 4
+    assert len(box.boxes) == 2
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
+    assert len(box.boxes) == 2
     assert context_bytes(again) == context_bytes(whole)
     assert (again.errors, again.usage.calls, again.scores) == (whole.errors, whole.usage.calls, whole.scores)
 

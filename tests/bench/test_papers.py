@@ -72,26 +72,20 @@ def test_every_table_runs(tmp_path: Path, name: str) -> None:
         assert fit is None or fit.points
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=[*TABLES])
-def test_every_table_retrieves_by_cosine_unless_another_way_is_set(table: PaperTable) -> None:
-    for settings in ({}, {"retrieval": "words"}) if table.takes("retrieval") else ({},):
-        for variant in table.study(settings).variants:
-            retrieves = "retrieval" in methods.settings_of(variant.method).model_fields
-            assert variant.settings.get("retrieval") == (settings.get("retrieval", "cosine") if retrieves else None)
+def test_every_table_retrieves_by_cosine_unless_another_way_is_set() -> None:
+    for table in TABLES.values():
+        for settings in ({}, {"retrieval": "words"}) if table.takes("retrieval") else ({},):
+            for variant in table.study(settings).variants:
+                retrieves = "retrieval" in methods.settings_of(variant.method).model_fields
+                expected = settings.get("retrieval", "cosine") if retrieves else None
+                assert variant.settings.get("retrieval") == expected, (table.name, variant.name)
 
 
-def test_rows_keep_their_baseline_and_their_start() -> None:
+def test_rows_keep_their_baseline_their_start_and_their_options() -> None:
     assert [v.name for v in TABLES["ace3"].only(["online after ace"]).variants] == ["none", "ace", "online after ace"]
+    assert TABLES["ace2"].only(["ace without labels"]).variants[-1].options == {"labels": False}
     with refused("settings.invalid"):
         TABLES["ace2"].only(["acme"])
-
-
-@pytest.mark.slow
-def test_a_row_without_labels_learns_from_no_answer(tmp_path: Path) -> None:
-    model = ScriptedClient(everyone)
-    run(TABLES["ace2"].only(["ace", "ace without labels"]), tmp_path / "t", model, {"epochs": 1, "rounds": 0}, **LABELS)
-    asked = [call.text for call in model.calls if call.role == "reflector"]
-    assert (len(asked), sum("Nothing is known about whether the answer is right" in text for text in asked)) == (8, 4)
 
 
 @pytest.mark.slow

@@ -19,29 +19,15 @@ from practicum.testing import pseudo_words, start_process
 BENCH = Path(__file__).parents[2] / "bench"
 
 SIZES: dict[str, str] = {
-    "ace": "--tasks 1 --rounds 0",
-    "calls": "--calls 8 --at-once 4 --repeat 1",
-    "canary": "--rollouts 2",
-    "compare": "--pairs 1 --tasks 11",
-    "content": "--disguises none,Greek,tags",
-    "context": "--entries 2000",
-    "help": "--times 1",
-    "kills": "--times 1",
-    "languages": "",
-    "outcomes": "--entries 10 --corrections 2 --reports 2",
-    "pages": "--interactions 50 --entries 20 --spaces 2",
-    "path": "",
-    "poison": "--attacks 3 --seeds 1 --defences all",
-    "serve": "--runs 1 --seconds 1 --entries 50",
-    "shingles": "{tasks}:input --texts 4",
-    "space": "--sizes 20",
-    "spaces": "2 --requests 6",
-    "speed": "--tasks 2 --only sequential,in-flight --at-once 4 --output-tokens 2",
-    "start": "--times 1",
-    "store": "--memories 1500",
-    "threshold": "",
+    "ace": "--tasks 1 --rounds 0", "calls": "--calls 8 --at-once 4 --repeat 1", "canary": "--rollouts 2",
+    "compare": "--pairs 1 --tasks 11", "content": "--disguises none,Greek,tags", "context": "--entries 2000",
+    "help": "--times 1", "kills": "--times 1", "languages": "", "path": "", "threshold": "",
+    "outcomes": "--entries 10 --corrections 2 --reports 2", "pages": "--interactions 50 --entries 20 --spaces 2",
+    "poison": "--attacks 3 --seeds 1 --defences all", "serve": "--runs 1 --seconds 1 --entries 50",
+    "shingles": "{tasks}:input --texts 4", "space": "--sizes 20", "spaces": "2 --requests 6", "start": "--times 1",
+    "speed": "--tasks 2 --only sequential,in-flight --at-once 4 --output-tokens 2", "store": "--memories 1500",
     "traces": "{folder} --traces 400 --kinds jsonl",
-}
+}  # fmt: skip
 TIMELESS = ("content", "poison")
 """Benches whose targets hold at any size, on any machine."""
 OTHERS: dict[str, str] = {

@@ -1,7 +1,9 @@
-"""Runs that are killed, stopped or cut short, and continued: nothing is paid twice, and the result is the same."""
+"""Runs that are killed, stopped, cut short or have a broken agent, and are continued: nothing is paid twice, and the
+result is the same."""
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 from pathlib import Path
@@ -9,42 +11,31 @@ from typing import Any
 
 import pytest
 from gate import gated_server
-from helpers import Launcher, client, make_tasks, wait_until, world, write_tasks
+from helpers import Launcher, client, context_bytes, make_tasks, run_command, wait_until, world, write_tasks
+from profiles import cases
 from refusals import refused
+from scripts import Learned, learned, resumed
 
 import practicum
 from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
-from practicum.store import sqlite
+from practicum.store import schema, sqlite
 from practicum.store.database import Store
 
-ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
+
+def learn(folder: Path, model: ScriptedClient, n: int = 4, batch: int = 2) -> Result:
+    parts, settings = practicum.Parts(clients={"agent": model}), {"batch": batch, "rounds": 0}
+    return practicum.run_sync(practicum.learn(make_tasks(n), out=folder, parts=parts, settings=settings))
 
 
-"""Bytes of a line in the server's log."""
-
-
-def learn(folder: Path, model: ScriptedClient, n: int = 12, **config: Any) -> Result:
-    parts = practicum.Parts(clients={"agent": model})
-    return practicum.run_sync(practicum.learn(make_tasks(n), out=folder, parts=parts, **{**ACE, **config}))
-
-
-def resume(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
-    parts = practicum.Parts(clients={"agent": model})
-    return practicum.run_sync(practicum.resume(folder, **limits, parts=parts))
-
-
-def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(folder / "practicum.sqlite") as db:
-        values = db.execute(query).fetchall()
-    db.close()
-    return values
+def resume(folder: Path, model: ScriptedClient) -> Result:
+    return practicum.run_sync(practicum.resume(folder, parts=practicum.Parts(clients={"agent": model})))
 
 
 def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
-    learn(tmp_path / "whole", whole := client(), n=6)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.01)
+    done = learn(tmp_path / "whole", whole := client())
     blocking = list[sqlite3.Connection]()
 
     def respond(call: Call) -> str | Exception:
@@ -55,24 +46,18 @@ def test_an_unwritable_database_loses_no_paid_call(tmp_path: Path, monkeypatch: 
         return world(call)
 
     with refused("store.unwritable"):
-        learn(tmp_path / "cut", model := client(respond), n=6)
+        learn(tmp_path / "cut", model := client(respond))
     blocking[0].close()
-    resume(tmp_path / "cut", again := client())
-    assert len(whole.calls) <= len(model.calls) + len(again.calls) <= len(whole.calls) + ACE["settings"]["batch"]
-    assert rows(tmp_path / "cut", "select max(version) from versions") == rows(
-        tmp_path / "whole", "select max(version) from versions"
-    )
+    resumed = resume(tmp_path / "cut", again := client())
+    assert len(whole.calls) <= len(model.calls) + len(again.calls) <= len(whole.calls) + 2
+    assert context_bytes(resumed) == context_bytes(done)
 
 
 def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-
-    Store.create(folder).close()
+    Store.create(tmp_path / "run").close()
     with refused("run.not_found"):
-        resume(folder, client())
-    assert learn(folder, client(), n=3).steps == 1
-    with refused("run.exists"):
-        learn(folder, client(), n=3)
+        resume(tmp_path / "run", client())
+    assert learn(tmp_path / "run", client(), 1).steps == 1
 
 
 def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
@@ -81,9 +66,9 @@ def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
 
     model = client(away)
     with refused("attempts.all_failed"):
-        learn(tmp_path / "run", model, settings={"batch": 2, "rounds": 0})
-    assert sum(call.role == "agent" for call in model.calls) == 6
-    assert resume(tmp_path / "run", client()).steps == 6
+        learn(tmp_path / "run", model, batch=1)
+    assert sum(call.role == "agent" for call in model.calls) == 3
+    assert resume(tmp_path / "run", client()).steps == 4
 
 
 @pytest.mark.slow
@@ -116,3 +101,51 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
     assert (done["entries"], done["scores"], done["version"]) == (whole["entries"], whole["scores"], whole["version"])
     assert not [name for name in done["errors"] if "lost" in name]
     assert done["usage"]["calls"] == whole["usage"]["calls"] == once
+
+
+BATCH: dict[str, Any] = {"settings": {"batch": 4, "rounds": 0}}
+RUNS: dict[str, dict[str, Any]] = {
+    "a batch": BATCH,
+    "one task": {"settings": {"batch": 1}},
+    "episodes": {"method": "episodes"},
+    "groups": {"method": "rcl", "settings": {"batch": 2}},
+    "without a barrier": {
+        "method": "combee", "settings": {"asynchronous": True, "batch": 4, "rounds": 0}, "concurrency": 8
+    },
+    "before": {**BATCH, "test": make_tasks(7, 50), "before": True},
+    "validation": {**BATCH, "val": make_tasks(3, 50)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", cases(RUNS, "a batch", "without a barrier"))
+def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_continues(
+    tmp_path: Path, name: str
+) -> None:
+    corrected, tried = False, list[str]()
+
+    def act(input: str, context: str) -> str:
+        tried.append(input)
+        return input.split()[-1] if corrected else str(1 // 0)
+
+    model, how = client(), {**RUNS[name], "parts": {"agent": act}}
+    with refused("agent.always_failed"):
+        learned(tmp_path, model, 8, **how)
+    with Store.read(tmp_path / "run") as store:
+        attempts = [row for row in store.rows(store.select(schema.journal)) if row.role == "agent"]
+    assert (model.calls, attempts) == ([], [])
+    assert len(tried) <= 16
+    corrected = True
+    done = resumed(Learned(model, tmp_path / "run"), model, how["parts"])
+    assert done.result.errors.get("failed_attempts", 0) == 0
+    if name != "without a barrier":  # there, the order in which threads end decides
+        whole = learned(tmp_path / "whole", client(), 8, **how)
+        assert context_bytes(done.result) == context_bytes(whole.result)
+
+
+def test_the_command_line_reports_the_first_error_at_once_and_ends_with_it(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
+    how = ("--agent", "command:false", "--model", "http://127.0.0.1:1/v1#none", "--out", "run")
+    done = run_command(("learn", "tasks.jsonl", "--method", "ace", *how), tmp_path)
+    assert done.code == 1
+    assert len(re.findall("^.* t[0-9]: false ended with exit code 1", done.out, re.MULTILINE)) == 1
+    assert "practicum space resume run" in done.line

@@ -16,7 +16,6 @@ import practicum
 from practicum.core.types import Score, Task, Trace
 from practicum.engine.scorers import SoftwareScorer
 from practicum.tasks.sandbox.runner import Limits, Sandbox
-from practicum.tasks.scoring.unit_tests import score_tests
 
 pytestmark = [pytest.mark.slow, needs_fences]
 
@@ -72,38 +71,23 @@ def test_any_other_project_scores_0(answer: str, meta: dict[str, Any], note: str
     assert re.search(note, score.note), score.note
 
 
-def test_an_evaluation_has_the_means_of_the_measures_and_leaves_out_lost_attempts() -> None:
-    answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": ""}
+def test_an_evaluation_has_the_means_of_the_measures_and_runs_no_code_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means leave out lost attempts; stopped code is counted."""
+    answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": "", "fork": "```python\nimport os; os.fork()\n```"}
     parts = practicum.Parts(clients={"agent": client(lambda call: answers[call.prompt.user])}, embedder=Words())
+    how: dict[str, Any] = {"scorer": "software", "out": tmp_path / "e", "parts": parts}
     tasks = [Task(name, name, meta={"stdin": "3\n"}) for name in answers]
-    result = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), scorer="software", parts=parts))
+    result = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), **how))
     consistency = result.measures["consistency"]
-    assert {**result.measures} == {
-        "completeness": 1.0, "executability": 1.0, "consistency": consistency,
-        "files": 1.5, "lines": 3.5, "tokens": 17.5, "functions": 0.5, "complexity": 3.5,
-    }  # fmt: skip
+    assert {**result.measures} == pytest.approx({
+        "completeness": 1.0, "executability": 2 / 3, "consistency": consistency,
+        "files": 4 / 3, "lines": 8 / 3, "tokens": 41 / 3, "functions": 1 / 3, "complexity": 8 / 3,
+    })  # fmt: skip
     assert 0 <= consistency < 2 / 3
-    assert result.as_json()["measures"] == result.measures
-
-
-def test_stopped_code_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies = {"fork": "__import__('os').fork()", "right": "return 1", "wrong": "return 2"}
-    tasks = [Task(name, name, meta={"tests": "assert f() == 1"}) for name in bodies]
-
-    def evaluated() -> practicum.Evaluation:
-        model = client(lambda call: f"def f():\n    {bodies[call.prompt.user]}\n")
-        parts = practicum.Parts(
-            clients={"agent": model}, scorer=lambda t, answer: score_tests(SANDBOX, t, Trace(answer)), embedder=Words()
-        )
-        return practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), out=tmp_path / "e", parts=parts))
-
-    first = evaluated()
-    assert first.counts == {"stopped_programs": 1}
-    fork, right, wrong = first.as_json()["attempts"]
-    assert fork.pop("note").startswith("the code stopped ")
-    assert fork == {"id": "fork", "value": 0.0, "correct": False, "error": None}
-    assert right == {"id": "right", "value": 1.0, "correct": True, "note": "", "error": None}
-    assert wrong["note"] == "passed 0 of 1 tests; failed: f() == 1 (it gave 2)"
-    monkeypatch.setattr(Sandbox, "run", None)
-    again = evaluated()
-    assert (again.attempts, again.counts) == (first.attempts, first.counts)
+    assert result.counts == {"stopped_programs": 1, "empty_answers": 1, "lost_attempts": 1}
+    monkeypatch.setattr(SoftwareScorer, "__call__", None)
+    again = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), **how))
+    assert (again.attempts, again.counts) == (result.attempts, result.counts)
+    assert again.as_json()["measures"] == result.measures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
 from math import comb
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from practicum.core.context import Context
-from practicum.core.types import Attempt, Feedback, Lesson, Task, Trace
+from practicum.core.types import Attempt, Feedback, Lesson, Trace
 from practicum.engine.loop import Batch, SampleSeam, StepReport
 from practicum.engine.run import Run
 from practicum.methods.blocks.sample import (
@@ -67,31 +66,21 @@ def test_tasks_do_not_touch_each_other(events: list[tuple[str, str]]) -> None:
     assert [row.entered for row in rows.values()] == sorted(row.entered for row in rows.values())
 
 
-Fate = Callable[[int, Task], tuple[bool | None, bool]]
-"""Whether a task passes in a step, and whether it is reflected on."""
-
 RUN = cast(Run, SimpleNamespace(rng=random.Random))
 
 
-def by_chance(seed: int, scored: float) -> Fate:
-    def fate(step: int, task: Task) -> tuple[bool | None, bool]:
-        chance = random.Random(f"{seed} {step} {task.id}")
-        passed = chance.random() < 0.5
-        return (passed if chance.random() < scored else None), not passed and chance.random() < 0.7
-
-    return fate
-
-
-def batches(n: int, sample: SampleSeam, fate: Fate) -> list[Batch]:
-    """The batches of a run with these outcomes of its tasks."""
+def batches(n: int, sample: SampleSeam, seed: int) -> list[Batch]:
+    """The batches of a run in which chance decides which tasks pass, are not scored, or are reflected on."""
     history: list[StepReport] = []
     for step, batch in enumerate(sample(make_tasks(n), history, RUN), 1):
-        fates = {task.id: fate(step, task) for task in batch.tasks}
-        attempts = [
-            Attempt(task, Trace(""), None, Feedback(fates[task.id][0], ""), f"attempt/{task.id}")
-            for task in batch.tasks
-        ]
-        lessons = [Lesson("", "x", sources=r.sources) for r in attempts if fates[r.task.id][1]]
+        attempts, lessons = list[Attempt](), list[Lesson]()
+        for task in batch.tasks:
+            chance = random.Random(f"{seed} {step} {task.id}")
+            passed = chance.random() < 0.5
+            feedback = Feedback(passed if chance.random() < 0.8 else None, "")
+            attempts.append(Attempt(task, Trace(""), None, feedback, f"attempt/{task.id}"))
+            if not passed and chance.random() < 0.7:
+                lessons.append(Lesson("", "x", sources=attempts[-1].sources))
         history.append(StepReport(step, batch, tuple(attempts), tuple(lessons), Context(), (), (), (), None))
         assert len(history) < 5_000, "it does not end"
     return [report.batch for report in history]
@@ -99,10 +88,6 @@ def batches(n: int, sample: SampleSeam, fate: Fate) -> list[Batch]:
 
 def ids(batch: Batch) -> list[str]:
     return [task.id for task in batch.tasks]
-
-
-def fresh(batch: Batch) -> list[str]:
-    return [id for id in ids(batch) if id not in batch.data["replayed"]]
 
 
 SIZES = st.none() | st.just("auto") | st.integers(1, 12)
@@ -116,7 +101,7 @@ SIZES = st.none() | st.just("auto") | st.integers(1, 12)
 def test_laws_of_the_batches(
     n: int, epochs: int, batch: int, ratio: float, size: Any, graduate: int, evict: int, seed: int
 ) -> None:
-    taken = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), by_chance(seed, 0.8))
+    taken = batches(n, replayed(epochs, batch, ratio, size, graduate, evict), seed)
     assert len(taken) <= 2 * n * epochs
     for b in taken:
         assert 1 <= len(b.tasks) <= b.data["attempted"]
@@ -126,7 +111,7 @@ def test_laws_of_the_batches(
         assert ("why" in b.data) == (size == "auto")
     for epoch in range(1, epochs + 1):
         some = [b for b in taken if b.epoch == epoch]
-        new = [id for b in some for id in fresh(b)]
+        new = [id for b in some for id in ids(b) if id not in b.data["replayed"]]
         assert len(set(new)) == len(new)
         assert {id for b in some for id in ids(b)} >= {task.id for task in make_tasks(n)}
         # Only the end of an epoch cuts a batch short.
@@ -151,29 +136,16 @@ def _chance(batch: int, rate: float, size: int) -> float:
 
 # ---- the delay curve
 
-CANDIDATES = (10, 20, 40, 80)
 
-
-def measurements(seed: int, sizes: Sequence[int], alpha: float, A: float = 3_000.0, noise: float = 0.1) -> list[Point]:
-    """Iterations on 1,000 tasks whose epochs follow A · b^-alpha except for the noise."""
-    rng = random.Random(seed)
-    return [Point(b, A * b**-alpha * b / 1_000 * rng.lognormvariate(0, noise)) for b in sizes]
-
-
-@pytest.mark.parametrize(
-    ("points", "chosen"),
-    [
-        ([], 10),
-        ([Point(40, 3.0), Point(40, 3.1)], 40),
-        ([Point(400, 3.0)], 100),
+def test_too_few_measurements_for_a_curve() -> None:
+    for points, chosen in (
+        ([], 10), ([Point(40, 3.0), Point(40, 3.1)], 40), ([Point(400, 3.0)], 100),
         ([Point(99, 1e-3), Point(100, 1e3)], 10),
-    ],
-)
-def test_too_few_measurements_for_a_curve(points: list[Point], chosen: int) -> None:
-    fit = fit_delay(points, 1_000)
-    assert (fit.chosen, bool(fit.why), fit.alpha) == (chosen, True, None)
-    with pytest.raises(ValueError, match="at least two batch sizes"):
-        fit.curve(10)
+    ):  # fmt: skip
+        fit = fit_delay(points, 1_000)
+        assert (fit.chosen, bool(fit.why), fit.alpha) == (chosen, True, None)
+        with pytest.raises(ValueError, match="at least two batch sizes"):
+            fit.curve(10)
 
 
 measured = st.lists(
@@ -196,6 +168,8 @@ def test_the_choice_is_allowed_explained_and_survives_json(
 @settings(max_examples=examples(50))
 @given(st.integers(0, 1_000), st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_change_the_choice(seed: int, unit: float) -> None:
-    points = measurements(seed, (*CANDIDATES, 50, 50), 0.7, noise=0.3)
+    """Iterations on 1,000 tasks, whose epochs take 3,000 · b^-0.7 s except for the noise."""
+    rng = random.Random(seed)
+    points = [Point(b, 3.0 * b**0.3 * rng.lognormvariate(0, 0.3)) for b in (10, 20, 40, 80, 50, 50)]
     other = [Point(p.batch, p.seconds * unit) for p in points]
     assert fit_delay(other, 1_000).chosen == fit_delay(points, 1_000).chosen

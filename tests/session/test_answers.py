@@ -1,17 +1,12 @@
-"""Answers of models: thoughts are removed, and an answer without text is counted by its kind."""
+"""Thoughts are removed from the answers of models and of the agents of users."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 from helpers import client, make_tasks
 from scripts import number
 
 import practicum
-from practicum.core.counts import Count
-from practicum.core.types import Task
-from practicum.testing import ServerOptions, serve
 
 GPT_OSS = "<|channel|>analysis<|message|>Eagle?<|end|><|start|>assistant<|channel|>final<|message|>word0<|return|>"
 GPT_OSS_JSON = "<|channel|>analysis<|message|>Eagle?<|end|><|start|>assistant<|channel|>final <|constrain|>json"
@@ -52,28 +47,3 @@ def test_thoughts_are_not_part_of_an_answer(own: bool) -> None:
     result = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), parts=parts, scorer="exact"))
     assert [each.first.trace.answer for each in result.attempts] == [*TEXTS.values()]
     assert result.errors == 0
-
-
-BEHAVIOURS = {
-    "thoughts": None, "reasoning-content": None, "thoughts-unclosed": Count.SILENT_CUTS,
-    "empty": Count.EMPTY_ANSWERS, "refusal": Count.REFUSED_ANSWERS, "filtered": Count.FILTERED_ANSWERS,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("behaviour", "kind"), BEHAVIOURS.items())
-def test_answers_of_a_server_without_text_are_counted_by_kind_and_thoughts_are_removed(
-    behaviour: str, kind: Count | None
-) -> None:
-    async def evaluate() -> practicum.Evaluation:
-        options = ServerOptions(behaviours=[(behaviour, 2 if kind else 1)], responder=lambda body: "word0")
-        tasks = [Task(f"t{n}", f"Say word0 ({n})", "word0") for n in range(4)]
-        async with serve(options) as server:
-            how = {"model": f"{server.url}#sim", "scorer": "exact", "concurrency": 1}
-            return await practicum.evaluate(tasks, practicum.Context(), **how)
-
-    result = asyncio.run(evaluate())
-    if kind is None:
-        assert (result.score, dict(result.counts)) == (1.0, {})
-    else:
-        assert (result.score, result.errors) == (0.5, 2)
-        assert dict(result.counts) == {kind: 2, Count.LOST_ATTEMPTS: 2}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,10 +53,7 @@ SETTINGS: Mapping[str, str] = {
 }  # fmt: skip
 """For each clash a method and its settings, the last of them too many → the setting without an effect."""
 
-CODES: Mapping[str, str] = {
-    "none gate_alpha=0.1": "settings.unused",
-    "ace epochs=2 online=true": "settings.conflict",
-}
+CODES = {"none gate_alpha=0.1": "settings.unused", "ace epochs=2 online=true": "settings.conflict"}
 
 TRACES = {
     "tasks": [replace(task, recorded=Recorded(Trace("no"), Score(0, False))) for task in make_tasks(2)],
@@ -107,28 +104,22 @@ def read(example: str) -> tuple[str, list[tuple[str, str]]]:
     return method, [(name, value) for name, _, value in (one.partition("=") for one in settings)]
 
 
-def of_settings(example: str) -> UsageError:
-    method, pairs = read(example)
-    unused = SETTINGS[example]
-    fields = {"method": method, **({"setting": unused} if unused else {})}
-    return refusal(CODES.get(example, "settings.invalid"), fields, method=method, settings=dict(pairs))
-
-
-def declared() -> Iterator[Clash]:
-    yield from (*OF_CONFIG, *CLASHES)
-    for name in methods.METHODS.registered().keys() | {*methods.NAMES}:
-        yield from methods.settings_of(name).clashes()
-
-
 def test_each_declared_clash_is_refused() -> None:
-    errors = [*(refusal(code, fields, **how) for how, code, fields in RUNS), *map(of_settings, SETTINGS)]
+    errors = [refusal(code, fields, **how) for how, code, fields in RUNS]
+    for example, unused in SETTINGS.items():
+        method, pairs = read(example)
+        fields = {"method": method, **({"setting": unused} if unused else {})}
+        code = CODES.get(example, "settings.invalid")
+        errors.append(refusal(code, fields, method=method, settings=dict(pairs)))
+    names = methods.METHODS.registered().keys() | {*methods.NAMES}
+    declared = [*OF_CONFIG, *CLASHES, *(clash for name in names for clash in methods.settings_of(name).clashes())]
 
     def seen(clash: Clash) -> bool:
         text = re.compile("(method [a-z_]+: )?" + re.sub(r"\\\{.*?\\\}", ".*", re.escape(clash.do)))
         of_it = [error for error in errors if text.fullmatch(str(error))]
         return any(not clash.unused or error.fields["setting"] in clash.unused for error in of_it)
 
-    assert [clash.do for clash in declared() if not seen(clash)] == []
+    assert [clash.do for clash in declared if not seen(clash)] == []
 
 
 def test_an_override_removes_a_setting_without_effect() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import client
+from profiles import cases
 from refusals import refused
 from serving import asynchronous, served
 
@@ -41,10 +42,9 @@ def test_a_method_of_the_user_names_its_measure(tmp_path: Path) -> None:
 
 
 @asynchronous
-@pytest.mark.parametrize(("retrieval", "first"), [("cosine", NEAR), ("words", NAMED)])
-async def test_a_space_retrieves_entries_and_notes_by_its_setting(
-    tmp_path: Path, retrieval: Retrieval, first: str
-) -> None:
+@pytest.mark.parametrize("retrieval", cases(["cosine", "words"], "words"))
+async def test_a_space_retrieves_entries_and_notes_by_its_setting(tmp_path: Path, retrieval: Retrieval) -> None:
+    first = NEAR if retrieval == "cosine" else NAMED
     settings = {"retrieval": retrieval, "online": True}
     await practicum.learn(TRAIN, out=tmp_path / "run", method="episodes", settings=settings, parts=parts())
     async with served(tmp_path / "store", context=str(tmp_path / "run")) as at:

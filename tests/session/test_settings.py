@@ -9,22 +9,19 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-from pydantic import Field
+from typing import Any, Literal, Union, get_args, get_origin
 
 import practicum
 from practicum.agents.limits import GuardTools
-from practicum.cli.options import parameter
 from practicum.cli.tree import PLACES, build
 from practicum.core.sensitive import Kind
-from practicum.core.settings import Panel, Resume, Setting, SettingField, settings_of
+from practicum.core.settings import Resume, SettingField
 from practicum.core.trust import Review
 from practicum.core.types import Profile
 from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 from practicum.serve.settings import SETTINGS as OF_SERVICE
-from practicum.session.config import ARGUMENTS, SETTINGS, Config
+from practicum.session.config import ARGUMENTS, SETTINGS
 
 KEYWORDS = Path(practicum.__file__).parent / "session" / "keywords.py"
 
@@ -54,13 +51,11 @@ from practicum.models.options import ModelOptions
 from practicum.models.prices import PricesArgument
 from practicum.models.refused import Structure
 '''
-
-
-def current(path: Path, text: str) -> None:
-    """Check that a file has this text, or write it there."""
-    if os.environ.get("PRACTICUM_UPDATE_DOCS"):
-        path.write_text(text, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == text
+ABOUT_RUN = "The keywords that `learn`, `evaluate`, `compare` and `ask` share."
+ABOUT_RESUME = (
+    "The keywords of `resume` that change settings of the run; None changes nothing. The manual says when each may "
+    "change."
+)
 
 
 def written(kind: Any) -> str:
@@ -78,7 +73,7 @@ def written(kind: Any) -> str:
     return f"{name}[{arguments}]" if arguments else str(name)
 
 
-def keywords(name: str, about: str, fields: Mapping[str, SettingField], *, optional: bool) -> Iterator[str]:
+def keywords(name: str, about: str, fields: Mapping[str, SettingField], *, optional: bool = False) -> Iterator[str]:
     """The lines of a class of keywords; an `optional` one may be None, which changes nothing."""
     yield from ("", "", f"class {name}(TypedDict, total=False):", *docstring(about), "")
     for field in fields.values():
@@ -98,38 +93,11 @@ def test_the_keywords_of_functions_are_the_fields() -> None:
     """`PRACTICUM_UPDATE_DOCS=1` writes the file."""
     run = {name: field for name, field in SETTINGS.items() if name not in ARGUMENTS}
     changed = {name: field for name, field in SETTINGS.items() if field.setting.resume is not Resume.NEVER}
-    lines = [
-        *keywords(
-            "RunOptions", "The keywords that `learn`, `evaluate`, `compare` and `ask` share.", run, optional=False
-        ),
-        *keywords(
-            "ResumeOptions",
-            "The keywords of `resume` that change settings of the run; None changes nothing. The manual says when "
-            "each may change.",
-            changed,
-            optional=True,
-        ),
-    ]
-    current(KEYWORDS, HEADER + "\n".join(lines) + "\n")
-
-
-class Extended(Config):
-    """A run's settings with one more."""
-
-    pace: Annotated[float | None, Setting("Seconds between two calls.", Panel.MODEL, unit="s")] = Field(
-        default=None, ge=0
-    )
-
-
-def test_a_field_is_an_option_a_keyword_and_a_line_of_the_page() -> None:
-    field = settings_of(Extended)["pace"]
-    option = parameter(field)
-    (_, info) = get_args(option.annotation)
-    assert (option.name, option.default, field.option) == ("pace", None, "--pace")
-    assert (info.default, info.min, info.help) == ("--pace", 0, "Seconds between two calls.")
-    assert not field.setting.inert  # it is part of the mark and of digests unless it says otherwise
-    assert field.setting.resume is Resume.NEVER
-    assert "    pace: float | None" in [*keywords("RunOptions", "All.", {"pace": field}, optional=False)]
+    lines = [*keywords("RunOptions", ABOUT_RUN, run), *keywords("ResumeOptions", ABOUT_RESUME, changed, optional=True)]
+    text = HEADER + "\n".join(lines) + "\n"
+    if os.environ.get("PRACTICUM_UPDATE_DOCS"):
+        KEYWORDS.write_text(text, encoding="utf-8")
+    assert KEYWORDS.read_text(encoding="utf-8") == text
 
 
 def test_every_setting_with_an_option_has_a_command() -> None:

@@ -11,11 +11,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from scripts import right
 from starlette.testclient import TestClient
 
+from practicum.models.scripted import Call
 from practicum.view.app import Site
 from practicum.view.library import Folders
 from practicum.view.server import PageServer
+
+
+def wrong_at_first(call: Call) -> str:
+    """Right when a reflection is shown."""
+    return right(call) if "reflection" in call.prompt.user else "wrong"
 
 
 class Reader(HTMLParser):

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from browsers import CHROMIUM, chromium, violations, watched
 from helpers import make_tasks
-from scripts import insight, learned, right, scripted
-from sites import opened
+from scripts import insight, learned, scripted
+from sites import opened, wrong_at_first
 
 from practicum.core.types import Task
 from practicum.models.scripted import Call
@@ -22,10 +22,6 @@ from practicum.view.read import Story
 HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
-
-
-def wrong_at_first(call: Call) -> str:
-    return right(call) if "reflection" in call.prompt.user else "wrong"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The pages of runs: their contents, links, filters and lists. No text of a run becomes markup."""
+"""The pages of runs and of an answer: their contents, links, filters and lists. No text of a run becomes markup."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 import scripts
-from helpers import make_tasks
+from helpers import client, make_tasks
 from profiles import cases
 from refusals import refused
 from scripts import Learned, added, scripted
-from sites import Reader, read, site
+from sites import Reader, read, site, wrong_at_first
 from starlette.testclient import TestClient
+from teams import divided, learned, team
 
 import practicum
+from practicum.agents.team import make_team
 from practicum.analysis.compare.outcome import RunOutcome
 from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
@@ -30,19 +32,17 @@ from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.session.config import Splits
 from practicum.session.records import create_seed
+from practicum.session.space import ask
 from practicum.view.files import write_pages
 from practicum.view.library import Folders
 from practicum.view.names import slug, unslug
+from practicum.view.network import picture
+from practicum.view.pages.attempt import answer_page
 from practicum.view.read import Story
 
 HOSTILE = "<script>alert(1)</script>\u202e[e0] <img src=x onerror=alert(2)> \x1b[31m &lt;b&gt;"
 ODD_ID = "javascript:alert(1)/../../x \u202e\"'><b>"
 AT = "/s/run"
-
-
-def right_after_reflection(call: Call) -> str:
-    """Wrong at first; right when a reflection or a rule is shown."""
-    return scripts.right(call) if "reflection" in call.prompt.user or "message" in call.text else "wrong"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def ace(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     def insight(call: Call) -> dict[str, Any]:
         return {"insight": f"{HOSTILE} If it is message {scripts.number(call)}, answer word{scripts.number(call)}."}
 
-    model = scripted(right_after_reflection, insight, added)
+    model = scripted(wrong_at_first, insight, added)
     return scripts.learned(
         tmp_path_factory.mktemp("ace"), model, tasks, {"batch": 3}, test=make_tasks(3, 10), before=True, review="none"
     )
@@ -75,12 +75,9 @@ def attempts(client: TestClient, query: str = "") -> list[str]:
     return linked(read(client, f"{AT}/episodes{query}"))
 
 
-def next_page(page: Reader) -> str:
-    links = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
-    return str(links[0]) if links else ""
-
-
-def test_the_overview_has_the_scores_costs_and_steps(pages: TestClient, ace: Learned) -> None:
+def test_the_overview_has_the_scores_costs_and_steps_and_an_attempt_has_its_lessons(
+    pages: TestClient, ace: Learned
+) -> None:
     page = read(pages, "/")
     for text in (f"{ace.result.scores['before']:.1%}", f"{ace.result.scores['test']:.1%}", "agent", "reflector",
                  "curator", f"{ace.result.usage.calls:,} calls", "tasks in the mean"):  # fmt: skip
@@ -88,19 +85,15 @@ def test_the_overview_has_the_scores_costs_and_steps(pages: TestClient, ace: Lea
     assert page.text.count("(95%)") == 2
     assert {f"{AT}/steps/1", f"{AT}/steps/2"} <= {*page.links}
     assert [tag for tag, attrs in page.tags if attrs.get("role") == "img"] == ["svg"]
+    with_lesson = next(id for id in attempts(pages, "?split=train&only=failed") if "javascript" not in id)
+    words = read(pages, f"{AT}/episodes/{slug(with_lesson)}").words
+    assert [text for text in ("✗ wrong", "applied", "Reflection calls") if text not in words] == []
 
 
 def test_no_text_of_a_run_becomes_markup(pages: TestClient) -> None:
     hostile = next(id for id in attempts(pages) if "javascript" in id)
-    for path in (
-        f"episodes/{slug(hostile)}",
-        "episodes",
-        "entries",
-        "entries/e0",
-        "lessons",
-        "calls/1",
-        "diff?old=0&new=2",
-    ):
+    paths = ("episodes", "entries", "entries/e0", "lessons", "calls/1", "diff?old=0&new=2")
+    for path in (*paths, f"episodes/{slug(hostile)}"):
         text = pages.get(f"{AT}/{path}").text
         assert "<script>alert" not in text
         assert "<img src=x" not in text
@@ -121,26 +114,18 @@ def test_episodes_are_filtered_searched_and_paged(
     assert attempts(pages, "?only=errors") == []
     assert len(attempts(pages, "?q=MESSAGE+11")) == 2
     assert attempts(pages, "?q=%3Cscript%3E") == [id for id in everything if "javascript" in id]
-    assert attempts(pages, "?q=nowhere") == []
-    assert attempts(pages, "?kind=interactions") == []
     whole = {query: attempts(pages, query) for query in ("?only=failed", "?q=MESSAGE+11")}
-    monkeypatch.setattr("practicum.view.read.episodes.ROWS", 2)
+    monkeypatch.setattr("practicum.view.read.episodes.ROWS", 4)
     monkeypatch.setattr("practicum.view.read.episodes.SEARCHED_ATTEMPTS", 3)
     for query, ids in whole.items():
         paged, address, turns = list[str](), f"{AT}/episodes{query}", 0
         while address:
             page = read(pages, address)
             paged += linked(page)
-            address, turns = next_page(page), turns + 1
+            following = [attrs["href"] for tag, attrs in page.tags if tag == "a" and attrs.get("rel") == "next"]
+            address, turns = str(following[0]) if following else "", turns + 1
         assert paged == ids
         assert turns > 1
-
-
-def test_an_attempt_is_on_one_page_with_its_lessons(pages: TestClient) -> None:
-    with_lesson = next(id for id in attempts(pages, "?split=train&only=failed") if "javascript" not in id)
-    page = read(pages, f"{AT}/episodes/{slug(with_lesson)}")
-    for text in ("✗ wrong", "applied", "Reflection calls"):
-        assert text in page.words
 
 
 def test_two_versions_are_compared_and_entries_are_searched(pages: TestClient, ace: Learned) -> None:
@@ -154,10 +139,9 @@ def test_two_versions_are_compared_and_entries_are_searched(pages: TestClient, a
 
 
 MISSING = (
-    "steps/3", "steps/0", "steps/x", "episodes/1.nothing", "episodes/=FF", "x", "entries/e999", "entries/x", "calls/0",
-    "calls/999999", "calls/1e3", "diff?old=0&new=99", "diff", "versions/99", "versions/-1", "nothing/1",
-    "../practicum.sqlite", "practicum.sqlite", "episodes/..=2F..=2Frun", "calls/²³", "%00", f"episodes/{'x' * 5000}",
-    "calls/99999999999999999999", "episodes/i0000000000000-000000000000",
+    "steps/3", "steps/x", "episodes/1.nothing", "episodes/=FF", "x", "entries/e999", "diff?old=0&new=99", "diff",
+    "versions/-1", "../practicum.sqlite", "practicum.sqlite", "episodes/..=2F..=2Frun", "calls/²³", "%00",
+    f"episodes/{'x' * 5000}", "calls/99999999999999999999", "episodes/i0000000000000-000000000000",
 )  # fmt: skip
 
 
@@ -191,17 +175,14 @@ def test_a_folder_lists_its_runs_spaces_and_comparisons(ace: Learned, tmp_path: 
     for path in (runs / "other", tmp_path / "nowhere"):
         with refused("run.not_found"):
             Folders([path])
-    (tmp_path / "file").touch()
-    with refused("file.wrong_kind"):
-        write_pages(Folders([ace.folder]), tmp_path / "file")
 
 
 def test_a_long_text_is_folded_and_pages_without_data_have_a_text(tmp_path: Path) -> None:
-    task = Task("t2", "Message 2: " + "y" * 1_000_000, "word2")
+    task = Task("t2", "Message 2: " + "y" * 100_000, "word2")
     run = scripts.learned(tmp_path, scripted(), make_tasks(1), method="none", test=[task])
     with site(run.folder) as client:
         page = client.get(f"{AT}/episodes/test.t2").text
-        assert "the remaining 980,011 characters" in page
+        assert "the remaining 80,011 characters" in page
         assert f"{'y' * 19_989}</pre>" in page
         for path in ("/entries", "/versions", "/steps", "/lessons", "/corrections", "/costs"):
             assert read(client, f"{AT}{path}").words, path
@@ -281,3 +262,38 @@ def test_a_damaged_space_shows_its_readable_parts_and_names_the_others(
     if damaged == "attempts":
         written, incomplete = write_pages(Folders([folder]), tmp_path / "files")
         assert 0 < incomplete < written
+
+
+def count(page: Reader, kind: str) -> int:
+    return sum(kind in (attrs.get("class") or "").split() for _, attrs in page.tags)
+
+
+def test_the_page_shows_the_network_its_steps_in_order_and_rewards_if_it_was_learned_from(tmp_path: Path) -> None:
+    run, network = learned(tmp_path, divided(1)), make_team(4, "complete")
+    parts = practicum.Parts(clients={"agent": client(team())})
+    answered = practicum.run_sync(ask("Message 9: say word9", run.folder, parts=parts))
+    page = Reader(answer_page(answered, network, run.folder))
+    drawn = picture(network, answered.attempt.trace.data["moves"])
+    # agent4 received no work.
+    assert [(node.name, node.role, node.steps, len(node.kinds)) for node in drawn.nodes] == [
+        ("agent1", "entry", 6, 4), ("agent2", "agent", 2, 1), ("agent3", "agent", 1, 1), ("agent4", "idle", 0, 0),
+    ]  # fmt: skip
+    assert [link.handed for link in drawn.links].count(True) == 2
+    shown = {kind: count(page, kind) for kind in ("entry", "agent", "idle", "handed", "link", "reward")}
+    assert shown == {"entry": 1, "agent": 2, "idle": 1, "handed": 2, "link": 4, "reward": 0}
+    assert re.findall(r"(agent\d) (\w+) (the whole|part \d)", page.words) == [
+        ("agent1", "judged", "the whole"), ("agent1", "decomposed", "the whole"),
+        ("agent2", "solved", "part 1"), ("agent1", "criticised", "part 1"), ("agent2", "solved", "part 1"),
+        ("agent1", "criticised", "part 1"), ("agent3", "solved", "part 2"), ("agent1", "criticised", "part 2"),
+        ("agent1", "aggregated", "the whole"),
+    ]  # fmt: skip
+    assert len(re.findall(r"experience e\d+, reward 0\.70", page.words)) == 2
+    other = Reader(answer_page(answered, None, run.folder))
+    assert not [tag for tag, _ in other.tags if tag == "svg"]
+    assert "word9" in other.words
+
+    taught = practicum.run_sync(ask("Message 9: say word9", run.folder, parts=parts, learn=True, target="word9"))
+    page = Reader(answer_page(taught, network, run.folder))
+    assert count(page, "reward") == 9
+    assert re.search(r"aggregated the whole task reward 1\.00", page.words)
+    assert "Prompts of the agent" in page.words

@@ -1,24 +1,36 @@
-"""Dealing lessons into groups, and accounting: no lesson is lost silently if a curator forgets, invents or fails."""
+"""Dealing lessons into groups, accounting, and joining the deltas of groups: no lesson is lost silently if a curator
+forgets, invents or fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
+from edits import EDITS, RULES, applicable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
 from runs import OPS, indoors, make_lessons, random_curator, spelled
 
-from practicum.core.context import Context, initial_context
-from practicum.core.edits import Add, Delete, Merge, Update, Vote
-from practicum.core.types import Instructions
+from practicum.core.context import ApplyResult, Context, initial_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote, changed_entries
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.run import Run
 from practicum.methods.blocks.curate import Curator, left_out
-from practicum.methods.blocks.scan import Dealing, Join, accounted, join_by_code, join_by_model, join_side_by_side, scan
+from practicum.methods.blocks.scan import (
+    Dealing,
+    Join,
+    accounted,
+    combine,
+    join_by_code,
+    join_by_model,
+    join_side_by_side,
+    scan,
+)
 
 CURATOR = Curator(Instructions("Curate."), guards=True)
 
@@ -28,10 +40,6 @@ def rules(n: int) -> Context:
     return initial_context(
         Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n)
     )
-
-
-def counts(run: Run) -> dict[str, int]:
-    return {name: count for name, count in run.counts.items() if count}
 
 
 def joins(curator: Curator) -> dict[str, Join | None]:
@@ -46,7 +54,7 @@ def joins(curator: Curator) -> dict[str, Join | None]:
 
 @settings(max_examples=examples(250), deadline=None)
 @given(
-    seed=st.integers(0, 10**6), n=st.integers(0, 30), size=st.integers(0, 8),
+    seed=st.integers(0, 10**6), n=st.integers(0, 20), size=st.integers(0, 8),
     ops=st.lists(st.sampled_from(OPS), min_size=1, max_size=5, unique=True), failing=st.sampled_from([0.0, 0.3]),
     uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
     join=st.sampled_from(sorted(joins(CURATOR))), copies=st.integers(1, 3), profile=st.sampled_from(["full", "small"]),
@@ -102,8 +110,8 @@ def test_no_curator_loses_a_lesson_silently(
         assert max(read) <= 6
 
 
-@settings(max_examples=examples(15), deadline=None)
-@given(seed=st.integers(0, 10**6), n=st.integers(4, 40), again=st.lists(st.integers(1, 10), max_size=4))
+@settings(max_examples=examples(8), deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 25), again=st.lists(st.integers(1, 10), max_size=4))
 def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
     read: list[int] = []
     run = indoors(random_curator(seed, OPS, 0.0, read))
@@ -136,3 +144,77 @@ def test_random_dealing_places_every_copy_in_even_groups(dealing: Dealing, n: in
     assert max(sizes) == dealing.size(n)
     if dealing.fan_in is not None:
         assert max(sizes) <= dealing.fan_in
+
+
+async def refusing(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    raise AssertionError("joining by code calls no model")
+
+
+def joined(*deltas: Sequence[Edit], threshold: float | None = None) -> Delta:
+    """These deltas joined by code, without a call."""
+
+    async def work() -> Delta:
+        join = join_by_code(refusing, threshold=threshold)
+        return await join([Delta(tuple(edits)) for edits in deltas], RULES, indoors(lambda call: ""))
+
+    return asyncio.run(work())
+
+
+def rule(text: str, *lessons: str, **how: Any) -> Add:
+    return Add("rules", text, lessons=lessons, sources=tuple(f"task:{lesson}" for lesson in lessons), **how)
+
+
+def applied(delta: Delta) -> ApplyResult:
+    outcome = RULES.apply(delta)
+    assert not outcome.refused
+    return outcome
+
+
+WORDS = st.sampled_from([f"word{n} other{n}" for n in range(8)])
+TEXTS = st.builds(lambda text, up: text.upper() if up else text, WORDS, st.booleans())
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(st.lists(st.lists(TEXTS, max_size=5), max_size=6), st.randoms(use_true_random=False))
+def test_the_order_of_the_groups_does_not_change_the_entries(groups: list[list[str]], rng: Any) -> None:
+    """Each lesson has one meaning; the first of several wordings remains."""
+    deltas = [[rule(text, text.casefold()) for text in texts] for texts in groups]
+    meanings = {(text.casefold(), frozenset({text.casefold()})) for texts in groups for text in texts}
+    for threshold in (None, 0.9):
+        rng.shuffle(deltas)
+        delta = joined(*deltas, threshold=threshold)
+        assert len(applied(delta).context) - len(RULES) == len(delta.edits) == len(meanings)
+        assert {(e.text.casefold(), frozenset(e.lessons)) for e in delta.edits if isinstance(e, Add)} == meanings
+
+
+def test_the_ref_of_a_joined_addition_names_the_one_it_was_joined_into() -> None:
+    for ref in ("", "mine"):
+        first, second = rule("If a, do b.", "l1", ref=ref), rule("If a, do B.", "l2", ref="yours")
+        outcome = applied(joined([first], [second, Vote("yours", 1, uses=1), Update("yours", data={"a": 1})]))
+        entry = outcome.context.get("e6")
+        assert entry is not None
+        assert (entry.text, entry.helpful, entry.data) == ("If a, do b.", 1, {"a": 1})
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(EDITS, max_size=4))
+def test_combined_deltas_do_not_undo_earlier_ones(groups: list[list[Edit]]) -> None:
+    deltas = [
+        applicable([replace(edit, lessons=(f"g{group}.{n}",)) for n, edit in enumerate(edits)], RULES)
+        for group, edits in enumerate(groups)
+    ]
+    delta = combine(deltas)
+    applied_edits = {id: edit for edit in delta.edits for id in edit.lessons}
+    assert not [r for r in RULES.apply(delta).refused if not isinstance(r.edit, Vote)]
+    done: set[str] = set()
+    for one in deltas:
+        mine = set[str]()
+        for edit in one.edits:
+            ids = {*changed_entries(edit)}
+            if done & ids:
+                same = applied_edits.get(edit.lessons[0])
+                assert same is None or (same.op, {*changed_entries(same)}) == (edit.op, ids)
+            else:
+                assert edit.lessons[0] in applied_edits
+                mine |= ids
+        done |= mine

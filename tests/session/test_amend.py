@@ -1,22 +1,32 @@
-"""Forgetting: a text leaves the prompts of other users, and a later leg of the run gets new places."""
+"""Forgetting and reviews of a stored run: a text leaves the prompts of other users, a later leg has new places, and
+edits of changed entries stay pending."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import scripts
-from helpers import client
+from helpers import client, run_command
+from rows import execute, put
 from scripts import number, scripted
+from sqlalchemy import select
 
+from practicum.core.context import seed_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.types import Prompt, Task, Turn
-from practicum.session.amend import roll_back
+from practicum.engine.admission import held
+from practicum.session.amend import apply_edits, roll_back
 from practicum.session.components import Parts
 from practicum.session.forget import forget
 from practicum.session.learn import learn
+from practicum.session.records import HELD, create_seed, load_context
+from practicum.session.review import approve, find_reviews
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import Journal, JournalRow
+from practicum.store.reviews import PENDING
 
 SECRET = "Message 1: how does the quetzal nest?"
 
@@ -64,3 +74,29 @@ def test_a_leg_after_a_removal_has_new_places(tmp_path: Path) -> None:
     with Store.open(run.folder) as store:
         assert forget(store, tasks=[places[-1].partition(".")[2]]).left == 0
     assert not {*places} & {*next_leg()}
+
+
+FOREIGN = ("task:t", "trust:foreign")
+
+
+def test_an_edit_of_an_entry_that_changed_or_was_removed_stays_pending_and_a_damaged_row_is_named(
+    tmp_path: Path,
+) -> None:
+    edits: list[list[Edit]] = [
+        [Update("e0", "other", sources=FOREIGN)], [Update("e1", "other", sources=FOREIGN)],
+        [Delete("e2", sources=FOREIGN)], [Vote("e1", helpful=1, sources=FOREIGN)],
+        [Add("rules", "twin", ref="new0", sources=FOREIGN), Merge(("e0", "new0"))],
+    ]  # fmt: skip
+    create_seed(run := tmp_path / "run", seed_context([("rules", text) for text in ("first", "second", "third")]))
+    texts = [json.dumps({**HELD.dump_python(held(each), mode="json"), "base": 0}) for each in edits]
+    same = {"space": "run", "state": PENDING, "reason": ""}
+    rows = [{**same, "step": n, "id": f"{n}.1", "data": text} for n, text in enumerate(texts, 1)]
+    with Store.open(run) as store:
+        put(store, schema.reviews, rows)
+        apply_edits(store, lambda last: Delta((Update("e1", "mine"), Delete("e2"))))
+        done = approve(store, find_reviews(store, [f"{n}.1" for n in range(1, 6)], (PENDING,)))
+        pending = [row.id for row in store.rows(select(schema.reviews)) if row.state == PENDING]
+        assert [*dict(done.refused)] == pending == ["2.1", "3.1", "5.1"]
+        execute(store, schema.reviews.update().values(data='{"edits": [], "trust": "foreign", "base": "x"}'))
+    assert [(e.text, e.helpful) for e in load_context(run)] == [("other", 0), ("mine", 1)]
+    assert "'2.1' is damaged" in run_command(["review", str(run)], tmp_path).err
