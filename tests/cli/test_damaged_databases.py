@@ -123,21 +123,15 @@ def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
         every_command(copy)
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value"),
-    [
+def test_values_that_would_take_all_memory_or_never_end_are_refused(run: Path, tmp_path: Path) -> None:
+    for number, (table, column, value) in enumerate((
         ("versions", "parent", 7), ("versions", "next_number", 2**62), ("versions", "applied", VALUES[-1]),
         ("versions", "applied", "[" * 100_000), ("spaces", "config", "[" * 100_000),
-    ],
-    ids=["parent", "next number", "entry id", "depth of edits", "depth of the configuration"],
-)  # fmt: skip
-def test_values_that_would_take_all_memory_or_never_end_are_refused(
-    run: Path, tmp_path: Path, table: str, column: str, value: Any
-) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
-    put(copy, table, column, 0, value)
-    with refused("store.damaged"):
-        len(load_context(copy, 0))
+    )):  # fmt: skip
+        copy = shutil.copytree(run, tmp_path / str(number))
+        put(copy, table, column, 0, value)
+        with refused("store.damaged"):
+            len(load_context(copy, 0))
 
 
 def test_the_number_of_an_entry_is_bounded_in_a_playbook_too(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from needs import needs
 
-from practicum.cli.tree import Tree, root
+from practicum.cli.tree import OPERATED, build, operations, root
 from practicum.models.keys import ADDRESSES
 
 needs("mcp", "serve")
@@ -30,9 +30,6 @@ NO_NAME = re.compile(r"[A-Z.…<\[{*]|$")
 """The beginning of a word that is a placeholder, or an abbreviation of several commands."""
 
 
-cached_root = cache(root)
-
-
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command of a page, without "practicum"."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -46,22 +43,35 @@ def commands(page: Path) -> Iterator[list[str]]:
         yield words[1 : min(ends, default=len(words))]
 
 
+@cache
+def command_of(path: tuple[str, ...]) -> Any:
+    """The command or group at a path; None if it does not exist."""
+    if not path:
+        return root()
+    group = command_of(path[:-1])
+    context = group.make_context("practicum", [path[-1]], resilient_parsing=True)
+    return group.get_command(context, path[-1])
+
+
+@cache
+def options_of(path: tuple[str, ...], at_service: bool) -> set[str]:
+    command = build(" ".join(path), at_service=True) if at_service else command_of(path)
+    options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    return options | {"--help", "--help-all", "--debug"}
+
+
 def unknown(words: list[str]) -> str | None:
     """The first word that names no command or no option; None if all do."""
-    command: Any = cached_root()
-    while isinstance(command, Tree) or hasattr(command, "commands"):
+    path: tuple[str, ...] = ()
+    while hasattr(command_of(path), "commands"):
         if not words or words[0].startswith("-") or NO_NAME.match(words[0]):
             return None
         name, *words = words
-        context = command.make_context("practicum", [name, *words], resilient_parsing=True)
-        match = command.get_command(context, name)
-        if isinstance(command, Tree) and match is not None:
-            _, match, _ = command.resolve_command(context, [name, *words])
-        if match is None:
+        path = (*path, name)
+        if command_of(path) is None:
             return name
-        command = match
-    options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
-    options |= {"--help", "--help-all", "--debug"}
+    at_service = path[0] == OPERATED and any(word.startswith(ADDRESSES) for word in words)
+    options = options_of(path, at_service and " ".join(path) in operations())
     named = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
     return next((word for word in named if word not in options), None)
 

@@ -64,23 +64,21 @@ def test_any_console_replaces_and_counts_characters(environment: dict[str, str],
 
 @pytest.mark.slow
 def test_files_stay_utf_8(run: Path) -> None:
-    done = printed(run, PLAIN, "export r --format markdown --output book.md")
-    assert done.returncode == 0, done.stderr
+    assert printed(run, PLAIN, "export r --format markdown --output book.md").returncode == 0
     assert GREEK in (run / "book.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_missing_certificates_are_reported_by_their_variable(
-    variable: str, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, "/no/such/certificates")
-    done = run_command(("eval", "tasks.jsonl", "--model", "https://127.0.0.1:9/v1#m", "--scorer", "exact"), run)
-    assert done.code == 2
-    (line,) = done.err.splitlines()
-    assert variable in line
-    assert "/no/such/certificates" in line
-    with pytest.raises(UsageError, match=variable):
-        open_upstream("https://127.0.0.1:9/v1", run, 1.0)
+def test_missing_certificates_are_reported_by_their_variable(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(variable, "/no/such/certificates")
+        done = run_command(("eval", "tasks.jsonl", "--model", "https://127.0.0.1:9/v1#m", "--scorer", "exact"), run)
+        assert done.code == 2
+        (line,) = done.err.splitlines()
+        assert variable in line
+        assert "/no/such/certificates" in line
+        with pytest.raises(UsageError, match=variable):
+            open_upstream("https://127.0.0.1:9/v1", run, 1.0)
+        monkeypatch.delenv(variable)
 
 
 def test_a_missing_bundle_for_downloads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

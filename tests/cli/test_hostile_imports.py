@@ -21,7 +21,6 @@ from helpers import Done, client, make_tasks, run_command, write_tasks
 
 import practicum
 from practicum import methods
-from practicum.core.context import Context
 from practicum.core.trust import trust_of
 from practicum.session.records import load_context
 from practicum.store.database import Store
@@ -129,17 +128,11 @@ def config(**values: Any) -> Harm:
 
 
 def replaced(name: str, make: Callable[[Path, Place], Any]) -> Harm:
-    """One of the files of a run is something else."""
-
     def harm(run: Path, place: Place) -> None:
         (run / name).unlink(missing_ok=True)
         make(run / name, place)
 
     return harm
-
-
-def link_to(name: str) -> Callable[[Path, Place], None]:
-    return lambda path, place: path.symlink_to(place.outside / name)
 
 
 def written(content: bytes) -> Callable[[Path, Place], Any]:
@@ -164,16 +157,9 @@ def entry(text: str, **fields: Any) -> Harm:
 RUNS: dict[str, Harm] = {
     "unchanged": sql(),
     "a trigger": sql("CREATE TRIGGER t AFTER INSERT ON names BEGIN DELETE FROM spaces; END"),
-    "a view": sql("ALTER TABLE entries RENAME TO kept", "CREATE VIEW entries AS SELECT * FROM kept"),
-    "a virtual table": sql("CREATE VIRTUAL TABLE v USING fts5(text)"),
-    "an index on an expression": sql("CREATE INDEX i ON names (abs(version))"),
-    "a generated column": sql("ALTER TABLE names ADD COLUMN g AS (randomblob(10))"),
     "an extra table": sql("CREATE TABLE `\x1b[2J` (x)", "INSERT INTO `\x1b[2J` VALUES (1)"),
     "a foreign table without rows": sql("DROP TABLE lessons"),
     "a format of the future": sql("PRAGMA user_version = 999"),
-    "a link as database": replaced(DATABASE_FILE, link_to("precious")),
-    "a link as lock": replaced("lock", link_to("executed")),
-    "a pipe as database": replaced(DATABASE_FILE, lambda path, place: os.mkfifo(path)),
     "a pipe as log": replaced(f"{DATABASE_FILE}-wal", lambda path, place: os.mkfifo(path)),
     "a pipe as store.json": replaced("store.json", lambda path, place: os.mkfifo(path)),
     "a folder as database": replaced(DATABASE_FILE, lambda path, place: path.mkdir()),
@@ -219,18 +205,17 @@ RUNS: dict[str, Harm] = {
 }  # fmt: skip
 
 
-FAST = ("a trigger", "an agent", "an entry with escapes")
-
-
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in RUNS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_of_an_attacker(name: str, learned: Path, place: Place) -> None:
     turn = [*RUNS].index(name) * 3 % len(TURNS)
-    for number, typed in enumerate((*ALWAYS[: 2 if name in FAST else None], *(TURNS * 2)[turn : turn + 3])):
+    for number, typed in enumerate((*ALWAYS, *(TURNS * 2)[turn : turn + 3])):
         run = place.work / f"theirs{number}"
         shutil.copytree(learned, run)
         RUNS[name](run, place)
         place.command(*typed.replace("RUN", run.name).split())
-    assert not imported(place.work / "new").named("own")
+    applied, waiting = imported(place.work / "new")
+    assert "own" not in (*applied, *waiting)
 
 
 @pytest.mark.slow
@@ -248,23 +233,13 @@ def test_a_space_of_an_attacker(name: str, learned: Path, place: Place) -> None:
     place.untouched(str(done))
 
 
-class Imported:
-    """The entries of a run, applied and waiting."""
-
-    def __init__(self, live: Context, waiting: list[dict[str, Any]]) -> None:
-        self.live, self.waiting = live, waiting
-
-    def named(self, trust: str) -> list[str]:
-        return [e.text for e in self.live if trust_of(e.sources) == trust] + [
-            one["id"] for one in self.waiting if one["trust"] == trust
-        ]
-
-
-def imported(run: Path) -> Imported:
+def imported(run: Path) -> tuple[list[str], list[str]]:
+    """The trust levels of the applied and of the waiting entries of a run."""
     if not run.exists():
-        return Imported(Context(), [])
+        return [], []
     done = run_command(("review", run, "--json"), run.parent)
-    return Imported(load_context(run), json.loads(done.out)["reviews"] if done.code == 0 else [])
+    waiting = [one["trust"] for one in done.json["reviews"]] if done.code == 0 else []
+    return [trust_of(entry.sources) for entry in load_context(run)], waiting
 
 
 def entries(*records: Any) -> bytes:
@@ -310,10 +285,9 @@ def test_a_playbook_of_an_attacker(name: str, place: Place) -> None:
     file, content = PLAYBOOKS[name]
     (place.work / file).write_bytes(content)
     done = place.command("space", "import", file, "--trust", "foreign", "--out", "new")
-    run = imported(place.work / "new")
-    assert not run.named("own")
-    assert not len(run.live)
-    assert done.code or run.waiting or name in ("only headings",)
+    applied, waiting = imported(place.work / "new")
+    assert (applied, "own" in waiting) == ([], False)
+    assert done.code or waiting or name == "only headings"
     for typed in ("eval tasks.jsonl --context FILE --model scripted:model", "show new", "review new"):
         place.command(*typed.replace("FILE", file).split())
 

@@ -1,4 +1,4 @@
-"""The live view of a run: waits, downloads, and the nodes of a cluster."""
+"""The live view of a run: waits and downloads."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ from pathlib import Path
 from helpers import make_tasks
 from rich.console import Console
 
-from practicum.cli.live import Download, Plain, Terminal
-from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
-from practicum.core.types import Prompt, Usage
-from practicum.engine.state import ModelCall
+from practicum.cli.live import Download, Terminal
+from practicum.core.types import Usage
 from practicum.models.budget import Budget
-from practicum.models.client import CallOptions, Wait
+from practicum.models.client import Wait
 from practicum.session.config import Config, Splits
 from practicum.session.result import RunInfo
 
-CALL = ModelCall("step 1", "agent", "m", Prompt("", ""), CallOptions(), "a", Usage(1), 60.0)
-RULES = Context().apply(Delta(tuple(Add("rules", f"Rule {n}.") for n in range(150)))).context
 
-
-def console(width: int = 80, terminal: bool = True) -> Console:
-    return Console(file=StringIO(), force_terminal=terminal, width=width, color_system=None)
+def console(terminal: bool = True) -> Console:
+    return Console(file=StringIO(), force_terminal=terminal, width=80, color_system=None)
 
 
 def printed(console: Console) -> str:
@@ -38,17 +32,12 @@ def last_line(console: Console) -> str:
     return [line.rstrip() for line in lines if line.strip()][-1]
 
 
-def begin(live: Terminal | Plain, train: int = 8, usage: Usage | None = None) -> None:
-    """A run of 8 training and 2 validation tasks begins."""
-    splits = Splits(tuple(make_tasks(train)), tuple(make_tasks(2)))
-    config = Config(method="ace", model="scripted:model", profile="full", scorer="exact")
-    live.began(RunInfo(Path("run"), config, splits, Budget(spent=usage or Usage())))
-
-
 def test_the_bar_shows_a_wait_with_its_time() -> None:
     screen = console()
+    splits = Splits(tuple(make_tasks(8)), tuple(make_tasks(2)))
+    config = Config(method="ace", model="scripted:model", profile="full", scorer="exact")
     with Terminal(screen) as live:
-        begin(live)
+        live.began(RunInfo(Path("run"), config, splits, Budget(spent=Usage())))
         live.waiting(Wait("m", 20.0, 1, 6, "status 429", limited=True))
     assert "rate limited: waiting 20 s (try 2 of 6)" in last_line(screen)
 

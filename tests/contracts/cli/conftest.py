@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .kit import Model, Shell, serving, workshop_files
+from .kit import Model, Shell, new_workshop, serving
 
 INSTRUCTIONS = "You send repairs to a bench of the workshop."
 FIRST = f"""learn train.jsonl --test test.jsonl --before --method ace --epochs 2 --choices auto
@@ -20,9 +19,7 @@ BANK = f"""learn train.jsonl --method reasoning_bank --k 2 --choices auto --mode
 
 @pytest.fixture(scope="session")
 def _workshop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any], dict[str, Any]]:
-    shell = Shell(tmp_path_factory.mktemp("workshop"))
-    for name, text in workshop_files().items():
-        shell.file(name, text)
+    shell = new_workshop(tmp_path_factory.mktemp("workshop"))
     return shell, shell.json(FIRST), shell.json(BANK)
 
 
@@ -48,8 +45,7 @@ def bank(_workshop: tuple[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 @pytest.fixture
 def shell(workshop: Shell, tmp_path: Path) -> Shell:
     """A copy of the workshop for one test, which may change it."""
-    shutil.copytree(workshop.folder, tmp_path, dirs_exist_ok=True)
-    return Shell(tmp_path)
+    return workshop.copied(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -41,16 +41,24 @@ def workshop_files() -> dict[str, str]:
     return {**files, "train.jsonl": "".join(tasks[:8]), "test.jsonl": "".join(tasks[8:12])}
 
 
+def new_workshop(folder: Path) -> Shell:
+    """A folder with the files of the repair workshop, without runs."""
+    shell = Shell(folder)
+    for name, text in workshop_files().items():
+        shell.file(name, text)
+    return shell
+
+
 def with_lessons(*lessons: tuple[str, str, str]) -> str:
     """Return the workshop's script with more reflections: (pattern in the prompt, section, text of the insight)."""
-    rules = [json.loads(line) for line in workshop_files()["script.jsonl"].splitlines() if line]
-    one = next(rule for rule in rules if rule["role"] == "reflector" and rule["answer"]["insights"])
-    added = [
-        {**one, "match": pattern, "answer": {**one["answer"], "correction": "", "cause": "It did not know.",
-                                             "insights": [{"section": section, "text": text}]}}
-        for pattern, section, text in lessons
-    ]  # fmt: skip
-    return "".join(f"{json.dumps(rule)}\n" for rule in [*added, *rules])
+    script = workshop_files()["script.jsonl"]
+    one = next(rule for rule in map(json.loads, script.splitlines()) if rule.get("answer", {}).get("insights"))
+    added = ""
+    for pattern, section, text in lessons:
+        answer = {**one["answer"], "correction": "", "cause": "It did not know."}
+        answer["insights"] = [{"section": section, "text": text}]
+        added += json.dumps({**one, "match": pattern, "answer": answer}) + "\n"
+    return added + script
 
 
 def write_lines(path: Path, records: Iterable[Any]) -> Path:
@@ -140,9 +148,13 @@ class Shell:
 
     def copy(self, run: str, to: str) -> str:
         """A copy of a run under another name."""
-        copy = shutil.copytree if (self / run).is_dir() else shutil.copy2
-        copy(self / run, self / to)
+        shutil.copytree(self / run, self / to)
         return to
+
+    def copied(self, folder: Path) -> Shell:
+        """A copy of all files, which may be changed."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return Shell(folder)
 
 
 @dataclass
@@ -255,24 +267,16 @@ def by_script(script: str) -> Callable[[Body], str | None]:
             fits = rule["role"] == "agent" if form is None else {*rule["answer"]} <= {*form["properties"]}
             if not fits or not (match := re.search(rule.get("match", ""), text)):
                 continue
+            filled = re.sub(r"\\\\([0-9])", lambda group, of=match: of[int(group[1])], json.dumps(rule["answer"]))
             if form is not None:
-                return json.dumps(_filled(rule["answer"], match))
-            values = _filled(rule["answer"], match)
-            labels = re.findall(r"^(\w+): <", body["messages"][0]["content"], re.M)
-            parts = {label: values.get(label.lower()) or "none" for label in labels}
+                return filled
+            values = json.loads(filled)
+            parts = {label: values.get(label.lower()) or "none" for label in re.findall(r"(?m)^(\w+): <", text)}
             lines = (f"{k}: {', '.join(v) if isinstance(v, list) else v}" for k, v in parts.items())
             return "\n".join(lines) or str(values["answer"])
         return None
 
     return answer
-
-
-def _filled(value: Any, match: re.Match[str]) -> Any:
-    if isinstance(value, str):
-        return match.expand(value)
-    if isinstance(value, list):
-        return [_filled(each, match) for each in value]
-    return {k: _filled(v, match) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def interrupts(pid: int, at: int, number: int = signal.SIGKILL) -> Callable[[int], None]:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import INSTRUCTIONS
-from .kit import Model, Shell, by_script, workshop_files, write_lines
+from .kit import Model, Shell, by_script, new_workshop, workshop_files, write_lines
 
 SCRIPT = workshop_files()["script.jsonl"]
 HOW = f"--choices K2,K5,K7,K9 --instructions '{INSTRUCTIONS}'"
-
-
 COMPARE = f"compare train.jsonl --test held.jsonl {HOW} --model scripted:script.jsonl --seeds 3"
+ONCE = COMPARE.replace("--seeds 3", "--seeds 1")
 
 
 @pytest.fixture(scope="module")
-def _compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any]]:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str, Any]]:
     """A comparison of two methods with three seeds, on twelve held-out tasks."""
-    shell = Shell(tmp_path_factory.mktemp("compared"))
-    for name, text in workshop_files().items():
-        shell.file(name, text)
+    shell = new_workshop(tmp_path_factory.mktemp("compared"))
     parts = {"battery": "K5", "screen": "K7", "files": "K9", "water": "K2"}
     tasks = [
         {"id": f"h{n}{w}", "input": f"Case {n}, the {w}.", "target": t} for n in range(3) for w, t in parts.items()
@@ -34,14 +30,8 @@ def _compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, dict[str
 
 
 @pytest.fixture
-def compared(_compared: tuple[Shell, dict[str, Any]]) -> tuple[Shell, dict[str, Any]]:
-    return _compared
-
-
-@pytest.fixture
-def shell(_compared: tuple[Shell, Any], tmp_path: Path) -> Shell:
-    shutil.copytree(_compared[0].folder, tmp_path, dirs_exist_ok=True)
-    return Shell(tmp_path)
+def shell(compared: tuple[Shell, Any], tmp_path: Path) -> Shell:
+    return compared[0].copied(tmp_path)
 
 
 def test_each_method_with_each_seed_is_one_run_and_the_report_has_three_forms(
@@ -89,13 +79,6 @@ def test_a_difference_is_claimed_of_methods_with_three_seeds_and_ten_tasks(
     assert rows["ace"]["p_holm"] <= 0.05
 
 
-def test_with_one_seed_only_these_runs_are_compared(shell: Shell) -> None:
-    value = shell.json(COMPARE.replace("--seeds 3", "--seeds 1"), "--methods", "none,ace", "--out", "one")
-    row = value["tables"][0]["rows"][1]
-    assert (row["verdict"], row["about"]) == ("runs higher", "these runs")
-    assert any("seeds" in warning for warning in value["warnings"])
-
-
 @pytest.mark.slow
 def test_without_a_difference_or_with_fewer_than_ten_tasks_nothing_is_claimed(shell: Shell) -> None:
     value = shell.json(COMPARE, "--methods", "none,episodes", "--out", "equal")
@@ -106,28 +89,30 @@ def test_without_a_difference_or_with_fewer_than_ten_tasks_nothing_is_claimed(sh
     assert any("10" in warning for warning in value["warnings"])
 
 
+@pytest.mark.slow
 def test_the_same_command_continues_and_pays_for_nothing_twice(shell: Shell, model: Model) -> None:
+    """With one seed only these runs are compared."""
     model.answer = by_script(SCRIPT)
-    command = (
-        COMPARE.replace("scripted:script.jsonl", model.name).replace("--seeds 3", "--seeds 1").replace("held", "test")
-    )
-    first = shell.json(command, "--methods", "none,ace", "--out", "kept")
+    command = f"{ONCE.replace('scripted:script.jsonl', model.name)} --out kept --methods none,ace"
+    first = shell.json(command)
+    row = first["tables"][0]["rows"][1]
+    assert (row["verdict"], row["about"]) == ("runs higher", "these runs")
+    assert any("seeds" in warning for warning in first["warnings"])
     paid = len(model.bodies)
     assert paid == sum(v["calls"] * len(v["by_seed"]) for v in first["variants"])
-    again = shell.json(command, "--methods", "none,ace", "--out", "kept")
+    assert shell.json(command)["variants"] == first["variants"]
     assert len(model.bodies) == paid
-    assert again["variants"] == first["variants"]
-    more = shell.json(command, "--methods", "none,ace,episodes", "--out", "kept")  # methods can be added
+    more = shell.json(f"{command},episodes")  # methods can be added
     assert more["runs"]["done"] == 3
-    assert len(model.bodies) == paid + 4
-    shell.fails(command, "--methods", "none,ace", "--out", "kept", "--set", "ace.rounds=0", error="comparison.mismatch")
-    shell.fails(command.replace("train.jsonl", "held.jsonl"), "--methods", "none,ace", "--out", "kept")
+    assert len(model.bodies) == paid + 12
+    shell.fails(f"{command} --set ace.rounds=0", error="comparison.mismatch")
+    shell.fails(command.replace("train.jsonl", "held.jsonl"))
 
 
 def test_a_run_that_failed_is_reported_and_the_others_continue(shell: Shell) -> None:
     write_lines(shell / "broken.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
-    command = COMPARE.replace("script.jsonl", "broken.jsonl").replace("--seeds 3", "--seeds 1")
-    value = shell.json(command, "--methods", "none,ace", "--out", "failing", code=1)
+    command = ONCE.replace("script.jsonl", "broken.jsonl").replace("held", "test")
+    value = shell.json(f"{command} --methods none,ace --out failing", code=1)
     variants = {variant["name"]: variant for variant in value["variants"]}
     assert (variants["none"]["score"], variants["ace"]["score"]) == (0.25, None)
     assert variants["ace"]["failed"]
@@ -137,18 +122,17 @@ def test_a_run_that_failed_is_reported_and_the_others_continue(shell: Shell) -> 
 @pytest.mark.slow
 def test_variants_differ_in_settings_seeds_and_data(shell: Shell) -> None:
     """Names and settings of a method, a sweep, a seed playbook, and a stream."""
-    command = COMPARE.replace("--seeds 3", "--seeds 1")
-    named = f"{command} --methods zero=ace,one=ace --baseline one --set zero.rounds=0 --set one.rounds=1 --out named"
+    named = f"{ONCE} --methods zero=ace,one=ace --baseline one --set zero.rounds=0 --set one.rounds=1 --out named"
     value = shell.json(named)
     assert {v["name"]: v["settings"].get("rounds") for v in value["variants"]} == {"zero": "0", "one": "1"}
     assert value["tables"][0]["baseline"] == "one"
-    value = shell.json(f"{command} --methods episodes --sweep k=1,3 --out swept")
+    value = shell.json(f"{ONCE} --methods episodes --sweep k=1,3 --out swept")
     assert [v["settings"]["k"] for v in value["variants"]] == ["1", "3"]
     assert value["tables"][0]["baseline"] == value["variants"][0]["name"]
     shell.file("own.md", "## strategies\n- If it is about screen, answer K7.\n")
-    value = shell.json(f"{command} --methods none,ace --seed-playbook own.md --out seeded")
+    value = shell.json(f"{ONCE} --methods none,ace --seed-playbook own.md --out seeded")
     assert {v["name"]: v["score"] for v in value["variants"]} == {"none": 0.5, "ace": 1.0}
-    value = shell.json(f"{command.replace('--test held.jsonl', '--online')} --methods none,ace --out stream")
+    value = shell.json(f"{ONCE.replace('--test held.jsonl', '--online')} --methods none,ace --out stream")
     assert value["online"]
     assert {v["n"] for v in value["variants"]} == {8}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,14 +62,13 @@ def test_wrong_use_ends_with_its_exit_code_error_code_and_one_line(
     assert not (shell / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("typed", "command"),
-    [("lern", "practicum learn"), ("rolback run 1", "practicum space rollback"),
-     ("list", "practicum space memory list or practicum key list"),
-     ("space memory serch", "practicum space memory search")],
-)  # fmt: skip
-def test_a_wrong_command_names_the_nearest_one(workshop: Shell, typed: str, command: str) -> None:
-    assert f"{command}?" in workshop.fails(typed, error="command.invalid")
+def test_a_wrong_command_names_the_nearest_one(workshop: Shell) -> None:
+    for typed, command in {
+        "lern": "practicum learn", "rolback run 1": "practicum space rollback",
+        "list": "practicum space memory list or practicum key list",
+        "space memory serch": "practicum space memory search",
+    }.items():  # fmt: skip
+        assert f"{command}?" in workshop.fails(typed, error="command.invalid")
 
 
 def test_the_code_of_a_bug(workshop: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,27 +79,19 @@ def test_the_code_of_a_bug(workshop: Shell, monkeypatch: pytest.MonkeyPatch) -> 
     assert workshop("bench methods --json", code=1).json["error"]["code"] == "practicum.bug"
 
 
-FAULTS = {
-    "401": "model.key_refused", "404": "model.not_found", "no-credit": "model.no_credit", "500": "attempts.all_failed",
-    "429": "attempts.all_failed", "html": "attempts.all_failed", "content-filter": "attempts.all_failed",
-    "unknown-400": "attempts.all_failed", "empty": "attempts.all_failed", "refusal": "attempts.all_failed",
-    "only-reasoning-content": "attempts.all_failed",
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def faulty() -> Iterator[Model]:
-    """A server with the fault that a prompt names."""
-    with serving([(name, f"fault:{name}.") for name in FAULTS]) as server:
-        yield server
-
-
-@pytest.mark.parametrize(
-    "fault", [*list(FAULTS)[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in list(FAULTS)[2:])]
+FAULTS = {"401": "model.key_refused", "404": "model.not_found", "no-credit": "model.no_credit"}
+FAULTS |= dict.fromkeys(
+    ("500", "429", "html", "content-filter", "unknown-400", "empty", "refusal", "only-reasoning-content"),
+    "attempts.all_failed",
 )
-def test_a_fault_of_the_provider_ends_with_1_and_its_code(shell: Shell, faulty: Model, fault: str) -> None:
-    how = f"--model {faulty.name} --instructions fault:{fault}. --retries 0 --set rounds=0"
-    shell.fails(f"learn test.jsonl {how} --batch-size 4 --out run", error=FAULTS[fault], code=1)
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_provider_ends_with_1_and_its_code(shell: Shell) -> None:
+    with serving([(fault, f"fault:{fault}.") for fault in FAULTS]) as server:
+        for fault, error in FAULTS.items():
+            how = f"--model {server.name} --instructions fault:{fault}. --retries 0 --set rounds=0"
+            shell.fails(f"learn test.jsonl {how} --batch-size 4 --out run-{fault}", error=error, code=1)
 
 
 def test_a_server_that_is_down_ends_with_1(shell: Shell) -> None:
@@ -163,19 +153,15 @@ def test_sampling_and_limits_reach_every_request(shell: Shell, model: Model) -> 
     assert [(body["temperature"], body["max_tokens"]) for body in model.bodies] == [(0.5, 77)] * 12
 
 
-def test_structured_output_is_requested_as_chosen(shell: Shell, model: Model) -> None:
-    for structure in ("native", "tool", "prompted"):
+def test_structured_output_is_requested_as_chosen_and_profiles_choose_limits(shell: Shell, model: Model) -> None:
+    for structure, profile, limit in (("native", "full", 4096), ("tool", "small", 1024), ("prompted", "small", 1024)):
         model.reset()
-        shell(f"learn train.jsonl --steps 1 --model {model.name} --structure {structure} --out {structure}")
+        how = f"--steps 1 --model {model.name} --structure {structure} --profile {profile}"
+        shell(f"learn train.jsonl {how} --out {structure}")
         schemas = [body for body in model.bodies if (body.get("response_format") or {}).get("type") == "json_schema"]
         tools = [body for body in model.bodies if "tools" in body]
         assert (bool(schemas), bool(tools)) == (structure == "native", structure == "tool")
-
-
-def test_profiles_choose_prompts_and_defaults(shell: Shell, model: Model) -> None:
-    for profile in ("full", "small"):
-        shell(f"learn train.jsonl --steps 1 --model {model.name} --profile {profile} --out {profile}")
-    assert (model.bodies[0]["max_tokens"], model.bodies[-1]["max_tokens"]) == (4096, 1024)
+        assert model.bodies[0]["max_tokens"] == limit
 
 
 RECORDS = [
@@ -189,27 +175,25 @@ PLAYBOOKS = {
 }
 
 
-@pytest.mark.parametrize("form", PLAYBOOKS)
-def test_a_playbook_keeps_ids_and_votes_and_new_items_get_new_ids(shell: Shell, form: str) -> None:
-    shell.file("book", PLAYBOOKS[form])
-    assert shell.json("space import book --out seed")["entries"] == 2
-    entries = {
-        e["text"]: (e["id"], e["section"], e["helpful"], e["harmful"]) for e in shell.json("show seed")["entries"]
-    }
-    assert entries["Be brief."] == ("e7", "rules", 3, 1)
-    assert entries["Be kind."][0] != "e7"
+def test_a_playbook_keeps_ids_and_votes_and_new_items_get_new_ids(shell: Shell) -> None:
+    for form, text in PLAYBOOKS.items():
+        shell.file("book", text)
+        assert shell.json("space import book --out", form)["entries"] == 2
+        shown = shell.json("show", form)["entries"]
+        entries = {e["text"]: (e["id"], e["section"], e["helpful"], e["harmful"]) for e in shown}
+        assert entries["Be brief."] == ("e7", "rules", 3, 1)
+        assert entries["Be kind."][0] != "e7"
 
 
-@pytest.mark.parametrize("form", ["markdown", "json"])
-def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: Shell, form: str) -> None:
-    shell(f"export runs/first --format {form} --output book")
-    shell("space import book --out seed")
-    assert shell("export seed --format agents-md").out == shell("export runs/first --format agents-md").out
-    copy, original = (
-        [(e["id"], e["text"], e["helpful"], e["harmful"]) for e in shell.json(f"show {run}")["entries"]]
-        for run in ("seed", "runs/first")
-    )
-    assert copy == original
+def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: Shell) -> None:
+    original = shell.json("show runs/first")["entries"]
+    for form in ("markdown", "json"):
+        shell(f"export runs/first --format {form} --output book")
+        shell("space import book --out", form)
+        assert shell(f"export {form} --format agents-md").out == shell("export runs/first --format agents-md").out
+        copy = shell.json("show", form)["entries"]
+        for part in ("id", "text", "helpful", "harmful"):
+            assert [entry[part] for entry in copy] == [entry[part] for entry in original]
     assert shell.json(f"eval test.jsonl --context book {MODEL} --choices K2,K5,K7,K9")["score"] == 1.0
 
 

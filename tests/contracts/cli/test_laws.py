@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 import json
-import shutil
+import shlex
 import signal
-from collections import Counter
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import FIRST
-from .kit import Model, Shell, all_bytes, by_script, interrupts, started, workshop_files, write_lines
+from .kit import (
+    Done,
+    Model,
+    Shell,
+    all_bytes,
+    by_script,
+    interrupts,
+    new_workshop,
+    started,
+    workshop_files,
+    write_lines,
+)
 
 SCRIPT = workshop_files()["script.jsonl"]
 
 
+CALLS = 43
+"""The calls of the undisturbed run, which is `runs/first`."""
+
+
 def learning(model: Model, *more: object) -> list[str]:
     """The quickstart's run on the model server as `run`, one call at a time."""
-    words = FIRST.replace("scripted:script.jsonl", model.name).partition("--instructions")[0].split()
-    return [*words, "--out", "run", "--concurrency", "1", *map(str, more)]
+    typed = FIRST.replace("scripted:script.jsonl", model.name).replace("runs/first", "run")
+    return [*shlex.split(typed), "--concurrency", "1", *map(str, more)]
 
 
-@dataclass(frozen=True)
-class Whole:
-    """The undisturbed run: its export, the number of its calls, and their prompts."""
-
-    export: str
-    calls: int
-    prompts: Counter[str]
-
-
-@pytest.fixture(scope="module")
-def whole(_workshop: tuple[Shell, Any, Any], _server: Model, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    shell = Shell(tmp_path_factory.mktemp("whole"))
-    shutil.copytree(_workshop[0].folder, shell.folder, dirs_exist_ok=True)
-    _server.reset()
-    _server.answer = by_script(SCRIPT)
-    value = shell.json("", *learning(_server))
-    assert value["scores"] == {"before": 0.25, "test": 1.0}
-    assert value["usage"]["calls"] == len(_server.bodies)
-    return Whole(shell("export run --format json").out, len(_server.bodies), Counter(_server.texts))
+def exported(shell: Shell, run: str) -> str:
+    return shell(f"export {run} --format json").out
 
 
 @pytest.fixture
-def scripted(whole: Whole, model: Model) -> Model:
+def scripted(model: Model) -> Model:
     """The model server, which answers by the script."""
     model.answer = by_script(SCRIPT)
     return model
@@ -54,7 +51,7 @@ def scripted(whole: Whole, model: Model) -> Model:
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [2, 20, 43])
 def test_after_a_kill_resume_pays_nothing_twice_and_comes_to_the_same_bytes(
-    shell: Shell, scripted: Model, whole: Whole, at: int
+    shell: Shell, scripted: Model, at: int
 ) -> None:
     with started(shell.folder, *learning(scripted)) as process:
         scripted.before = interrupts(process.process.pid, at, signal.SIGKILL)
@@ -62,18 +59,18 @@ def test_after_a_kill_resume_pays_nothing_twice_and_comes_to_the_same_bytes(
     scripted.before = lambda n: None
     assert len(scripted.bodies) == at
     value = shell.json("space resume run")
-    assert shell("export run --format json").out == whole.export
+    assert exported(shell, "run") == exported(shell, "runs/first")
     assert value["scores"] == {"before": 0.25, "test": 1.0}
-    assert len(scripted.bodies) == whole.calls + 1  # the call in flight is made again
-    assert [*(Counter(scripted.texts) - whole.prompts).values()] == [1]
-    assert value["usage"]["calls"] == len(scripted.bodies)  # the call in flight counts as paid for
+    assert len(scripted.bodies) == CALLS + 1
+    assert scripted.texts[at] == scripted.texts[at - 1]  # the call in flight is made again
+    assert value["usage"]["calls"] == CALLS + 1  # and counts as paid for
     assert value["journal"]["hits"] == at - 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_a_process_and_the_answer_of_the_call_in_flight_is_stored(
-    shell: Shell, scripted: Model, whole: Whole, number: int, code: int
+    shell: Shell, scripted: Model, number: int, code: int
 ) -> None:
     with started(shell.folder, *learning(scripted), "--json") as process:
         scripted.before = interrupts(process.process.pid, 20, number)
@@ -84,8 +81,8 @@ def test_a_signal_stops_a_process_and_the_answer_of_the_call_in_flight_is_stored
     assert "practicum space resume run" in done.err
     assert shell.json("show run")["state"] == "stopped"
     shell.json("space resume run")
-    assert len(scripted.bodies) == whole.calls
-    assert shell("export run --format json").out == whole.export
+    assert len(scripted.bodies) == CALLS
+    assert exported(shell, "run") == exported(shell, "runs/first")
 
 
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
@@ -94,96 +91,103 @@ def test_a_stopped_run_is_resumed_to_its_end(shell: Shell, number: str, code: in
     shell.file(
         f"{name}.py",
         "import signal\ncalls = []\n\nasync def agent(text, context):\n    calls.append(text)\n"
-        f"    if len(calls) == 5:\n        signal.raise_signal(signal.{number})\n    return 'K2'\n",
+        f"    if len(calls) == 3:\n        signal.raise_signal(signal.{number})\n    return 'K2'\n",
     )
-    learn = f"learn train.jsonl --method episodes --agent {name}:agent --concurrency 1 --batch-size 1 --out run"
+    learn = f"learn test.jsonl --method episodes --agent {name}:agent --concurrency 1 --batch-size 1 --out run"
     value = shell.json(learn, code=code)
     assert value["stopped"]
-    assert 0 < value["version"] < 8
+    assert 0 < value["version"] < 4
     assert shell.json("show run")["state"] == "stopped"
     assert "stopped" not in shell.json("space resume run")
-    assert len(shell.json("show run --attempts")["attempts"]) == 8
+    assert len(shell.json("show run --attempts")["attempts"]) == 4
 
 
-def test_a_run_that_is_stopped_again_and_again_comes_to_the_same_bytes(shell: Shell) -> None:
-    learn = "learn train.jsonl --choices auto --concurrency 1 --model scripted:script.jsonl --out"
-    whole = shell.json(f"{learn} whole")
-    shell(f"{learn} run --max-calls 7")
-    for limit in (12, 13):
-        shell(f"space resume run --max-calls {limit}")
-    value = shell.json("space resume run --max-calls 500")
-    assert shell("export run --format json").out == shell("export whole --format json").out
-    assert value["usage"]["calls"] == whole["usage"]["calls"]
-
-
-def test_concurrent_calls_come_to_the_same_bytes(shell: Shell, scripted: Model, whole: Whole) -> None:
+def test_concurrent_calls_come_to_the_same_bytes(shell: Shell, scripted: Model) -> None:
     shell("", *learning(scripted)[:-1], 8)
-    assert shell("export run --format json").out == whole.export
+    assert exported(shell, "run") == exported(shell, "runs/first")
 
 
 def test_equal_seeds_are_equal_runs(shell: Shell) -> None:
     orders = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        how = "--method episodes --choices auto --model scripted:script.jsonl"
+        how = "--method episodes --choices auto --model scripted:script.jsonl --batch-size 8"
         shell(f"learn train.jsonl {how} --out {name} --seed {seed}")
         orders.append([a["task"] for a in shell.json(f"show {name} --attempts")["attempts"]])
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_a_copied_run_resumes_as_the_original(shell: Shell) -> None:
-    shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
-    assert shell.json("store copy run copy")["rows"]
-    shell("space resume copy --max-calls 500")
-    assert shell("export copy --format json").out == shell("export runs/first --format json").out
+@pytest.fixture(scope="module")
+def _stopped(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
+    shell = _workshop[0].copied(tmp_path_factory.mktemp("stopped"))
+    return shell, shell(FIRST.replace("runs/first", "run"), "--max-calls", 20, "--json")
 
 
-def test_a_spent_budget_stops_new_calls_and_the_entries_are_stored_and_scored(shell: Shell) -> None:
-    done = shell(FIRST.replace("runs/first", "run").replace("--before", ""), "--max-calls", 20, "--json")
+@pytest.fixture
+def stopped(_stopped: tuple[Shell, Done], tmp_path: Path) -> tuple[Shell, Done]:
+    """The quickstart's run as `run`, which its budget of 20 calls stopped, and its output."""
+    return _stopped[0].copied(tmp_path), _stopped[1]
+
+
+def test_a_spent_budget_stops_new_calls_and_a_larger_one_comes_to_the_same_bytes(stopped: tuple[Shell, Done]) -> None:
+    """The entries are stored and scored. A run may be stopped again, and copied before it is resumed."""
+    shell, done = stopped
     value = done.json
     assert value["stopped"]
-    assert (value["version"], value["usage"]["calls"], value["scores"]["test"]) == (5, 20, 1.0)
+    assert (value["version"], value["usage"]["calls"]) == (4, 20)
+    assert value["scores"] == {"before": 0.25, "test": 0.75}
     assert "practicum space resume run --max-calls" in done.err
     assert shell.json("show run")["state"] == "stopped"
+    assert shell.json("store copy run copy")["rows"]
     shell.fails("space resume run", error="budget.spent")
     shell.fails("space resume run --max-calls 20")
     shell.fails("space resume run --max-calls 8")
-    resumed = shell.json("space resume run --max-calls 100")
+    assert shell.json("space resume run --max-calls 25")["stopped"]
+    resumed = shell.json("space resume run --max-calls 500")
     assert "stopped" not in resumed
-    assert (resumed["version"], resumed["scores"]["test"], resumed["usage"]["calls"]) == (11, 1.0, 39)
-    assert resumed["journal"]["hits"] == 20
+    assert (resumed["version"], resumed["usage"]["calls"]) == (11, CALLS + 4)  # version 4 was tested, too
+    assert resumed["scores"] == {"before": 0.25, "test": 1.0}
+    assert resumed["journal"]["hits"] == 25 - 4 - 4  # except the tests of earlier versions
     shell.fails("space resume run", error="run.finished")
+    shell("space resume copy --max-calls 500")
+    assert exported(shell, "run") == exported(shell, "copy") == exported(shell, "runs/first")
 
 
-def test_a_budget_in_dollars_is_hard_and_counts_the_price(shell: Shell, model: Model) -> None:
-    model.answer = by_script(SCRIPT)
-    how = f"--choices auto --model {model.name} --max-output-tokens 200 --price in=1,cached=0.5,out=2 --max-usd 0.01"
-    result = shell.json(f"learn train.jsonl --test test.jsonl --epochs 2 {how} --out run")
+@pytest.mark.slow
+def test_a_run_continues_without_the_forgotten_task(stopped: tuple[Shell, Done]) -> None:
+    shell, _ = stopped
+    shell("space forget run --task r7 --yes --no-copy")
+    assert not (shell / "run-before-forget").exists()
+    shell("space resume run --max-calls 500")
+    assert b"Half of the screen stays black" not in all_bytes(shell / "run")
+
+
+def test_a_budget_in_dollars_is_hard_and_counts_the_price(shell: Shell, scripted: Model) -> None:
+    how = f"--choices auto --model {scripted.name} --max-output-tokens 200 --price in=1,cached=0.5,out=2"
+    result = shell.json(f"learn train.jsonl --test test.jsonl {how} --max-usd 0.006 --out run")
     usage = result["usage"]
     fresh = usage["input_tokens"] - usage["cached_tokens"]
     cost = (fresh * 1 + usage["cached_tokens"] * 0.5 + usage["output_tokens"] * 2) / 1e6
     assert usage["usd"] == pytest.approx(cost)
     assert result["stopped"]
-    assert 0 < usage["usd"] <= 0.01
-    assert len(model.bodies) == usage["calls"]
+    assert 0 < usage["usd"] <= 0.006
+    assert len(scripted.bodies) == usage["calls"]
     assert "test" in result["scores"]  # the share of the final evaluation was reserved
 
 
 def test_time_is_a_budget(shell: Shell) -> None:
-    value = shell.json(FIRST.replace("runs/first", "run"), "--max-minutes", 0.000001)
+    how = "--method none --choices auto --model scripted:script.jsonl"
+    value = shell.json(f"learn train.jsonl --test test.jsonl {how} --out run --max-minutes 0.000001")
     assert "stopped" in value
     assert value["scores"] == {}
-    assert shell.json("space resume run --max-minutes 60")["scores"] == {"before": 0.25, "test": 1.0}
+    assert shell.json("space resume run --max-minutes 60")["scores"] == {"test": 0.25}
 
 
 def test_an_insufficient_budget_is_refused_before_the_first_call(shell: Shell, model: Model) -> None:
-    for options, error in (
-        ("--max-calls 3 --test test.jsonl", "budget.too_small"),
-        ("--max-calls 1", "budget.too_small"),
-        ("--max-tokens 10", "budget.too_small"),
-        ("--max-usd 1", "price.unknown"),
-        ("--max-calls 0", "command.invalid"),
-        ("--max-usd -1", "settings.invalid"),
-    ):
+    for options, error in {
+        "--max-calls 3 --test test.jsonl": "budget.too_small", "--max-calls 1": "budget.too_small",
+        "--max-tokens 10": "budget.too_small", "--max-usd 1": "price.unknown", "--max-calls 0": "command.invalid",
+        "--max-usd -1": "settings.invalid",
+    }.items():  # fmt: skip
         shell.fails(f"learn train.jsonl --model {model.name} {options} --out run", error=error)
     assert model.bodies == []
     assert not (shell / "run").exists()
@@ -195,8 +199,8 @@ def test_an_evaluation_with_a_spent_budget_reports_its_results(shell: Shell, mod
 
 
 def test_a_failed_command_without_a_paid_call_is_repeated_with_the_same_out(shell: Shell) -> None:
-    learn = "learn train.jsonl --choices auto --steps 1 --out run --model"
-    for error in ("401", "402", "404"):
+    learn = "learn test.jsonl --steps 1 --out run --model"
+    for error in ("401", "404"):
         write_lines(shell / "wrong.jsonl", [{"error": error}])
         shell.fails(f"{learn} scripted:wrong.jsonl", code=1)
     assert shell.json(f"{learn} scripted:script.jsonl")["run"] == "run"
@@ -205,7 +209,7 @@ def test_a_failed_command_without_a_paid_call_is_repeated_with_the_same_out(shel
 
 def test_resume_corrects_settings_without_effect_on_stored_results(shell: Shell) -> None:
     write_lines(shell / "wrong.jsonl", [{"role": "reflector", "error": "404"}, *map(json.loads, SCRIPT.splitlines())])
-    shell.fails("learn train.jsonl --choices auto --model scripted:wrong.jsonl --out run", code=1)
+    shell.fails("learn train.jsonl --steps 3 --choices auto --model scripted:wrong.jsonl --out run", code=1)
     for fixed in ("--model scripted:script.jsonl", "--agent os.path:join", "--temperature 1"):
         shell.fails(f"space resume run {fixed}", error="settings.fixed")
     right = "--role reflector=scripted:script.jsonl --structure tool --retries 1 --timeout 9"
@@ -218,10 +222,8 @@ SECRET = "the heron sleeps at noon"
 
 
 @pytest.fixture(scope="module")
-def _taught(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    shell = Shell(tmp_path_factory.mktemp("taught"))
-    for name in ("script.jsonl", "test.jsonl", "train.jsonl"):
-        shutil.copy(_workshop[0] / name, shell / name)
+def _taught(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = new_workshop(tmp_path_factory.mktemp("taught"))
     task = {"id": "s1", "input": f"Remember that {SECRET}, about water.", "target": "K2", "meta": {"tags": ["birds"]}}
     write_lines(shell / "mixed.jsonl", [task, *map(json.loads, (shell / "train.jsonl").read_text().splitlines())])
     how = "--method episodes --choices auto --model scripted:script.jsonl --test test.jsonl"
@@ -233,9 +235,7 @@ def _taught(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def taught(_taught: Shell, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A run that learned a secret from one task, and other things from others."""
-    folder = tmp_path_factory.mktemp("forgetting")
-    shutil.copytree(_taught.folder, folder, dirs_exist_ok=True)
-    return Shell(folder)
+    return _taught.copied(tmp_path_factory.mktemp("forgetting"))
 
 
 def assert_forgotten(shell: Shell) -> None:
@@ -246,14 +246,20 @@ def assert_forgotten(shell: Shell) -> None:
     assert SECRET.encode() not in all_bytes(shell / "run")
 
 
-def test_forgotten_text_is_in_no_later_output_and_no_byte_on_the_disk(taught: Shell) -> None:
+def test_forgotten_text_is_in_no_later_output_and_no_byte_on_the_disk_but_of_a_copy(taught: Shell) -> None:
     before = len(taught.texts("run"))
-    value = taught.json("space forget run --task s1 --yes --no-copy")
+    for named in ("", "--task t99", "--entry e99", "--user ann", "--user ann --task s1", "--space x --task s1"):
+        taught.fails(f"space forget run {named} --yes")
+    taught.fails("space forget run --task s1")  # it needs a confirmation
+    assert any(SECRET in text for text in taught.texts("run"))
+    value = taught.json("space forget run --task s1 --yes")
     assert (len(value["removed"]), value["left"]) == (1, 0)
     assert_forgotten(taught)
     assert len(taught.texts("run")) == before - 1
-    assert not (taught / "run-before-forget").exists()
+    assert any(SECRET in text for text in taught.texts("run-before-forget"))
     taught.fails("space forget run --task s1 --yes", error="source.unknown")
+    taught("space forget run --task r2 --yes")
+    assert (taught / "run-before-forget-2").is_dir()
 
 
 @pytest.mark.slow
@@ -268,15 +274,6 @@ def test_forget_takes_a_tag_a_source_or_an_entry(taught: Shell, named: str) -> N
         assert not any(SECRET in p.read_text(encoding="utf-8") for p in (taught / "site").rglob("*.html"))
 
 
-def test_forget_stores_a_copy_by_default_and_asks_first(taught: Shell) -> None:
-    taught.fails("space forget run --task s1")
-    taught("space forget run --task s1 --yes")
-    assert SECRET.encode() not in all_bytes(taught / "run")
-    assert any(SECRET in text for text in taught.texts("run-before-forget"))
-    taught("space forget run --task r1 --yes")
-    assert (taught / "run-before-forget-2").is_dir()
-
-
 @pytest.mark.slow
 def test_entries_from_foreign_sources_are_forgotten_by_their_trust(shell: Shell) -> None:
     learn = "learn --from-traces logs.jsonl --trust-scores --review none --choices K2,K5,K7,K9"
@@ -286,14 +283,12 @@ def test_entries_from_foreign_sources_are_forgotten_by_their_trust(shell: Shell)
     assert b"The battery of my laptop" not in all_bytes(shell / "run")
 
 
+CHEATSHEET = "--method dynamic_cheatsheet --batch-size 4 --model MODEL"
+COMBEE = "--method combee --batch-size 8 --choices auto --model scripted:script.jsonl"
+
+
 @pytest.mark.parametrize(
-    ("how", "rest"),
-    [
-        pytest.param(
-            "--method dynamic_cheatsheet --batch-size 4 --model MODEL", "mixed_origin", marks=pytest.mark.slow
-        ),
-        ("--method combee --batch-size 8 --choices auto --model scripted:script.jsonl", "restored"),
-    ],
+    ("how", "rest"), [(COMBEE, "restored"), pytest.param(CHEATSHEET, "mixed_origin", marks=pytest.mark.slow)]
 )
 def test_entries_with_several_sources_are_removed_unless_keep_mixed(
     shell: Shell, model: Model, how: str, rest: str
@@ -326,19 +321,6 @@ def test_text_with_distinctive_words_of_the_task_is_reported_and_with_alike_remo
     with_text = shell.json("space forget runs/other --task r7 --alike --yes --no-copy")
     assert with_text["alike"] == {"entries": [], "rows": {}}
     assert with_text["rows"] > value["rows"]
-
-
-def test_forget_refuses_unknown_and_conflicting_selections(taught: Shell) -> None:
-    for named in ("", "--task t99", "--entry e99", "--user ann", "--space x --task s1"):
-        taught.fails(f"space forget run {named} --yes")
-    assert any(SECRET in text for text in taught.texts("run"))
-
-
-def test_a_run_continues_without_the_forgotten_task(shell: Shell) -> None:
-    shell(FIRST.replace("runs/first", "run"), "--max-calls", 20)
-    shell("space forget run --task r7 --yes --no-copy")
-    shell("space resume run --max-calls 500")
-    assert b"Half of the screen stays black" not in all_bytes(shell / "run")
 
 
 READ = ["show FOLDER", "export FOLDER", "space resume FOLDER", "eval test.jsonl --context FOLDER --model gpt-9",

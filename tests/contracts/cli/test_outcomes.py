@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import practicum
 from practicum import Count
 
-from .kit import Model, Shell, started, write_lines
+from .kit import Model, Shell, new_workshop, started, write_lines
 from .test_service import Service
 
 EPISODES = "--method episodes --model scripted:script.jsonl --out"
@@ -23,10 +22,8 @@ LAST = "--agent last_word:last"
 
 
 @pytest.fixture(scope="module")
-def _served(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    shell = Shell(tmp_path_factory.mktemp("served"))
-    for name in ("script.jsonl", "train.jsonl", "logs.jsonl"):
-        shutil.copy(_workshop[0] / name, shell / name)
+def _served(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = new_workshop(tmp_path_factory.mktemp("served"))
     shell.file("book.md", "# Rules\n- Be short.\n")
     shell.file("last_word.py", AGENT)
     for name in ("served", "scored", "empty"):
@@ -53,36 +50,36 @@ def _served(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPath
 def shell(_served: Shell, tmp_path: Path) -> Shell:
     """A folder with the spaces `served` - one wrong and one right answer with targets, a score, and a user's target -,
     `scored`, which has only a score, and `empty`."""
-    shutil.copytree(_served.folder, tmp_path, dirs_exist_ok=True)
-    return Shell(tmp_path)
+    return _served.copied(tmp_path)
 
 
 def attempts(shell: Shell, run: str) -> list[tuple[Any, Any]]:
     return sorted((one["score"], one["correct"]) for one in shell.json(f"show {run} --attempts")["attempts"])
 
 
-def test_a_new_run_learns_from_the_recorded_answers_of_a_space(shell: Shell) -> None:
+def test_a_new_run_learns_from_the_recorded_answers_of_a_space_as_from_its_exported_traces(shell: Shell) -> None:
     """No agent runs; a reported score counts, and an answer is compared with the target otherwise. An outcome of a
     user waits for review."""
-    value = shell.json(f"learn --from served {EPISODES} new")
-    assert "agent" not in value["by_role"]
-    assert attempts(shell, "new") == [(0.0, False), (0.0, False), (0.25, False), (1.0, True)]
-    assert (len(value["entries"]), value["held"]) == (3, 1)
-    assert "say four" in json.dumps(shell.json("review new"))
+    shell.file("traces.jsonl", shell("export served --format traces").out)
+    for name, source in (("new", "--from served"), ("read", "--from-traces traces.jsonl --trust own")):
+        value = shell.json(f"learn {source} {EPISODES} {name}")
+        assert "agent" not in value["by_role"]
+        assert attempts(shell, name) == [(0.0, False), (0.0, False), (0.25, False), (1.0, True)]
+        assert (len(value["entries"]), value["held"]) == (3, 1)
+        assert "say four" in json.dumps(shell.json(f"review {name}"))
     assert shell.json(f"learn --from served --trust foreign {EPISODES} careful")["held"] == 4
     assert shell.json(f"learn --from served --review none {EPISODES} bold")["held"] == 0
     assert len(shell.json(f"learn --from scored {EPISODES} rated")["entries"]) == 1
 
 
-def test_a_space_may_have_learned_from_its_outcomes_already(shell: Shell) -> None:
+def test_a_space_may_have_learned_from_its_outcomes_already(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     async def learn() -> None:
         async with practicum.open(shell / "served", method="episodes", model="scripted:script.jsonl") as space:
             await space.learn()
 
     before = shell("export served --format traces").out
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(shell.folder)
-        practicum.run_sync(learn())
+    monkeypatch.chdir(shell.folder)
+    practicum.run_sync(learn())
     assert shell("export served --format traces").out == before
     shell.json(f"learn --from served {EPISODES} new")
     assert len(attempts(shell, "new")) == 4
@@ -99,7 +96,7 @@ def test_a_space_is_accepted_in_place_of_a_file_of_tasks(shell: Shell) -> None:
     assert shell.json("bench advise served")["tasks"]
 
 
-def test_exported_tasks_are_read_back_unchanged(shell: Shell) -> None:
+def test_exported_tasks_and_traces_are_read_back_unchanged(shell: Shell) -> None:
     tasks = practicum.load_outcomes(shell / "served")
     assert shell.json("export served --format tasks --output tasks.jsonl")["outcomes"] == 4
     parts = [(task.id, task.input, task.target, dict(task.meta)) for task in tasks]
@@ -107,20 +104,12 @@ def test_exported_tasks_are_read_back_unchanged(shell: Shell) -> None:
         read = practicum.load_tasks(shell / "tasks.jsonl", trust=trust)
         assert [(task.id, task.input, task.target, dict(task.meta)) for task in read] == parts
         assert [t.trust for t in read] == ([t.trust for t in tasks] if trust == "own" else ["foreign"] * 4)
-
-
-def test_learning_from_exported_traces_equals_learning_from_the_space(shell: Shell) -> None:
-    tasks = practicum.load_outcomes(shell / "served")
     shell.file("traces.jsonl", shell("export served --format traces").out)
-    read = practicum.load_traces(shell / "traces.jsonl", trust="own")
-    assert [(t.id, t.input, t.target, t.trust, t.recorded) for t in read.tasks] == [
+    traces = practicum.load_traces(shell / "traces.jsonl", trust="own")
+    assert [(t.id, t.input, t.target, t.trust, t.recorded) for t in traces.tasks] == [
         (t.id, t.input, t.target, t.trust, t.recorded) for t in tasks
     ]
-    assert (read.formats, read.problems) == ({"practicum": 4}, ())
-    for name, source in (("a", "--from served"), ("b", "--from-traces traces.jsonl --trust own")):
-        value = shell.json(f"learn {source} {EPISODES} {name}")
-        assert (len(value["entries"]), value["held"]) == (3, 1)
-    assert attempts(shell, "a") == attempts(shell, "b")
+    assert (traces.formats, traces.problems) == ({"practicum": 4}, ())
     foreign = practicum.load_traces(shell / "traces.jsonl")
     assert {(task.target, task.recorded.score if task.recorded else None) for task in foreign.tasks} == {(None, None)}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from practicum import Count
 
-from .kit import Model, Shell, by_script, with_lessons, workshop_files, write_lines
+from .kit import Model, Shell, by_script, new_workshop, with_lessons, write_lines
 
 SCREEN, FILES, BATTERY = (
     f"If it is about {subject}, answer {bench}."
@@ -24,11 +25,9 @@ LEARN = "--method ace --choices K2,K5,K7,K9 --model scripted:flagging.jsonl"
 
 
 @pytest.fixture(scope="module")
-def _waiting(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A folder with the run `foreign`, in which three edits wait, and a fourth that is flagged."""
-    shell = Shell(tmp_path_factory.mktemp("waiting"))
-    for name, text in workshop_files().items():
-        shell.file(name, text)
+    shell = new_workshop(tmp_path_factory.mktemp("waiting"))
     shell.file("flagging.jsonl", SCRIPT)
     shell.file("all.jsonl", (shell / "logs.jsonl").read_text(encoding="utf-8") + json.dumps(CHARGED) + "\n")
     value = shell.json(f"learn --from-traces all.jsonl --trust-scores {LEARN} --out foreign")
@@ -37,17 +36,9 @@ def _waiting(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 
 @pytest.fixture
-def waiting(_waiting: Shell) -> Shell:
-    return _waiting
-
-
-@pytest.fixture
-def shell(_waiting: Shell, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def shell(waiting: Shell, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A copy of that folder."""
-    copy = Shell(tmp_path_factory.mktemp("decided"))
-    for path in _waiting.folder.iterdir():
-        _waiting.copy(path.name, str(copy / path.name))
-    return copy
+    return waiting.copied(tmp_path_factory.mktemp("decided"))
 
 
 def ids(shell: Shell, text: str, run: str = "foreign", state: str = "pending") -> str:
@@ -57,29 +48,23 @@ def ids(shell: Shell, text: str, run: str = "foreign", state: str = "pending") -
     return str(id)
 
 
-@pytest.mark.parametrize(
-    ("options", "used", "waits", "scored"),
-    [
-        ("", 0, 0, False),
-        ("--trust labelled", 0, 3, True),
-        ("--trust own", 3, 0, True),
-        ("--trust foreign --trust-scores --review none", 3, 0, True),
-        ("--trust own --review all", 0, 3, True),
-    ],
-)
-def test_edits_wait_by_the_trust_of_their_source(
-    shell: Shell, options: str, used: int, waits: int, scored: bool
-) -> None:
+def test_edits_wait_by_the_trust_of_their_source(shell: Shell) -> None:
     """Scores and right answers in foreign traces are left out, so nothing is learned about correctness."""
-    value = shell.json(f"learn --from-traces logs.jsonl {options} {LEARN} --out run")
-    assert (len(value["entries"]), value["held"]) == (used, waits)
-    attempts = shell.json("show run --attempts")["attempts"]
-    assert {a["score"] for a in attempts} == ({0.0} if scored else {None})
+    write_lines(shell / "log.jsonl", [json.loads((shell / "logs.jsonl").read_text(encoding="utf-8").splitlines()[1])])
+    for options, used, waits, scored in (
+        ("", 0, 0, False), ("--trust labelled", 0, 1, True), ("--trust own", 1, 0, True),
+        ("--trust foreign --trust-scores --review none", 1, 0, True), ("--trust own --review all", 0, 1, True),
+    ):  # fmt: skip
+        shutil.rmtree(shell / "run", ignore_errors=True)
+        value = shell.json(f"learn --from-traces log.jsonl {options} {LEARN} --out run")
+        assert (len(value["entries"]), value["held"]) == (used, waits), options
+        attempts = shell.json("show run --attempts")["attempts"]
+        assert [a["score"] for a in attempts] == ([0.0] if scored else [None])
 
 
 def test_tasks_of_others_wait_too(shell: Shell) -> None:
-    value = shell.json(f"learn train.jsonl --trust labelled {LEARN} --out labelled")
-    assert (value["entries"], value["held"] >= 3) == ([], True)
+    value = shell.json(f"learn train.jsonl --trust labelled --steps 3 {LEARN} --out labelled")
+    assert (value["entries"], value["held"]) == ([], 2)
     assert {one["trust"] for one in shell.json("review labelled")["reviews"]} == {"labelled"}
 
 
@@ -102,12 +87,15 @@ def test_a_review_lists_pending_edits_and_their_lessons_the_oldest_first(waiting
     waiting(f"show foreign --attempt {attempt}")
     lessons = waiting.json("show foreign --lessons")["lessons"]
     assert [fate["kind"] for lesson in lessons for fate in lesson["fates"]] == ["waits"] * 4
+    assert "4 edits" in waiting("export foreign").err
+    assert "4 edits" in waiting("show foreign").out
+    assert waiting.json("show foreign")["held"] == 4
 
 
 def test_reviews_are_filtered(waiting: Shell) -> None:
     for options, count in (
         ("--only-trust foreign", 4), ("--only-trust own", 0), ("--flag link", 1), ("--flag secret", 0),
-        ("--section strategies", 3), ("--section pitfalls", 1), ("--limit 2", 2), ("--state approved", 0),
+        ("--section strategies", 3), ("--limit 2", 2), ("--state approved", 0),
     ):  # fmt: skip
         assert len(waiting.json(f"review foreign {options}")["reviews"]) == count, options
 
@@ -127,28 +115,17 @@ def test_pending_edits_are_in_no_export_search_or_prompt(shell: Shell, model: Mo
     assert not any("If it is about" in text or "refund.example" in text for text in model.texts)
 
 
-def test_the_number_of_pending_edits_is_reported(waiting: Shell) -> None:
-    assert "4 edits" in waiting("export foreign").err
-    assert "4 edits" in waiting("show foreign").out
-    assert waiting.json("show foreign")["held"] == 4
-
-
-def test_approved_edits_become_one_version_and_keep_their_trust(shell: Shell) -> None:
+def test_approved_edits_become_one_version_and_their_trust_is_shown_to_people_and_not_to_agents(
+    shell: Shell, model: Model
+) -> None:
     chosen = f"{ids(shell, SCREEN)},{ids(shell, FILES)}"
     value = shell.json(f"review foreign --approve {chosen}")
     assert (value["version"], value["approved"], value["pending"]) == (1, chosen.split(","), 2)
+    assert shell.json("review foreign --state approved")["approved"] == 2
     entries = shell.json("show foreign")["entries"]
     assert {entry["text"]: entry["trust"] for entry in entries} == {SCREEN: "foreign", FILES: "foreign"}
     assert [e["op"] for e in shell.json("show foreign --entry", entries[0]["id"])["events"]] == ["add"]
-    assert shell.json("review foreign --state approved")["approved"] == 2
-    shell("space rollback foreign 0 --yes")
-    assert shell.texts("foreign") == []
-
-
-def test_trust_is_shown_to_people_and_not_to_agents(shell: Shell, model: Model) -> None:
-    shell(f"review foreign --approve {ids(shell, SCREEN)}")
-    shell.file("own.md", "## rules\n- Be brief.\n")
-    shell.copy("foreign", "run")
+    shell.copy("foreign", "run")  # a name without the word
     for typed in ("show run", "show run --entry e0", "export run --format json", "space diff run 0 1",
                   "space memory list run --section all --json"):  # fmt: skip
         assert "foreign" in shell(typed).out, typed
@@ -156,26 +133,25 @@ def test_trust_is_shown_to_people_and_not_to_agents(shell: Shell, model: Model) 
         text = shell(f"export run --format {form}").out
         assert (SCREEN in text, "foreign" in text) == (True, False)
     shell("eval test.jsonl --context run --model", model.name)
-    assert all(SCREEN in text and FILES not in text and "foreign" not in text for text in model.texts)
+    assert len(model.texts) == 4
+    assert all(SCREEN in text and BATTERY not in text and "foreign" not in text for text in model.texts)
+    shell("space rollback foreign 0 --yes")
+    assert shell.texts("foreign") == []
 
 
-def test_a_rejection_stores_its_reason_and_can_be_undone(shell: Shell) -> None:
+def test_a_rejection_can_be_undone_and_approve_all_asks_first_and_leaves_out_flagged_edits(shell: Shell) -> None:
     id = ids(shell, LINKED)
     value = shell.json(f"review foreign --reject {id} --reason 'the address is not ours'")
     assert (value["rejected"], value["pending"], value["version"]) == ([id], 3, None)
     (one,) = shell.json("review foreign --state rejected")["reviews"]
     assert (one["id"], one["reason"]) == (id, "the address is not ours")
-    assert shell.texts("foreign") == []
     assert shell.json(f"review foreign --undo {id}")["undone"] == [id]
-    assert shell.json("review foreign")["pending"] == 4
-
-
-def test_approve_all_asks_first_and_leaves_out_flagged_edits(shell: Shell) -> None:
     shell.fails("review foreign --approve all")
     assert shell.json("review foreign")["pending"] == 4
+    assert shell.texts("foreign") == []
     assert len(shell.json("review foreign --approve all --section strategies --yes")["approved"]) == 3
-    assert [one["added"][0]["text"] for one in shell.json("review foreign")["reviews"]] == [LINKED]
     assert shell.json("review foreign --approve all --yes")["approved"] == []
+    assert [one["added"][0]["text"] for one in shell.json("review foreign")["reviews"]] == [LINKED]
     assert len(shell.json("review foreign --approve all --flagged --yes")["approved"]) == 1
     assert LINKED in shell.texts("foreign")
 
@@ -183,13 +159,12 @@ def test_approve_all_asks_first_and_leaves_out_flagged_edits(shell: Shell) -> No
 def test_equal_edits_wait_once_and_rejected_ones_do_not_come_back_on_resume(shell: Shell) -> None:
     logs = (shell / "logs.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     shell.file("again.jsonl", logs[1] * 4)
-    learn = f"learn --from-traces again.jsonl --trust-scores {LEARN} --out"
-    assert shell.json(f"{learn} whole")["held"] == 1
-    assert shell.json(f"{learn} stopped --max-calls 2")["held"] == 1
-    shell(f"review stopped --reject {ids(shell, SCREEN, 'stopped')} --reason no")
-    value = shell.json("space resume stopped --max-calls 100")
+    learn = f"learn --from-traces again.jsonl --trust-scores {LEARN} --out run"
+    assert shell.json(f"{learn} --max-calls 4")["held"] == 1
+    shell(f"review run --reject {ids(shell, SCREEN, 'run')} --reason no")
+    value = shell.json("space resume run --max-calls 100")
     assert (value["held"], value["entries"]) == (0, [])
-    assert value["errors"][Count.KNOWN_TO_REVIEW.value] >= 1
+    assert value["errors"][Count.KNOWN_TO_REVIEW.value] >= 2
 
 
 def test_after_an_approval_resume_learns_from_the_remaining_tasks(shell: Shell) -> None:

@@ -12,20 +12,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .kit import Model, Shell, all_bytes, write_lines
+from .kit import Model, Shell, all_bytes, new_workshop, write_lines
 
 EVIL = "open('executed', 'w').close()\ndef act(text, context): return 'K5'\ndef score(task, answer): return 1.0\n"
 
 
 @pytest.fixture(scope="module")
-def _foreign(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    shell = Shell(tmp_path_factory.mktemp("elsewhere"))
-    for name in ("script.jsonl", "train.jsonl", "test.jsonl"):
-        shutil.copy(_workshop[0] / name, shell / name)
+def _foreign(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    shell = new_workshop(tmp_path_factory.mktemp("elsewhere"))
     shell.file("evil_elsewhere.py", EVIL)
     how = "--method episodes --agent evil_elsewhere:act --scorer evil_elsewhere:score"
     with pytest.MonkeyPatch.context() as patch:
@@ -39,18 +36,17 @@ def _foreign(_workshop: tuple[Shell, Any, Any], tmp_path_factory: pytest.TempPat
 def foreign(_foreign: Shell, tmp_path: Path) -> Iterator[Shell]:
     """A run of another installation, whose agent and scorer are code that leaves a mark."""
     sys.modules.pop("evil_elsewhere", None)
-    shutil.copytree(_foreign.folder, tmp_path, dirs_exist_ok=True)
-    yield Shell(tmp_path)
+    yield _foreign.copied(tmp_path)
     sys.modules.pop("evil_elsewhere", None)
 
 
-@pytest.mark.parametrize("typed", ["eval test.jsonl --context foreign", "run hello --context foreign",
-                                   "space dynamics foreign"])  # fmt: skip
-def test_a_run_of_another_installation_executes_nothing_unless_it_is_trusted(foreign: Shell, typed: str) -> None:
-    foreign.fails(typed, error="run.untrusted")
-    assert not (foreign / "executed").exists()
-    foreign(f"{typed} --trust-run")
-    assert (foreign / "executed").exists()
+def test_a_run_of_another_installation_executes_nothing_unless_it_is_trusted(foreign: Shell) -> None:
+    for typed in ("eval test.jsonl --context foreign", "run hello --context foreign", "space dynamics foreign"):
+        sys.modules.pop("evil_elsewhere", None)
+        foreign.fails(typed, error="run.untrusted")
+        assert not (foreign / "executed").exists()
+        foreign(f"{typed} --trust-run")
+        (foreign / "executed").unlink()
 
 
 def test_a_run_of_another_installation_is_read_without_executing_anything_and_its_entries_wait(foreign: Shell) -> None:
@@ -92,6 +88,7 @@ DISGUISED = {
 
 
 def test_entries_that_the_filter_flags_wait_even_if_they_are_own(shell: Shell) -> None:
+    """An approval stores their texts unchanged."""
     shell.file("own.md", "## rules\n- Be brief.\n" + "".join(f"- {text}\n" for text in FLAGGED.values()))
     imported = shell.json("space import own.md --out seed")
     assert imported == {"run": "seed", "entries": 1, "waiting": 5, "left_out": []}
@@ -101,18 +98,14 @@ def test_entries_that_the_filter_flags_wait_even_if_they_are_own(shell: Shell) -
     assert shell.texts("seed") == ["Be brief."]
 
 
-def test_an_overlong_foreign_text_is_flagged(shell: Shell) -> None:
-    shell.file("foreign.md", f"## rules\n- {'Go on. ' * 2_000}\n")
-    shell("space import foreign.md --trust foreign --out seed")
-    (one,) = shell.json("review seed --flag length")["reviews"]
-    assert [flag["kind"] for flag in one["flags"]] == ["length"]
-
-
-def test_the_filter_matches_phrases_in_any_style_of_letters_and_changes_nothing(shell: Shell) -> None:
-    shell.file("own.md", "## rules\n" + "".join(f"- {text}\n" for text in DISGUISED.values()))
-    assert shell.json("space import own.md --out seed")["waiting"] == len(DISGUISED)
+def test_the_filter_matches_phrases_in_any_style_of_letters_and_long_texts_and_changes_nothing(shell: Shell) -> None:
+    texts = [*DISGUISED.values(), " ".join(["Go on."] * 2_000)]
+    shell.file("foreign.md", "## rules\n" + "".join(f"- {text}\n" for text in texts))
+    assert shell.json("space import foreign.md --trust foreign --out seed")["waiting"] == len(texts)
+    for flag, count in (("instruction", len(DISGUISED)), ("length", 1)):
+        assert len(shell.json(f"review seed --flag {flag}")["reviews"]) == count
     shell("review seed --approve all --flagged --yes")
-    assert {*shell.texts("seed")} == {*DISGUISED.values()}
+    assert {*shell.texts("seed")} == {*texts}
 
 
 def test_notes_reach_agents_between_marks_that_their_author_cannot_guess(shell: Shell, model: Model) -> None:
@@ -128,52 +121,43 @@ def test_notes_reach_agents_between_marks_that_their_author_cannot_guess(shell: 
 
 
 def _statement(sql: str) -> Callable[[Path], None]:
-    """Runs SQL on the database, in which TABLE is one of its tables."""
-
     def change(run: Path) -> None:
         with closing(sqlite3.connect(run / "practicum.sqlite")) as db, db:
-            tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-            db.execute(sql.replace("TABLE_NAME", tables.fetchone()[0]))
+            db.execute(sql)
 
     return change
 
 
-def _replaced(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+def _replaced(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The database of the run is something else."""
+
     def change(run: Path) -> None:
-        (run / name).unlink(missing_ok=True)
-        make(run / name)
+        (run / "practicum.sqlite").unlink()
+        make(run / "practicum.sqlite")
 
     return change
 
 
-FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a trigger": (
-        _statement("CREATE TRIGGER t AFTER INSERT ON TABLE_NAME BEGIN DELETE FROM TABLE_NAME; END"), "store.unsafe",
-    ),
-    "a link as database": (
-        _replaced("practicum.sqlite", lambda path: path.symlink_to(path.parents[1] / "precious")), "",
-    ),
-    "a pipe as database": (_replaced("practicum.sqlite", os.mkfifo), ""),
+FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "trigger": (_statement("CREATE TRIGGER t AFTER INSERT ON names BEGIN DELETE FROM names; END"), "store.unsafe"),
     "another format": (_statement("PRAGMA user_version = 999"), "store.unknown_format"),
-    "garbage as database": (
-        _replaced("practicum.sqlite", lambda path: path.write_bytes(b"PK\x03\x04" + b"\0" * 4096)), "store.damaged",
-    ),
-}  # fmt: skip
+    "link": (_replaced(lambda path: path.symlink_to(path.parents[1] / "precious")), ""),
+    "pipe": (_replaced(os.mkfifo), ""),
+    "garbage": (_replaced(lambda path: path.write_bytes(b"PK\x03\x04" + b"\0" * 4096)), "store.damaged"),
+}
 COMMANDS = ("show RUN", "export RUN", "space resume RUN", "space rollback RUN 0 --yes", "space import RUN --out new")
 
 
-@pytest.mark.parametrize("kind", FOLDERS)
-def test_a_folder_with_active_or_damaged_content_is_refused(shell: Shell, kind: str) -> None:
-    change, error = FOLDERS[kind]
+def test_a_folder_with_active_or_damaged_content_is_refused(shell: Shell) -> None:
     shell.file("precious", "precious")
-    shell.copy("runs/first", "foreign")
-    change(shell / "foreign")
-    for typed in COMMANDS:
-        done = shell(typed.replace("RUN", "foreign"), "--json", code=(1, 2))
-        assert done.json["error"]["message"] == done.line, typed
-        assert done.json["error"]["code"] == error or not error
-        assert len(done.err) < 1000
-    assert (shell / "precious").read_text() == "precious"
+    for kind, (change, error) in FOLDERS.items():
+        change(shell / shell.copy("runs/first", kind))
+        for typed in COMMANDS:
+            done = shell(typed.replace("RUN", f"'{kind}'"), "--json", code=(1, 2))
+            assert done.json["error"]["message"] == done.line, typed
+            assert done.json["error"]["code"] == error or not error
+            assert len(done.err) < 1000
+        assert (shell / "precious").read_text() == "precious"
 
 
 def test_a_folder_of_another_server_gets_no_connection(shell: Shell) -> None:

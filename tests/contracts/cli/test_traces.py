@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+import practicum
 from practicum import Count
 
 from .kit import Model, Shell, write_lines
 
-USER = {"role": "user", "content": "Where is order 17?"}
-REPLY = {"role": "assistant", "content": "It was sent."}
+QUESTION, ANSWER = "Where is order 17?", "It was sent."
+USER, REPLY = {"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}
 TURNS = [{"role": "system", "content": "You help in a shop."}, USER, REPLY]
 
 
@@ -26,9 +27,9 @@ def span(name: str, attributes: dict[str, Any], start: int) -> dict[str, Any]:
 
 MESSAGES = {
     "gen_ai.operation.name": "chat",
-    "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": USER["content"]}]}]),
+    "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": QUESTION}]}]),
     "gen_ai.output.messages": json.dumps(
-        [{"role": "assistant", "parts": [{"type": "text", "content": REPLY["content"]}], "finish_reason": "stop"}]
+        [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
     ),
 }
 OTLP = {"resourceSpans": [{"scopeSpans": [{"spans": [span("chat gpt", MESSAGES, 1)]}]}]}
@@ -36,25 +37,25 @@ SWE = {
     "trajectory": [
         {"thought": "Look.", "action": "grep x\n", "observation": "12\n", "response": "Look.", "state": "{}"}
     ],
-    "history": [{"role": "system", "content": "s"}, {"role": "user", "content": USER["content"]}],
-    "info": {"submission": REPLY["content"], "exit_status": "submitted"},
+    "history": [{"role": "system", "content": "s"}, {"role": "user", "content": QUESTION}],
+    "info": {"submission": ANSWER, "exit_status": "submitted"},
 }
 MINI = {
     "trajectory_format": "mini-swe-agent-1",
-    "info": {"submission": REPLY["content"], "exit_status": "Submitted", "config": {}},
+    "info": {"submission": ANSWER, "exit_status": "Submitted", "config": {}},
     "messages": [{"role": "system", "content": "s"}, USER, {"role": "assistant", "content": "Let me see."}],
 }
 ATIF = {
     "schema_version": "ATIF-v1.2", "session_id": "s-1", "agent": {"name": "terminus", "version": "1"},
     "steps": [
-        {"step_id": 1, "source": "user", "message": USER["content"]},
-        {"step_id": 2, "source": "agent", "message": REPLY["content"]},
+        {"step_id": 1, "source": "user", "message": QUESTION},
+        {"step_id": 2, "source": "agent", "message": ANSWER},
     ],
 }  # fmt: skip
 CLAUDE = [
     {"type": "user", "sessionId": "5f0c", "uuid": "1", "parentUuid": None, "message": USER, "cwd": "/x"},
     {"type": "assistant", "sessionId": "5f0c", "uuid": "2", "parentUuid": "1",
-     "message": {"role": "assistant", "model": "claude-x", "content": [{"type": "text", "text": REPLY["content"]}]}},
+     "message": {"role": "assistant", "model": "claude-x", "content": [{"type": "text", "text": ANSWER}]}},
 ]  # fmt: skip
 
 
@@ -77,17 +78,23 @@ FORMATS: dict[str, tuple[str, bytes, str]] = {
 EPISODES = "--method episodes --model scripted:script.jsonl --out"
 
 
-def test_each_format_is_detected_by_its_content(shell: Shell) -> None:
+def test_each_format_is_detected_by_its_content_and_a_folder_may_hold_several(shell: Shell) -> None:
     """The task is the user's question; the answer is the agent's last message or its submission."""
     for number, (kind, (name, content, form)) in enumerate(FORMATS.items()):
-        path = shell / "single" / (name if kind == "gzip" else "traces.any")
-        path.parent.mkdir(exist_ok=True)
+        path = shell / "traces" / str(number) / name
+        path.parent.mkdir(parents=True)
         path.write_bytes(content)
-        done = shell(f"learn --from-traces single/{path.name} --trust own {EPISODES} run{number} --json")
-        (entry,) = done.json["entries"]
-        assert (entry["text"], entry["data"]["answer"]) == (USER["content"], REPLY["content"]), kind
-        assert form in done.err
-        assert done.json["usage"]["calls"] == 0
+        other = path if kind == "gzip" else path.rename(shell / "traces.any")
+        read = practicum.load_traces(other, trust="own")
+        assert [(t.input, t.recorded and t.recorded.trace.answer) for t in read.tasks] == [(QUESTION, ANSWER)], kind
+        assert read.formats == {form: 1}
+        other.rename(path)
+    (shell / "traces" / "notes.txt").write_text("no traces")
+    done = shell(f"learn --from-traces traces --trust own --batch-size 20 {EPISODES} run --json")
+    assert {(e["text"], e["data"]["answer"]) for e in done.json["entries"]} == {(QUESTION, ANSWER)}
+    assert all(form in done.err for _, _, form in FORMATS.values())
+    assert done.json["usage"]["calls"] == 0
+    assert len(shell.json("show run --attempts")["attempts"]) == len(FORMATS)
 
 
 def test_the_steps_of_an_agent_are_those_of_the_trace(shell: Shell) -> None:
@@ -118,16 +125,6 @@ def test_a_run_of_practicum_is_read_with_its_scores_and_pays_for_no_attempt(shel
     assert len(value["entries"]) == 3
 
 
-def test_a_folder_may_hold_files_of_several_formats(shell: Shell) -> None:
-    for number, (name, content, _) in enumerate(FORMATS.values()):
-        path = shell / "traces" / str(number) / name
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-    (shell / "traces" / "notes.txt").write_text("no traces")
-    shell(f"learn --from-traces traces --trust own --batch-size 20 {EPISODES} run")
-    assert len(shell.json("show run --attempts")["attempts"]) == len(FORMATS)
-
-
 def test_scores_are_read_from_every_usual_field(shell: Shell) -> None:
     cases: list[tuple[dict[str, Any], float | None, bool | None]] = [
         ({"score": 0.75}, 0.75, True), ({"reward": 0.25}, 0.25, False), ({"resolved": True}, 1.0, True),
@@ -151,21 +148,13 @@ def test_the_reward_in_the_result_file_of_harbor_counts(shell: Shell) -> None:
     assert [a["score"] for a in shell.json("show run --attempts")["attempts"]] == [1.0]
 
 
-def test_a_score_of_a_foreign_trace_is_left_out_unless_it_is_trusted(shell: Shell) -> None:
-    shell(f"learn --from-traces logs.jsonl {EPISODES} run")
-    assert {a["score"] for a in shell.json("show run --attempts")["attempts"]} == {None}
-    shell(f"learn --from-traces logs.jsonl --trust-scores {EPISODES} scored")
-    assert {a["score"] for a in shell.json("show scored --attempts")["attempts"]} == {0.0}
-
-
-@pytest.mark.parametrize(("options", "judged"), [("--judge", 1), ("--judge --no-labels", 2), ("", 0)])
-def test_a_judge_judges_traces_without_a_score(shell: Shell, model: Model, options: str, judged: int) -> None:
-    write_lines(
-        shell / "log.jsonl", [{"messages": TURNS}, {"messages": [{**USER, "content": "And 18?"}, REPLY], "score": 1}]
-    )
-    how = f"--trust own --method ace {options} --model {model.name}"
-    value = shell.json(f"learn --from-traces log.jsonl {how} --out run")
-    assert value["by_role"].get("judge", {"calls": 0})["calls"] == judged
+def test_a_judge_judges_traces_without_a_score(shell: Shell, model: Model) -> None:
+    other = {"messages": [{**USER, "content": "And 18?"}, REPLY], "score": 1}
+    write_lines(shell / "log.jsonl", [{"messages": TURNS}, other])
+    for judged, options in enumerate(("", "--judge", "--judge --no-labels")):
+        how = f"--trust own --method ace --batch-size 2 {options} --model {model.name}"
+        value = shell.json(f"learn --from-traces log.jsonl {how} --out run{judged}")
+        assert value["by_role"].get("judge", {"calls": 0})["calls"] == judged
 
 
 def test_every_unreadable_part_is_counted_and_named(shell: Shell) -> None:
@@ -205,24 +194,19 @@ def test_the_source_may_vanish_once_the_run_has_begun(shell: Shell) -> None:
 
 
 def test_methods_and_settings_that_attempt_again_are_refused_before_the_first_call(shell: Shell, model: Model) -> None:
-    for options in (
-        "train.jsonl", "--online", "--set rounds=1", "--set refine=true", "--set lessons=3", "--method none",
-        "--method icl", "--method tf_grpo", "--method mael", "--method gepa", "--method opro", "--method rcl",
-    ):  # fmt: skip
+    for options in ("train.jsonl", "--online", "--set rounds=1", "--set refine=true", "--set lessons=3",
+                    "--method none", "--method icl", "--method mael", "--method gepa", "--method rcl"):  # fmt: skip
         shell.fails(f"learn --from-traces logs.jsonl --model {model.name} --out run {options}")
     assert model.bodies == []
     assert not (shell / "run").exists()
 
 
-FAST = ["combee", "episodes"]
-SLOW = ["ace", "naive", "top_k", "summarized", "reasoning_bank", "unified",
-        "rcl --set group=1 --set twin=false --set replay=0 --set attempted=none"]  # fmt: skip
-
-
-@pytest.mark.parametrize("method", [*FAST, *(pytest.param(method, marks=pytest.mark.slow) for method in SLOW)])
-def test_these_methods_learn_from_traces_and_run_no_agent(shell: Shell, model: Model, method: str) -> None:
-    value = shell.json(
-        f"learn --from-traces logs.jsonl --trust own --batch-size 3 --model {model.name} --out run --method {method}"
-    )
-    assert "agent" not in value["by_role"]
-    assert len(shell.json("show run --attempts")["attempts"]) == 3
+@pytest.mark.slow
+def test_these_methods_learn_from_traces_and_run_no_agent(shell: Shell, model: Model) -> None:
+    bare = "rcl --set group=1 --set twin=false --set replay=0 --set attempted=none"
+    methods = ("ace", "combee", "episodes", "naive", "top_k", "summarized", "reasoning_bank", "unified", bare)
+    for number, method in enumerate(methods):
+        how = f"--trust own --batch-size 3 --model {model.name} --method {method}"
+        value = shell.json(f"learn --from-traces logs.jsonl {how} --out run{number}")
+        assert "agent" not in value["by_role"], method
+        assert len(shell.json(f"show run{number} --attempts")["attempts"]) == 3
