@@ -48,7 +48,7 @@ class Scope:
         """Build a query of tables or columns, limited to rows of this space. A table that only occurs in a join needs
         `mine`."""
         query = select(*columns)
-        return query.where(*(self.mine(table) for table in query.get_final_froms() if "space" in table.c))
+        return query.where(*(self.mine(table) for table in query.columns_clause_froms if "space" in table.c))
 
     def update(self, table: Table) -> Update:
         """Build the statement that updates rows of this space."""
