@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from python_roles import model
-from python_roles import nothing as nothing
 from python_tasks import message, messages
+from refusals import refused as refused
 
 import practicum
 from practicum import ScriptedClient, Task
@@ -28,28 +28,23 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@contextmanager
-def refused(*codes: str) -> Iterator[Any]:
-    """A block that ends with an error of this code, or of one of these, in one line."""
-    with pytest.raises(practicum.PracticumError) as raised:
-        yield raised
-    assert raised.value.code in codes, raised.value
-    assert len(str(raised.value).splitlines()) == 1
-
-
 @dataclass
 class Seen(practicum.Watch):
-    """A run and all that was seen of it."""
+    """A run and all that was seen of it. It stops after `stop_after` calls."""
 
     folder: Path
     model: ScriptedClient
+    stop_after: float = math.inf
     result: Any = None
     steps: list[Any] = field(default_factory=list)
-    scores: list[Any] = field(default_factory=list)
     budget: Any = None
 
     def began(self, run: Any) -> None:
         self.budget = run.budget
+
+    def called(self, call: Any) -> None:
+        if len(self.model.calls) >= self.stop_after:
+            self.budget.stop("it is enough")
 
     def stepped(self, report: Any, progress: Any) -> None:
         self.steps.append(report)
@@ -84,10 +79,11 @@ class Seen(practicum.Watch):
 
 def learned(
     folder: Path, tasks: Iterable[Task] = LEARNED, played: ScriptedClient | None = None, method: Any = "ace",
-    settings: Mapping[str, Any] | None = None, parts: Mapping[str, Any] | None = None, **how: Any,
+    settings: Mapping[str, Any] | None = None, parts: Mapping[str, Any] | None = None,
+    stop_after: float = math.inf, **how: Any,
 ) -> Seen:  # fmt: skip
     """A run in `folder`/run."""
-    seen = Seen(folder / "run", played or model())
+    seen = Seen(folder / "run", played or model(), stop_after)
     work = practicum.learn(
         tasks, method=method, settings=settings or {}, out=seen.folder, watch=seen,
         parts=practicum.Parts(clients={"agent": seen.model}, **(parts or {})), **how,
@@ -115,18 +111,15 @@ def playbook(folder: Path, *entries: str | Mapping[str, Any]) -> practicum.Conte
     return practicum.load(path)
 
 
-async def reported(
-    space: Any, shown: Any, *, answer: str = "unsure", score: Any = None, target: str | None = None,
-    comment: str | None = None, user: str | None = None,
-) -> None:  # fmt: skip
-    """Report an outcome: the answer, its score, the right answer and a comment."""
-    await space.report(shown, answer=answer, score=score, target=target, comment=comment, user=user)
+async def reported(space: Any, shown: Any, answer: str = "unsure", **outcome: Any) -> None:
+    """Report an outcome: the answer, with its score, its target, a comment or a user."""
+    await space.report(shown, answer=answer, **outcome)
 
 
-def chats(folder: Path, *numbers: int, answer: str = "unsure") -> Path:
+def chats(folder: Path, *numbers: int) -> Path:
     """Conversations of a foreign agent about these messages, as a file."""
     lines = [
-        {"messages": [{"role": "user", "content": message(n).input}, {"role": "assistant", "content": answer}]}
+        {"messages": [{"role": "user", "content": message(n).input}, {"role": "assistant", "content": "unsure"}]}
         for n in numbers
     ]
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,6 +128,17 @@ def chats(folder: Path, *numbers: int, answer: str = "unsure") -> Path:
     return path
 
 
-def opened(seen: Seen, played: ScriptedClient | None = None, **how: Any) -> Any:
-    """The run of `seen`, open for use in a program."""
-    return practicum.open(seen.folder, parts=practicum.Parts(clients={"agent": played or model()}), **how)
+def opened(source: Any, played: ScriptedClient | None = None, **how: Any) -> Any:
+    """A run, a version or a playbook, open for use in a program."""
+    how = {"parts": practicum.Parts(clients={"agent": played or model()}), **how}
+    return practicum.open(source.folder if isinstance(source, Seen) else source, **how)
+
+
+def in_space(source: Any, work: Any, played: ScriptedClient | None = None, **how: Any) -> Any:
+    """Do something with an open space."""
+
+    async def inside() -> Any:
+        async with opened(source, played, **how) as space:
+            return await work(space)
+
+    return practicum.run_sync(inside())

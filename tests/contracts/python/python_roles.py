@@ -102,10 +102,6 @@ def judge(call: Any) -> Any:
     return {"right": "unsure" not in call.prompt.user, "reason": "So it is.", "points": 8}
 
 
-def nothing(call: Any) -> Any:
-    return {}
-
-
 def add(*insights: int, text: str = "", section: str = "") -> dict[str, Any]:
     """A decision of the curator: an entry for these insights."""
     return {"op": "ADD", "insights": [*insights], "ids": [], "section": section, "text": text, "reason": "It is new."}
@@ -124,7 +120,7 @@ def deciding(*decisions: Mapping[str, Any]) -> Rule:
 
 
 RULES: dict[str, Rule] = {
-    "agent": agent, "reflector": reflector, "curator": curator, "state": nothing, "judge": judge,
+    "agent": agent, "reflector": reflector, "curator": curator, "state": lambda call: {}, "judge": judge,
 }  # fmt: skip
 
 

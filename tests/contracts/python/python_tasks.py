@@ -34,8 +34,3 @@ def word(n: int) -> str:
 def lesson(n: int) -> str:
     """The lesson of message n."""
     return f"If it is message {n}, answer word{n}."
-
-
-def word_alone(n: int) -> str:
-    """Another word for each number, with nothing in it that code guards: no digit and no name."""
-    return "".join("bdfghklmnp"[int(digit)] + "aeiou"[int(digit) % 5] for digit in str(n))

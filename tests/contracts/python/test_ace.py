@@ -28,63 +28,46 @@ def nth_insight(call: Any) -> Any:
 # ---- generator and reflector
 
 
-def test_agent_and_reflector_read_the_whole_playbook_and_citations_count_as_uses(tmp_path: Path) -> None:
-    seed = playbook(tmp_path, "Look.", "Wait.")
-    seen = learned(tmp_path, ONE, model(agent=citing("e0", "e7", "e99")), settings=ONCE, seed_context=seed)
+def test_agent_and_reflector_read_the_whole_playbook_and_its_uses_and_tags_are_counted(tmp_path: Path) -> None:
+    tags = {"e0": "helpful", "e1": "harmful", "e2": "neutral", "e9": "helpful"}
+    played = model(agent=citing("e0", "e1", "e2", "e7", "e99"), reflector=lambda call: reflecting(lesson(0), tags=tags))
+    seed = playbook(tmp_path, "Look.", "Wait.", "Ask.", "Go.")
+    seen = learned(tmp_path, ONE, played, settings=ONCE, seed_context=seed)
     (attempt,), (reflection,) = seen.calls("agent"), seen.calls("reflector")
     for call in (attempt, reflection):
         assert "[e0] (rules) Look." in call.text
-        assert "[e1] (rules) Wait." in call.text
+        assert "[e3] (rules) Go." in call.text
     assert all(part in reflection.text for part in ("Message 0: which word?", "unsure", word(0)))
     assert word(0) not in attempt.text
     assert not reflection.prompt.turns
-    # Ids that the agent was not shown are dropped and counted.
-    assert seen.steps[0].attempts[0].trace.used == ("e0",)
-    assert seen.result.errors["unknown_ids"] == 2
-    assert [seen.result.context.get(id).uses for id in ("e0", "e1")] == [1, 0]
-
-
-def test_the_reflector_tags_the_used_entries(tmp_path: Path) -> None:
-    tags = {"e0": "helpful", "e1": "harmful", "e2": "neutral", "e9": "helpful"}
-    seen = learned(
-        tmp_path, ONE,
-        model(agent=citing("e0", "e1", "e2"), reflector=lambda call: reflecting(lesson(0), tags=tags)),
-        settings=ONCE, seed_context=playbook(tmp_path, "Look.", "Wait.", "Ask.", "Go."),
-    )  # fmt: skip
+    # Ids that the agent was not shown, and tags of entries that it did not use, are dropped and counted.
+    assert seen.steps[0].attempts[0].trace.used == ("e0", "e1", "e2")
+    assert (seen.result.errors["unknown_ids"], seen.result.errors["unknown_tags"]) == (2, 1)
     counts = [(e.helpful, e.harmful, e.uses) for e in seen.result.context]
     assert counts[:4] == [(1, 0, 1), (0, 1, 1), (0, 0, 1), (0, 0, 0)]
-    assert seen.result.errors["unknown_tags"] == 1
 
 
-def test_text_between_roles_is_never_shortened(tmp_path: Path) -> None:
-    long = "Do it in steps:\n" + "\n".join(f"{n}. call api_{n}(name, count={n})" for n in range(60))
-    assert 1_800 < len(long) < 2_100
-    seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=lambda call: reflecting(long)), settings=ONCE)
-    assert seen.texts == [long]
-    assert all(line in seen.calls("curator")[0].text for line in long.splitlines())
+LONG = "Do it in steps:\n" + "\n".join(f"{n}. call api_{n}(name, count={n})" for n in range(60))
+"""A text of about 2,000 characters, which no role shortens."""
 
 
 @pytest.mark.parametrize(
-    ("how", "entries"),
+    ("how", "sections"),
     [
-        ({}, [("code", "x = 1"), ("strategies", "A word."), ("strategies", "Wait.")]),
-        (
-            {"sections": ["answers: what to say", "words: what words mean"]},
-            [("answers", "x = 1"), ("words", "A word."), ("answers", "Wait.")],
-        ),
+        ({}, ["code", "strategies", "strategies"]),
+        ({"sections": ["answers: what to say", "words: what words mean"]}, ["answers", "words", "answers"]),
     ],
-    ids=["of ACE", "of the user"],
 )
-def test_a_reflection_has_any_number_of_insights_each_in_a_section_of_the_playbook(
-    tmp_path: Path, how: dict[str, Any], entries: list[tuple[str, str]]
-) -> None:
-    insights = [{"section": "code", "text": "x = 1"}, {"section": "words", "text": "A word."},
-                {"section": "no such section", "text": "Wait."}]  # fmt: skip
+def test_insights_of_any_length_are_put_into_sections(tmp_path: Path, how: dict[str, Any], sections: list[str]) -> None:
+    texts = {"x = 1": "code", LONG: "words", "Wait.": "no such section"}
+    insights = [{"section": section, "text": text} for text, section in texts.items()]
     played = model(agent=ignorant, reflector=lambda call: {**reflecting(), "insights": insights})
     seen = learned(tmp_path, ONE, played, settings=ONCE, **how)
-    assert [(e.section, e.text) for e in seen.result.context] == entries
+    assert [(e.section, e.text) for e in seen.result.context] == [*zip(sections, texts, strict=True)]
     assert seen.result.errors["unknown_sections"] == 2
-    assert ("what words mean" in seen.calls("curator")[0].text) is bool(how)
+    (curation,) = seen.calls("curator")
+    assert ("what words mean" in curation.text) is bool(how)
+    assert all(line in curation.text for line in LONG.splitlines())
 
 
 @pytest.mark.parametrize(("learn_from", "reflections"), [slow("all", 2), ("failures", 1)])
@@ -108,7 +91,7 @@ def test_successes_teach_too_unless_only_failures_do(tmp_path: Path, learn_from:
 # ---- refinement
 
 
-@pytest.mark.parametrize("rounds", [0, slow(1), 3])
+@pytest.mark.parametrize("rounds", [slow(0), slow(1), 3])
 def test_a_failure_is_retried_with_the_insights_up_to_rounds(tmp_path: Path, rounds: int) -> None:
     """The insights of all rounds reach the curator, not only the last ones; the target reaches no agent."""
     seen = learned(tmp_path, ONE, model(agent=ignorant, reflector=nth_insight), settings={"rounds": rounds})
@@ -119,19 +102,19 @@ def test_a_failure_is_retried_with_the_insights_up_to_rounds(tmp_path: Path, rou
     assert not any(word(0) in call.text for call in seen.calls("agent"))
 
 
-def test_the_first_success_ends_the_retries_and_confirms_its_insight(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lessons", "remaining"), [slow("all", ["1", "2"]), ("confirmed", ["2"])])
+def test_the_first_success_ends_retries_and_confirms(tmp_path: Path, lessons: str, remaining: list[str]) -> None:
     def second(call: Any) -> Any:
         return (knowing if "Insight of round 2." in call.text else ignorant)(call)
 
-    seen = learned(tmp_path, ONE, model(agent=second, reflector=nth_insight), settings={"rounds": 5})
+    settings = {"rounds": 5, "lessons": lessons}
+    seen = learned(tmp_path, ONE, model(agent=second, reflector=nth_insight), settings=settings)
     assert seen.roles == {"agent": 3, "reflector": 2, "curator": 1}
     (attempt,) = seen.steps[0].attempts
     assert [each.lesson.confirmed for each in attempt.rounds] == [False, True]
     # Reports count the first attempt, not a retry.
     assert attempt.score.value == 0.0
-    settings = {"rounds": 5, "lessons": "confirmed"}
-    confirmed = learned(tmp_path / "c", ONE, model(agent=second, reflector=nth_insight), settings=settings)
-    assert confirmed.texts == ["Insight of round 2."]
+    assert seen.texts == [f"Insight of round {n}." for n in remaining]
 
 
 @pytest.mark.slow
@@ -158,105 +141,75 @@ def test_without_a_reflector_the_curator_reads_the_attempt_and_there_is_no_retry
 NEW, OTHER_NEW = "If it is scarlet, stop.", "If it is navy, go."
 
 
-def curated(folder: Path, *decisions: Mapping[str, Any], **settings: Any) -> Seen:
-    """One step over a playbook of three entries, with two insights, each from its own message."""
+def curated(folder: Path, *decisions: Mapping[str, Any], more: tuple[str, ...] = (), **settings: Any) -> Seen:
+    """One step over a playbook of three or more entries, with two insights, each from its own message."""
     played = model(
         agent=citing("e0"), curator=deciding(*decisions),
         reflector=lambda call: reflecting(NEW if number(call) == 0 else OTHER_NEW, tags={"e0": "helpful"}),
     )  # fmt: skip
     return learned(
         folder, messages(0, 1), played, settings={**ONCE, "batch": 2, "online": True, "dedupe": "never", **settings},
-        seed_context=playbook(folder, RED, CRIMSON, BLUE),
+        seed_context=playbook(folder, RED, CRIMSON, BLUE, *more),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("decisions", "entries", "dropped"),
-    [
-        ([add(1, 2)], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": NEW, "e4": OTHER_NEW}, 0),
-        slow([add(1, 2, text="In one.")], {"e0": RED, "e1": CRIMSON, "e2": BLUE, "e3": "In one."}, 0),
-        ([change("UPDATE", "e1", text=NEW)], {"e0": RED, "e1": NEW, "e2": BLUE}, 1),
-        ([change("MERGE", "e1", "e0", text="All reds stop.")], {"e0": "All reds stop.", "e2": BLUE}, 1),
-        slow([change("MERGE", "e0", "e1")], {"e0": RED, "e2": BLUE}, 1),
-        # The id of a deleted entry is not used again.
-        ([change("DELETE", "e2"), add(2)], {"e0": RED, "e1": CRIMSON, "e3": OTHER_NEW}, 0),
-        slow([change("COVERED", "e0")], {"e0": RED, "e1": CRIMSON, "e2": BLUE}, 1),
-    ],
-    ids=["add two", "add in other words", "update", "merge", "merge into the oldest", "delete", "covered"],
-)
-def test_an_edit_of_the_curator_has_its_effect(
-    tmp_path: Path, decisions: list[Mapping[str, Any]], entries: dict[str, str], dropped: int
-) -> None:
-    seen = curated(tmp_path, *decisions)
-    assert {entry.id: entry.text for entry in seen.result.context} == entries
-    assert seen.result.errors.get("dropped_lessons", 0) == dropped
-    assert seen.result.refused == 0
-    assert (seen.result.context.get("e0").helpful, seen.result.context.get("e0").uses) == (2, 2)
-
-
-def test_each_invalid_edit_is_counted_and_no_insight_is_lost_silently(tmp_path: Path) -> None:
-    decisions = [
-        change("UPDATE", "e9", text=NEW), change("DELETE"), change("COVERED"), change("MERGE", "e0", "e9", text=NEW),
-        change("UPDATE", "e1"), change("MERGE", "e0", text=NEW), add(7),
-    ]  # fmt: skip
-    held_back = {
-        "held_back_unknown_entry": 4, "held_back_no_text": 1, "held_back_single_merge": 1,
-        "held_back_unknown_lesson": 1,
+def test_each_edit_of_the_curator_has_its_effect_and_names_its_reason_insights_and_tasks(tmp_path: Path) -> None:
+    seen = curated(
+        tmp_path, change("UPDATE", "e1", text="If it is crimson, wait.", reason="It is finer."),
+        change("MERGE", "e3", "e2", text="All blues go."), change("MERGE", "e4", "e0"),
+        change("DELETE", "e6", insights=()), change("COVERED", "e5", insights=()), add(1, 2), add(2, text="In one."),
+        more=("If it is azure, go.", "If it is ruby, stop.", "If it is green, ask.", "If it is last, wait."),
+    )  # fmt: skip
+    assert {entry.id: entry.text for entry in seen.result.context} == {
+        # A merge goes into the oldest entry. The id of a deleted entry is not used again.
+        "e0": RED, "e1": "If it is crimson, wait.", "e2": "All blues go.", "e5": "If it is green, ask.",
+        "e7": NEW, "e8": OTHER_NEW, "e9": "In one.",
     }  # fmt: skip
-    seen = curated(tmp_path, *decisions)
-    assert seen.texts == [RED, CRIMSON, BLUE]
-    assert seen.result.errors == {**held_back, "dropped_lessons": 2}
-    keeping = curated(tmp_path / "keep", *decisions, uncovered="keep")
-    assert keeping.texts == [RED, CRIMSON, BLUE, NEW, OTHER_NEW]
-    assert keeping.result.errors == {**held_back, "kept_lessons": 2}
-
-
-@pytest.mark.slow
-def test_an_entry_is_not_rewritten_twice_by_one_answer(tmp_path: Path) -> None:
-    """The author of the second change did not know the first one's text."""
-    seen = curated(tmp_path, change("UPDATE", "e0", text="One."), change("UPDATE", "e0", insights=(2,), text="Two."))
-    assert seen.texts == ["One.", CRIMSON, BLUE]
-    assert seen.result.errors == {"held_back_changed_entry": 1, "dropped_lessons": 1}
-
-
-def test_each_edit_names_its_reason_its_insights_and_their_tasks(tmp_path: Path) -> None:
-    seen = curated(tmp_path, change("UPDATE", "e1", text=NEW, reason="It is finer."), add(2))
-    update, added = (done.edit for done in seen.steps[0].applied if done.edit.op != "vote")
+    assert "dropped_lessons" not in seen.result.errors
+    assert seen.result.refused == 0
+    merged = seen.result.context.get("e0")
+    assert (merged.helpful, merged.uses) == (2, 2)
+    edits = {done.edit.reason: done.edit for done in seen.steps[0].applied if done.edit.op == "update"}
     first, second = (x.id for x in seen.steps[0].lessons)
-    assert (update.reason, update.lessons, added.lessons) == ("It is finer.", (first,), (second,))
-    assert "task:t0" in update.sources
-    assert "task:t1" in added.sources
-    assert (seen.result.context.get("e1").born, seen.result.context.get("e1").changed) == (0, 1)
-    assert seen.result.context.get("e3").born == 1
+    assert edits["It is finer."].lessons == (first,)
+    assert "task:t0" in edits["It is finer."].sources
+    (in_one,) = [done.edit for done in seen.steps[0].applied if done.id == "e9"]
+    assert in_one.lessons == (second,)
+    assert "task:t1" in in_one.sources
+    assert [(e.born, e.changed) for e in map(seen.result.context.get, ("e1", "e5", "e7"))] == [(0, 1), (0, 0), (1, 1)]
 
 
-@pytest.mark.parametrize(("deleted", "refused"), [(("e0", "e1"), 2), slow(("e0",), 0)])
-def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path, deleted: tuple[str, ...], refused: int) -> None:
-    seen = curated(tmp_path, *(change("DELETE", id) for id in deleted))
-    assert len(seen.result.context) == (3 if refused else 2)
-    assert seen.result.refused == refused
+@pytest.mark.parametrize(("uncovered", "added"), [("drop", []), ("keep", [OTHER_NEW])])
+def test_invalid_edits_are_counted_and_lose_nothing_silently(tmp_path: Path, uncovered: str, added: list[str]) -> None:
+    seen = curated(
+        tmp_path, change("UPDATE", "e9", text=NEW), change("DELETE"), change("COVERED"),
+        change("MERGE", "e0", "e9", text=NEW), change("UPDATE", "e1"), change("MERGE", "e0", text=NEW), add(7),
+        # The author of the second change did not know the first one's text.
+        change("UPDATE", "e2", text="Go."), change("UPDATE", "e2", insights=(2,), text="Wait."), uncovered=uncovered,
+    )  # fmt: skip
+    assert seen.texts == [RED, CRIMSON, "Go.", *added]
+    assert seen.result.errors == {
+        "held_back_unknown_entry": 4, "held_back_no_text": 1, "held_back_single_merge": 1,
+        "held_back_unknown_lesson": 1, "held_back_changed_entry": 1,
+        "kept_lessons" if added else "dropped_lessons": 1,
+    }  # fmt: skip
+
+
+def test_a_step_never_deletes_most_of_the_playbook(tmp_path: Path) -> None:
+    seen = curated(tmp_path, change("DELETE", "e0"), change("DELETE", "e1"))
+    assert len(seen.result.context) == 3
+    assert seen.result.refused == 2
     assert all(each.reason for each in seen.steps[0].refused)
-    assert seen.result.errors.get("mass_deletions", 0) == (1 if refused else 0)
+    assert seen.result.errors["mass_deletions"] == 1
 
 
-@pytest.mark.parametrize("fails", [slow("no JSON"), down()], ids=["output", "provider"])
-def test_a_curator_that_fails_costs_no_vote_and_no_insight_to_keep(tmp_path: Path, fails: Any) -> None:
-    played = model(
-        agent=citing("e0"), curator=lambda call: fails, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"})
-    )
-    seen = learned(
-        tmp_path, ONE, played, settings={**ONCE, "uncovered": "keep"}, seed_context=playbook(tmp_path, RED), retries=0
-    )
+def test_a_curator_that_fails_costs_no_vote_and_no_insight_to_keep(tmp_path: Path) -> None:
+    played = model(agent=citing("e0"), curator=down, reflector=lambda call: reflecting(NEW, tags={"e0": "harmful"}))
+    settings = {**ONCE, "uncovered": "keep"}
+    seen = learned(tmp_path, ONE, played, settings=settings, seed_context=playbook(tmp_path, RED), retries=0)
     assert seen.texts == [RED, NEW]
     assert seen.entry(RED).harmful == 1
     assert seen.result.errors["lost_updates"] == 1
-
-
-def test_append_asks_no_curator(tmp_path: Path) -> None:
-    seen = learned(tmp_path, settings={"curator": "append"}, test=TEST)
-    assert "curator" not in seen.roles
-    assert sorted(seen.texts) == [lesson(n) for n in (0, 1, 2)]
-    assert seen.result.scores["test"] == pytest.approx(2 / 3)
 
 
 def test_rewrite_replaces_the_whole_playbook_and_has_all_its_sources(tmp_path: Path) -> None:
@@ -280,9 +233,8 @@ def test_the_small_profile_has_short_forms_with_worked_examples_and_one_section(
 
 def test_each_role_may_have_a_model_of_its_own(tmp_path: Path) -> None:
     models = {role: model() for role in ("agent", "reflector", "curator")}
-    result = practicum.run_sync(
-        practicum.learn(ONE, settings=ONCE, out=tmp_path / "roles", parts=practicum.Parts(clients=models))
-    )
+    work = practicum.learn(ONE, settings=ONCE, out=tmp_path / "roles", parts=practicum.Parts(clients=models))
+    result = practicum.run_sync(work)
     assert all({call.role for call in played.calls} == {role} for role, played in models.items())
     assert {role: usage.calls for role, usage in result.by_role.items()} == dict.fromkeys(models, 1)
 
@@ -300,7 +252,6 @@ SAME = "If it is any message, answer by its last word."
         ({"dedupe": "lazy", "budget": 25}, 1),
         slow({"dedupe": "never"}, 3),
     ],
-    ids=["proactive", "lazy", "lazy over its budget", "never"],
 )
 def test_near_duplicates_go_into_the_oldest(tmp_path: Path, settings: Mapping[str, Any], entries: int) -> None:
     seen = learned(
@@ -363,12 +314,15 @@ def test_the_budget_removes_entries_in_the_order_of_their_worth(tmp_path: Path, 
 
 
 def test_each_epoch_takes_all_tasks_in_another_order(tmp_path: Path) -> None:
+    """The curator `append` makes an entry of each insight without a call."""
     seen = learned(tmp_path, messages(*range(8)), settings={"epochs": 3, "batch": 4, "curator": "append"})
     order = [[attempt.task.id for attempt in report.attempts] for report in seen.steps]
     epochs = [tuple(order[n] + order[n + 1]) for n in (0, 2, 4)]
     assert [report.batch.epoch for report in seen.steps] == [1, 1, 2, 2, 3, 3]
     assert all(sorted(epoch) == [f"t{n}" for n in range(8)] for epoch in epochs)
     assert len(set(epochs)) == 3
+    assert "curator" not in seen.roles
+    assert sorted(seen.texts) == [lesson(n) for n in range(8)]
     # Only tasks for validation cause a validation.
     assert (seen.result.scores, {report.val for report in seen.steps}) == ({}, {None})
 
@@ -402,6 +356,5 @@ def test_a_gate_drops_a_delta_that_is_worse_on_the_validation_tasks(tmp_path: Pa
 
     played = model(agent=easily_misled, reflector=lambda call: reflecting("Say nothing."))
     val = messages(*range(80, 100))
-    gated = learned(tmp_path / "gated", ONE, played, settings={**ONCE, "gate": True}, val=val)
-    assert (gated.texts, gated.result.errors["gated_deltas"]) == ([], 1)
-    assert learned(tmp_path / "free", ONE, played, settings=ONCE).texts == ["Say nothing."]
+    seen = learned(tmp_path, ONE, played, settings={**ONCE, "gate": True}, val=val)
+    assert (seen.texts, seen.result.errors["gated_deltas"]) == ([], 1)

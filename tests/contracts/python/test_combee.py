@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from python_kit import Seen, learned, playbook, slow
 from python_roles import add, asks, change, citing, ignorant, insights_offered, model, reflecting
-from python_tasks import messages, number, word_alone
+from python_tasks import messages, number
+from runs import spelled
 
 ONCE: dict[str, Any] = {"rounds": 0, "dedupe": "never"}
 
 
 def insight(n: int) -> str:
     """An insight that differs for each message."""
-    return f"If it is {word_alone(n)}, answer {word_alone(n)}."
+    return f"If it is {spelled(n)}, answer {spelled(n)}."
 
 
 def combee(folder: Path, tasks: int, settings: dict[str, Any] | None = None, name: str = "combee", **how: Any) -> Seen:
@@ -34,10 +35,10 @@ def read(seen: Seen) -> list[list[str]]:
     return [[text for _, text in insights_offered(call)] for call in seen.calls("curator")]
 
 
-@pytest.mark.parametrize("n", [slow(4), 40])
+@pytest.mark.parametrize("n", [9, slow(40)])
 def test_reflections_are_copied_twice_and_dealt_into_the_square_root_of_groups(tmp_path: Path, n: int) -> None:
     """Level 1 reads each group in one call; code joins the deltas, so level 2 costs no call and loses no insight."""
-    seen = combee(tmp_path, n)
+    seen, same, other = (combee(tmp_path / name, n, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     groups = read(seen)
     assert len(groups) == isqrt(n)
     assert Counter(text for group in groups for text in group) == {insight(i): 2 for i in range(n)}
@@ -47,11 +48,11 @@ def test_reflections_are_copied_twice_and_dealt_into_the_square_root_of_groups(t
     assert sorted(seen.texts) == sorted(insight(i) for i in range(n))
     assert seen.result.errors == {}
     assert seen.roles == {"agent": n, "reflector": n, "curator": isqrt(n)}
+    assert [*map(set, groups)] == [*map(set, read(same))] != [*map(set, read(other))]
 
 
-@pytest.mark.parametrize("n", [slow(1), 3])
-def test_fewer_than_four_reflections_are_one_plain_update(tmp_path: Path, n: int) -> None:
-    assert [sorted(group) for group in read(combee(tmp_path, n))] == [sorted(insight(i) for i in range(n))]
+def test_fewer_than_four_reflections_are_one_plain_update(tmp_path: Path) -> None:
+    assert [sorted(group) for group in read(combee(tmp_path, 3))] == [sorted(insight(i) for i in range(3))]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +65,6 @@ def test_votes_count_once_a_reflection_for_any_number_of_copies(tmp_path: Path, 
     seen = combee(tmp_path, 9, settings, rules=rules, seed_context=playbook(tmp_path, "If in doubt, guess."))
     rule = seen.result.context.get("e0")
     assert (rule.helpful, rule.harmful, rule.uses) == (9, 0, 9)
-
-
-def test_the_seed_decides_the_shuffle(tmp_path: Path) -> None:
-    def groups(name: str, seed: int) -> list[frozenset[str]]:
-        return [*map(frozenset, read(combee(tmp_path / name, 9, seed=seed)))]
-
-    assert groups("a", 1) == groups("b", 1) != groups("c", 2)
 
 
 @pytest.mark.slow
@@ -102,12 +96,12 @@ def first_only(call: Any) -> Any:
 
 def test_no_insight_is_lost_silently(tmp_path: Path) -> None:
     """A curator is shown omitted insights again, in smaller groups; the still omitted are kept word for word."""
-    seen = combee(tmp_path, 40, rules={"curator": first_only})
-    assert sorted(seen.texts) == sorted(insight(n) for n in range(40))
+    seen = combee(tmp_path, 36, rules={"curator": first_only})
+    assert sorted(seen.texts) == sorted(insight(n) for n in range(36))
     assert seen.result.errors["repeated_lessons"] > 0
     assert seen.result.errors["kept_lessons"] > 0
     sizes = [len(group) for group in read(seen)]
-    assert max(sizes[6:]) <= 10
+    assert max(sizes[6:]) <= 10 < min(sizes[:6]) == 12
     assert "dropped_lessons" not in seen.result.errors
 
 
@@ -155,9 +149,7 @@ def test_naive_asks_one_curator_for_all_and_loses_omitted_insights(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("settings", "shown"), [slow({}, 4), ({"k": 7}, 7)])
-def test_top_k_shows_the_curator_one_reflection_of_each_cluster(
-    tmp_path: Path, settings: dict[str, Any], shown: int
-) -> None:
+def test_top_k_shows_the_curator_one_of_each_cluster(tmp_path: Path, settings: dict[str, Any], shown: int) -> None:
     seen = combee(tmp_path, 20, settings, "top_k")
     assert [len(group) for group in read(seen)] == [shown]
     assert len(seen.texts) == shown

@@ -147,7 +147,7 @@ def test_every_registered_method_is_in_the_tables_here() -> None:
     assert sorted(METHODS) == sorted(methods.METHODS.names())
 
 
-@pytest.mark.parametrize("name", cases(METHODS, *CORE, "expel", "gepa"))
+@pytest.mark.parametrize("name", cases(METHODS, "none", "icl", "episodes", "ace", "summarized", "unified", "gepa"))
 def test_a_method_asks_its_roles_and_keeps_its_lessons(whole: Callable[[str], Seen], name: str) -> None:
     table, seen = METHODS[name], whole(name)
     assert seen.result.stopped is None
@@ -171,22 +171,12 @@ def test_a_method_asks_its_roles_and_keeps_its_lessons(whole: Callable[[str], Se
     assert len({entry.id for entry in learnt}) == len(learnt)
 
 
-PAPERS = ("ace", "reasoning_bank", "unified")
-"""The methods that the fast tests try."""
-
-
-@pytest.mark.parametrize("name", cases(METHODS, *PAPERS))
-def test_a_run_that_is_stopped_and_resumed_is_the_undisturbed_one_and_pays_nothing_twice(
-    tmp_path: Path, whole: Callable[[str], Seen], name: str
-) -> None:
+@pytest.mark.parametrize("name", cases(METHODS, "unified"))
+def test_a_stopped_run_is_resumed_and_pays_once(tmp_path: Path, whole: Callable[[str], Seen], name: str) -> None:
     """It is stopped with one call at a time and resumed with eight, so concurrency changes no result either."""
     undisturbed, played = whole(name), model(**METHODS[name].rules)
-    first = Stopping(tmp_path / "run", played, len(undisturbed.model.calls) // 2)
-    work = practicum.learn(
-        LEARNED, method=name, settings=METHODS[name].settings, test=TEST, out=first.folder, watch=first, concurrency=1,
-        parts=practicum.Parts(clients={"agent": played}),
-    )  # fmt: skip
-    assert practicum.run_sync(work).stopped == "half of it is done"
+    first = run(tmp_path, name, played, concurrency=1, stop_after=len(undisturbed.model.calls) // 2)
+    assert first.result.stopped == "it is enough"
     again = resumed(first.folder, played, concurrency=8)
     assert again.exported == undisturbed.exported
     assert again.result.scores == undisturbed.result.scores
@@ -194,19 +184,7 @@ def test_a_run_that_is_stopped_and_resumed_is_the_undisturbed_one_and_pays_nothi
     assert again.result.usage.calls == len(played.calls) == len(undisturbed.model.calls)
 
 
-class Stopping(Seen):
-    """Stops its run after a number of calls."""
-
-    def __init__(self, folder: Path, played: Any, after: int) -> None:
-        super().__init__(folder, played)
-        self.after = after
-
-    def called(self, *about: Any, **more: Any) -> None:
-        if len(self.model.calls) >= self.after:
-            self.budget.stop("half of it is done")
-
-
-@pytest.mark.parametrize("name", cases((name for name in METHODS if name != "icl"), *PAPERS))
+@pytest.mark.parametrize("name", cases((name for name in METHODS if name != "icl"), "ace", "unified"))
 def test_without_labels_the_targets_change_no_prompt(tmp_path: Path, name: str) -> None:
     """A model sees neither a target nor whether an answer matched it: with other targets all prompts are the same,
     although the scores are not."""
@@ -222,20 +200,15 @@ def test_without_labels_the_targets_change_no_prompt(tmp_path: Path, name: str) 
     scores: list[float] = []
     if METHODS[name].needs:
         pytest.importorskip(METHODS[name].needs)
-    right = prompts("right", LEARNED)
-    assert right == prompts("wrong", [replace(task, target="another") for task in LEARNED])
+    right = prompts("right", LEARNED[:2])
+    assert right == prompts("wrong", [replace(task, target="another") for task in LEARNED[:2]])
     assert scores == [1.0, 0.0]
-
-
-def test_in_context_learning_needs_labels(tmp_path: Path) -> None:
-    with refused("method.unsuitable"):
-        run(tmp_path, "icl", labels=False)
 
 
 STREAMS = [*CORE, "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo"]
 
 
-@pytest.mark.parametrize("name", cases(STREAMS, "episodes", *PAPERS))
+@pytest.mark.parametrize("name", cases(STREAMS, "ace", "unified"))
 def test_online_every_task_is_predicted_before_it_is_learned_from(tmp_path: Path, name: str) -> None:
     """So a stream without repetitions scores as an agent without lessons: no prediction has seen its answer."""
     settings = {**METHODS[name].settings, "online": True}
@@ -266,9 +239,7 @@ SEARCHES = [name for name, table in METHODS.items() if table.rival and "instruct
     ],
     ids=str,
 )
-def test_a_method_refuses_settings_that_do_not_suit_it_before_a_call(
-    tmp_path: Path, name: str, how: dict[str, Any], code: str
-) -> None:
+def test_a_method_refuses_settings_that_do_not_suit(tmp_path: Path, name: str, how: dict[str, Any], code: str) -> None:
     """A search for instructions takes no stream; a method that learns nothing has no delta to reject."""
     played = model()
     with refused(code):
