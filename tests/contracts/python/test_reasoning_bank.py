@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from python_kit import Seen, in_space, learned, slow
-from python_roles import asks, ignorant, knowing, model, reflecting
+from python_roles import agent, asks, ignorant, knowing, model, reflecting
 from python_tasks import lesson, message, messages, number, word
 
 ONE = messages(0)
@@ -287,3 +287,13 @@ def test_the_preset_specification_is_the_specification_s_learner_alone(tmp_path:
     assert seen.roles["agent"] == 2 * 3
     # Memories come from the chosen attempt only.
     assert seen.sections["memories"] == 2
+
+
+@pytest.mark.slow
+def test_rules_of_a_small_profile_come_from_failures(tmp_path: Path) -> None:
+    """Each is kept if the next try succeeds with it."""
+    played = model(agent=agent, reflector=lambda call: reflecting(lesson(number(call))))
+    how: dict[str, Any] = {"settings": {"weigh": False, "examples": 0}, "profile": "small"}
+    seen = learned(tmp_path, messages(0, 1), played, "unified", **how)
+    assert sorted(seen.texts) == [lesson(0), lesson(1)]
+    assert seen.roles["reflector"] == 2
