@@ -76,7 +76,7 @@ def paper(
         _introduce(out, table, missing, config_values(options)["settings"])
         for data, settings in table.on_data.items():
             out.print(f"on {data}: {_listed(settings)}")
-        out.result({"table": name, "source": table.source, "theirs": table.setup, "data": list(table.data)})
+        out.result({"table": name, "source": table.source, "paper_setup": table.setup, "data": list(table.data)})
         return 0
     data, learning, suited = _read(tasks, fields)
     if test is None:
@@ -112,8 +112,8 @@ def paper(
     value: dict[str, Any] = {
         "table": name,
         "source": table.source,
-        "theirs": table.setup,
-        "ours": used,
+        "paper_setup": table.setup,
+        "setup": used,
         "note": table.note,
     }
     value |= {"columns": titles, "rows": lines, "folder": str(folder)}

@@ -33,7 +33,7 @@ def add(
     store: StorePlace = "practicum-store",
     space: Space = "",
     days: int | None = Option(None, min=1, max=36_500, help="Days until the key expires (default: never)."),
-    a_minute: int | None = opt.option(None, min=1, max=10_000_000),
+    per_minute: int | None = opt.option(None, min=1, max=10_000_000),
     key: Key = None,
     json_: opt.Json = False,
 ) -> None:
@@ -43,14 +43,14 @@ def add(
     service, the service makes the key.
     """
     if store.startswith(ADDRESSES):
-        fields = {"name": name, "space": space, "roles": grant, "days": days, "a_minute": a_minute}
+        fields = {"name": name, "space": space, "roles": grant, "days": days, "per_minute": per_minute}
         _print(perform_at("add_key", store, None, key, **fields), json_)
         return
     from practicum.serve.access import add_key
     from practicum.serve.answers import CreatedKey
 
     with _opened(store, make=True) as database:
-        stored, text = add_key(database, name, space, grant, days, a_minute)
+        stored, text = add_key(database, name, space, grant, days, per_minute)
     _print(CreatedKey(**stored.as_json(), key=text), json_)
 
 

@@ -119,10 +119,10 @@ class OperationMethods:
     def keys_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.KeyList:
         """List the keys. The store only has their digests."""
 
-    async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.CreatedKey:
+    async def add_key(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., per_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.CreatedKey:
         """Create a key. The answer contains the key, which is shown only once."""
 
-    def add_key_sync(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., a_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.CreatedKey:
+    def add_key_sync(self, name: str, *, space: str = ..., roles: list[Literal['ask', 'report', 'review', 'admin']], days: float | None = ..., per_minute: int | None = ..., session: str | None = ..., user: str | None = ...) -> answers.CreatedKey:
         """Create a key. The answer contains the key, which is shown only once."""
 
     async def remove_key(self, name: str, *, space: str = ..., session: str | None = ..., user: str | None = ...) -> answers.KeyRemoved:

@@ -181,9 +181,9 @@ _ALL = [
         ("context_tokens", "tokens", "context, tokens", "tokens of the learned context"),
         ("entries", "count", "entries", "entries of the learned context"),
         ("helpful", "count", "helpful hits", "helpful votes of the entries of the learned context (Combee, figure 2)"),
-        ("tokens_a_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
+        ("tokens_per_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
          "by its tasks: the cost of using the result"),
-        ("written_a_test_task", "tokens", "written per test task", "output tokens of the evaluation, divided by its "
+        ("output_tokens_per_test_task", "tokens", "written per test task", "output tokens of the evaluation, divided by its "
          "tasks"),
         kind="comparison",
     ),

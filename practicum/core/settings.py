@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 HELPS: Mapping[str, str] = {
-    "--a-minute": "Requests per minute that a key may send.",
+    "--per-minute": "Requests per minute that a key may send.",
     "--context": "The context: a run, RUN@NAME, or a playbook file.",
     "--entry": "Id of an entry.",
     "--fields": "Field names in task files, such as input=question,target=answer.",

@@ -56,7 +56,7 @@ WRONG_A_MINUTE = 60
 @dataclass(frozen=True)
 class Grant:
     """Permissions of a key: its space ("": all spaces), its roles, its expiry (`expires`, seconds since 1970), and its
-    rate limit (`a_minute`, requests per minute; None: the limit of the service). `identity` is the identity of the
+    rate limit (`per_minute`, requests per minute; None: the limit of the service). `identity` is the identity of the
     space of a stored key: the key does not open a later space of the same name."""
 
     name: str
@@ -64,7 +64,7 @@ class Grant:
     roles: frozenset[str]
     digest: str
     expires: float | None = None
-    a_minute: int | None = None
+    per_minute: int | None = None
     identity: str = ""
 
     def may(self, role: Role) -> bool:
@@ -99,7 +99,7 @@ class Grant:
         """Return plain values, without the digest."""
         return {
             "name": self.name, "space": self.space, "roles": self.named,
-            "expires": self.expires, "a_minute": self.a_minute,
+            "expires": self.expires, "per_minute": self.per_minute,
         }  # fmt: skip
 
 
@@ -189,10 +189,10 @@ def read_keys(texts: Iterable[str]) -> dict[str, Grant]:
 
 
 class Keys:
-    """Keys passed at the start, and keys in the store. `a_minute` is the default rate limit (requests per minute)."""
+    """Keys passed at the start, and keys in the store. `per_minute` is the default rate limit (requests per minute)."""
 
-    def __init__(self, configured: Mapping[str, Grant], database: Database, a_minute: int | None = None) -> None:
-        self._configured, self._database, self._a_minute = configured, database, a_minute
+    def __init__(self, configured: Mapping[str, Grant], database: Database, per_minute: int | None = None) -> None:
+        self._configured, self._database, self._per_minute = configured, database, per_minute
         self._stored: Mapping[str, Grant] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
@@ -256,9 +256,9 @@ class Keys:
 
     def count(self, grant: Grant) -> None:
         """Count a request of a key. Raise TooMany if it exceeds the key's rate limit."""
-        a_minute = self._a_minute if grant.a_minute is None else grant.a_minute
-        if a_minute is not None:
-            self._sent.take(grant.digest, a_minute, f"too many requests with the key {grant.name}")
+        per_minute = self._per_minute if grant.per_minute is None else grant.per_minute
+        if per_minute is not None:
+            self._sent.take(grant.digest, per_minute, f"too many requests with the key {grant.name}")
 
     # Sign-in for pages
 
@@ -318,14 +318,14 @@ def stored_keys(database: Database) -> Sequence[Grant]:
     names = {"": "", **database.names_of({row.space for row in stored})}
     rows = [row for row in stored if row.space in names]
     return [
-        Grant(r.name, names[r.space], frozenset(r.roles.split(",")), r.digest, r.expires, r.a_minute, r.space)
+        Grant(r.name, names[r.space], frozenset(r.roles.split(",")), r.digest, r.expires, r.per_minute, r.space)
         for r in sorted(rows, key=lambda row: (names[row.space], row.name))
     ]
 
 
 def add_key(
     database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
-    a_minute: int | None = None, id: str | None = None,
+    per_minute: int | None = None, id: str | None = None,
 ) -> tuple[Grant, str]:  # fmt: skip
     """Create a key. Return its grant and the key itself, which is not stored. `id` is the required identity of the
     space; without it, the space may be created later. Raise UsageError if the space has a key of this name, or if the
@@ -340,7 +340,7 @@ def add_key(
     key, now, t = f"pk-{secrets.token_urlsafe(32)}", time.time(), schema.keys
     row: dict[str, Any] = {
         "name": name, "digest": digest_of(key), "roles": ",".join(sorted({*roles})), "made": now,
-        "expires": None if days is None else now + 86_400 * days, "a_minute": a_minute,
+        "expires": None if days is None else now + 86_400 * days, "per_minute": per_minute,
     }  # fmt: skip
 
     def write(whole: Transaction) -> str:
@@ -359,7 +359,7 @@ def add_key(
         return identity
 
     identity = database.do(write).result()
-    return Grant(name, space, frozenset(roles), row["digest"], row["expires"], a_minute, identity), key
+    return Grant(name, space, frozenset(roles), row["digest"], row["expires"], per_minute, identity), key
 
 
 def _require_space_name(space: str) -> None:

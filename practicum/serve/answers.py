@@ -365,7 +365,7 @@ class KeyRow(Answer):
     space: str
     roles: list[Role]
     expires: float | None
-    a_minute: int | None
+    per_minute: int | None
 
     def as_text(self) -> str:
         allowed = [f"key {self.name} for {f'space {self.space}' if self.space else 'all spaces'}: "
@@ -373,8 +373,8 @@ class KeyRow(Answer):
         if self.expires is not None:
             verb = "expires" if self.expires > time() else "expired"
             allowed.append(f"it {verb} at {datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC")
-        if self.a_minute is not None:
-            allowed.append(f"{quantity(self.a_minute, 'request')} a minute")
+        if self.per_minute is not None:
+            allowed.append(f"{quantity(self.per_minute, 'request')} a minute")
         return "; ".join(allowed)
 
 

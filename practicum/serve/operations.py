@@ -405,7 +405,7 @@ class NewKey(KeyName):
     days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
         None, description="Days until the key expires. Default: never."
     )
-    a_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+    per_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
         None, description="Requests per minute. Default: the limit of the service."
     )
 
@@ -433,7 +433,7 @@ async def add_key(call: OperationCall, form: NewKey) -> answers.CreatedKey:
     space, database = _own(call, form.space), call.service.database
     id = (await call.service.spaces.current(space, call.endings, call.grant)).id if space else None
     grant, key = await asyncio.to_thread(
-        access.add_key, database, form.name, space, form.roles, form.days, form.a_minute, id
+        access.add_key, database, form.name, space, form.roles, form.days, form.per_minute, id
     )  # fmt: skip
     call.keys.forget()
     return answers.CreatedKey(**grant.as_json(), key=key)

@@ -106,7 +106,7 @@ async def _serve(
         service = Service(settings, upstream)
         stack.push_async_callback(service.close)
         await service.start()
-        keys = Keys(configured, service.database, settings.a_minute)
+        keys = Keys(configured, service.database, settings.per_minute)
         await keys.refresh()
         if not keys.required and not is_loopback(settings.host):
             raise UsageError(

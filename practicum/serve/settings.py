@@ -64,8 +64,8 @@ class ServiceSettings(BaseModel):
         option="--key", metavar="KEY", typed=list[str], first=True,
         note="Also read from PRACTICUM_SERVE_KEYS (separated by commas): other users can see a command line.",
     )] = ()
-    a_minute: Annotated[int | None, Setting(
-        HELPS["--a-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: no limit.",
+    per_minute: Annotated[int | None, Setting(
+        HELPS["--per-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: no limit.",
     )] = Field(default=None, ge=1)
     pass_key: Annotated[bool, Setting(
         "Clients send their own key for the model server, and the service's key as x-practicum-key.", Panel.SERVICE,

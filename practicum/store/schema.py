@@ -268,7 +268,7 @@ keys = _table(  # `space` is the id of the space of a key; empty: all spaces
     Column("roles", NAME, nullable=False),  # separated by commas
     Column("made", Float, nullable=False),
     Column("expires", Float),
-    Column("a_minute", Integer),  # requests per minute; None: the limit of the service
+    Column("per_minute", Integer),  # requests per minute; None: the limit of the service
 )
 
 logins = _table(  # `space` is empty: the key of a login determines its spaces

@@ -158,7 +158,7 @@ async def serving(app: Any) -> AsyncIterator[str]:
 @asynccontextmanager
 async def served(
     store: Path | URL, responder: Callable[[Any], Answer] = say_text, *, keys: tuple[str, ...] = (),
-    a_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
+    per_minute: int | None = None, pass_key: bool = False, address: str | None = None, silence: float = 60.0,
     spans: Spans | None = None, passing: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Served]:  # fmt: skip
@@ -174,7 +174,7 @@ async def served(
         service.late = service.opens = 10.0
         stack.push_async_callback(service.close)
         await service.start()
-        checked = Keys(read_keys(keys), service.database, a_minute)
+        checked = Keys(read_keys(keys), service.database, per_minute)
         checked.late = service.late
         agents, pages = Agents(), Pages(service, checked)
         await stack.enter_async_context(agents.running())

@@ -113,8 +113,10 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
         # A stream has no separate evaluation.
-        "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
-        "written_a_test_task": _mean([o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]),
+        "tokens_per_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
+        "output_tokens_per_test_task": _mean(
+            [o.testing.output_tokens / len(o.by_task) for o in scored if o.testing.calls]
+        ),
         "agent_steps": _mean([o.agent_steps for o in scored]),
         "measures": keyed_means([o.measures for o in scored]),
         "cached_share": total.cached_share,

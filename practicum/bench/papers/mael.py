@@ -26,7 +26,7 @@ STEP = reading("step-wise", experience="step")
 GPT = "GPT-3.5 at temperature 0.2, four agents; 30 tasks to learn from"
 QUALITY = ("completeness", "executability", "consistency")
 SIZE = ("complexity", "lines", "tokens", "functions", "files")
-COST = ("tokens_a_test_task", "written_a_test_task", "agent_steps")
+COST = ("tokens_per_test_task", "output_tokens_per_test_task", "agent_steps")
 """Metrics of costs. The second is the metric of figure 2, which also shows the rounds of critique."""
 
 

@@ -87,8 +87,8 @@ def test_a_correction_holds_from_the_next_request_on(service: Service, model: Mo
 
 
 def test_keys_are_created_listed_and_removed_and_stored_as_digests(shell: Shell) -> None:
-    created = shell.json("key add ann --grant ask --grant report --space shop --days 7 --a-minute 60")
-    parts = ("name", "space", "roles", "a_minute")
+    created = shell.json("key add ann --grant ask --grant report --space shop --days 7 --per-minute 60")
+    parts = ("name", "space", "roles", "per_minute")
     assert [created[part] for part in parts] == ["ann", "shop", ["ask", "report"], 60]
     assert created["expires"] is not None
     assert created["key"].encode() not in all_bytes(shell / "practicum-store")

@@ -95,7 +95,7 @@ def test_a_role_opens_its_routes_in_its_space_and_no_others(role: str, keyed: Se
     assert ("spaces" in health[1]) == (role in ("ask", "admin"))
 
 
-def test_without_a_valid_key_every_route_is_closed_and_more_than_60_wrong_keys_a_minute_have_to_wait(
+def test_without_a_valid_key_every_route_is_closed_and_more_than_60_wrong_keys_per_minute_have_to_wait(
     keyed: Service,
 ) -> None:
     admin, stranger = keyed.client, bare(keyed.client)
@@ -121,11 +121,11 @@ def test_without_a_valid_key_every_route_is_closed_and_more_than_60_wrong_keys_a
     assert admin.send("GET", "/v1/history").status == 200
 
 
-def test_a_key_is_stored_as_its_digest_and_may_send_its_number_of_requests_a_minute(keyed: Service) -> None:
-    secret = key(keyed.client, "ask", space="default", days=7, a_minute=3)
+def test_a_key_is_stored_as_its_digest_and_may_send_its_number_of_requests_per_minute(keyed: Service) -> None:
+    secret = key(keyed.client, "ask", space="default", days=7, per_minute=3)
     listed = keyed.client.get("/v1/keys")["keys"]
     assert secret not in json.dumps(listed)
-    (one,) = (each for each in listed if each["a_minute"] == 3)
+    (one,) = (each for each in listed if each["per_minute"] == 3)
     assert (one["space"], one["roles"]) == ("default", ["ask"])
     assert one["expires"] is not None
     assert files_with(keyed.store, secret) == []
