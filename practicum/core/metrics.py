@@ -183,8 +183,8 @@ _ALL = [
         ("helpful", "count", "helpful hits", "helpful votes of the entries of the learned context (Combee, figure 2)"),
         ("tokens_per_test_task", "tokens", "tokens per test task", "input and output tokens of the evaluation, divided "
          "by its tasks: the cost of using the result"),
-        ("output_tokens_per_test_task", "tokens", "written per test task", "output tokens of the evaluation, divided by its "
-         "tasks"),
+        ("output_tokens_per_test_task", "tokens", "output tokens per test task", "output tokens of the evaluation, "
+         "divided by its tasks"),
         kind="comparison",
     ),
     *_service(
