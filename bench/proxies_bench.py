@@ -2,9 +2,9 @@
 
     python bench/proxies_bench.py [nginx] [caddy]
 
-The proxies are programs of the machine; one that is not installed is skipped. No request may reach another space, an
-unlisted path or a second request, and a stream must arrive in parts. Prints the number of requests for each proxy, and
-exits with 1 at the first violation.
+The proxies are programs of the machine, and a proxy that is not installed is skipped. No request may reach another
+space or an unlisted path, or become two requests, and a stream must arrive in parts. Prints the number of requests for
+each proxy, and exits with 1 at the first violation.
 """
 
 from __future__ import annotations

@@ -194,6 +194,7 @@ def test_texts_embedded_before_a_failure_are_not_embedded_again(tmp_path: Path) 
 def test_another_embedder_than_that_of_the_store_and_one_that_changed_are_refused(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         asyncio.run(Vectors(Giving(1.0, 0.0), store)(["a"]))
+    with Store.open(tmp_path) as store:
         with pytest.raises(StoreError) as caught:
             Vectors(Giving(1.0, 0.0, name="another"), store)
         assert caught.value.code == "embedder.mismatch"
