@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from serving import CHAT, RESPONSES, Place, Served, asynchronous, served, serving, until
+from serving import CHAT, RESPONSES, Place, Served, asynchronous, served, serving
 
 from practicum.serve import protocols
 from practicum.serve.protocols import MOST_TEXT, StreamReader
@@ -62,15 +61,6 @@ async def stored(at: Served) -> list[dict[str, Any]]:
 
 
 # Answers
-
-
-@asynchronous
-async def test_a_large_answer_that_breaks_off_is_not_complete(tmp_path: Path) -> None:
-    large = answering(JSON, b"a" * 2_000_000, length=3_000_000)
-    async with large as address, served(tmp_path, address=address, max_read=1) as at:
-        with pytest.raises(aiohttp.ClientError):
-            await at.ask(QUESTION)
-        await until(lambda: at.service.counts["upstream_failures"])
 
 
 @asynchronous

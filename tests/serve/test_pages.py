@@ -1,4 +1,4 @@
-"""The dashboard: sign-in that expires, links from other sites, paged interactions, and the chart of the overview.
+"""The dashboard: sign-in that expires, links from other sites, and paged interactions.
 
 `tests/contracts/service/test_pages.py` has the promises of docs/view.md.
 """
@@ -6,29 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import time
 from pathlib import Path
 
 import pytest
 from persons import Person
-from serving import Served, asynchronous, served
+from serving import asynchronous, served
 
 from practicum.serve import access
-from practicum.serve.site import ServiceActions
 from practicum.store import schema
-from practicum.store.sums import add_to_hours
-from practicum.view.read import episodes, sums
-
-
-async def add_to_chart(at: Served, *requests: tuple[float, int]) -> None:
-    """Count requests: each with its age (h) and its version."""
-    now, id = time.time(), at.service.spaces["default"].id
-    rows = [
-        {"space": id, "at": now - 3_600 * age, "version": version, "model": "m", "requests": 1, "input_tokens": 9}
-        for age, version in requests
-    ]
-    await asyncio.wrap_future(at.service.database.do(lambda at_: add_to_hours(at_.db, rows)))
+from practicum.view.read import episodes
 
 
 @asynchronous
@@ -74,37 +60,3 @@ async def test_interactions_are_paged_and_a_search_for_few_ends(
         assert await asyncio.to_thread(listed, "wrong") == ([asked[1]], 3)
         unscored, _ = await asyncio.to_thread(listed, "open")
         assert unscored == [id for id in asked[::-1] if id != asked[1]]
-
-
-@asynchronous
-async def test_the_chart_begins_with_the_first_request_and_marks_a_version_where_it_was_first_shown(
-    tmp_path: Path,
-) -> None:
-    async with served(tmp_path) as at:
-        price = ServiceActions(at.service, at.keys).price
-        # Ages (h) of requests, their number in the last 7 days, and the points and the step (h) of the chart.
-        for ages, count, points, step in (((0, 9), 2, 12, 1), ((91.2, 96), 4, 20, 6), ((120, 240, 400), 5, 28, 6)):
-            await add_to_chart(at, *((age, 0) for age in ages))
-            it = await asyncio.to_thread(sums.course, at.service.spaces["default"].store, 7, price)
-            # The price of a model at this address is unknown.
-            assert (it.step, it.whole.requests, it.whole.usd) == (step, count, None)
-            assert abs(len(it.points) - points) <= (4 if step > 1 else 0)
-        await add_to_chart(at, (96, 1), (93.6, 2), (91.2, 1))
-        for days, marks, labels in ((7, {1, 2}, {"v2"}), (30, {0, 1, 2}, {"v0", "v2"})):
-            page = await Person(at).get(f"/s/default?days={days}")
-            lines = re.findall(r'<line class="mark (\w+)".*?version (\d) live</title>', page.text)
-            assert {*lines} == {("good", str(version)) for version in marks}
-            # Of two marks that are near to each other the newer one has a label.
-            assert {*re.findall(r'<text class="label good"[^>]*>(v\d)<', page.text)} == labels
-
-
-@pytest.mark.slow
-@asynchronous
-async def test_many_spaces_are_paged_and_searched(tmp_path: Path) -> None:
-    names = tuple(f"team-{n:02}" for n in range(30))
-    async with served(tmp_path, spaces=("default", *names)) as at:
-        person = Person(at)
-        assert "page 1 of 2" in (await person.get("/")).words
-        assert "team-29" in (await person.get("/?page=2")).text
-        page = await person.get("/?q=TEAM-1")
-        assert ("10 spaces with" in page.words, "team-20" in page.words) == (True, False)

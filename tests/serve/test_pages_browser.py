@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: by keys, on a phone, and while the service is away."""
+"""The dashboard in a real browser: by keys, and on a phone."""
 
 from __future__ import annotations
 
@@ -171,36 +171,3 @@ def test_hostile_and_right_to_left_content_fits_a_phone(browser: Any, tmp_path: 
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
         assert messages == []
         assert {urlsplit(url).netloc or url for url in asked} <= {urlsplit(at.url).netloc, "data:,"}
-
-
-def test_an_open_page_shows_that_the_service_is_away_or_its_space_deleted(browser: Any, tmp_path: Path) -> None:
-    with running(tmp_path, spaces=("default",)) as (at, do):
-        do(at.send("POST", "/v1/spaces", {"name": "short"}))
-        page, _, asked = watched(browser)
-        page.clock.install()
-        page.goto(f"{at.url}/s/short")
-        first = page.locator("*").count()
-        for _ in range(4):
-            with page.expect_response("**/live**"):
-                page.clock.run_for(5_000)
-        parts = [url for url in asked if "/live" in url]
-        # One request every five seconds, and the page is as large as before.
-        assert len(parts) <= 5
-        assert abs(page.locator("*").count() - first) <= 2
-        # While the service is away, the page shows this.
-        page.route("**/live**", lambda route: route.abort())
-        page.clock.run_for(5_000)
-        page.wait_for_selector("#status:visible >> text=The service does not respond")
-        page.unroute("**/live**")
-        with page.expect_response("**/live**"):
-            page.clock.run_for(5_000)
-        page.wait_for_selector("#status", state="hidden")
-        # After the deletion of its space, the page sends no more requests.
-        do(at.send("DELETE", "/v1/spaces", {"name": "short"}))
-        with page.expect_response("**/live**") as refused:
-            page.clock.run_for(5_000)
-        assert refused.value.status == 404
-        page.wait_for_selector("text=Page not found")
-        asked.clear()
-        page.clock.run_for(60_000)
-        assert asked == []

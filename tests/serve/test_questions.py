@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
-from serving import CHAT, MESSAGES, RESPONSES, Served, asynchronous, prompt, served
+import pytest
+from serving import CHAT, MESSAGES, RESPONSES, Place, Served, asynchronous, prompt, served
 
 from practicum.session.shown_corrections import HEADING, SIMILAR_TURN
 
@@ -176,3 +178,17 @@ async def test_two_users_with_equal_answers_have_separate_sessions(tmp_path: Pat
             assert later == [(anna[0], "history"), (ben[0], "history")]
         # A field that names a user is not practicum's header.
         assert {one["user"] for one in (await at.send("GET", "/v1/interactions")).json["interactions"]} == {None}
+
+
+@asynchronous
+async def test_of_requests_at_the_same_time_the_last_one_is_reported_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, session = time.time(), {"x-practicum-session": "s"}
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9))
+    async with served(**place) as at:
+        asked = [(await at.ask(f"Question {number}?", session)).interaction for number in range(6)]
+        assert (await at.report(session="s", score=1.0)).json["interaction"] == asked[-1]
+        listed = (await at.send("GET", "/v1/interactions?since=2001-01-01")).json["interactions"]
+        assert [one["id"] for one in listed] == asked[::-1]

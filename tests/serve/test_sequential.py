@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from canary_bench import ALARM, KINDS, WORSE, CanaryCase, CanaryRow, DriftCase, case_rows, draw, quantile
+from canary_bench import ALARM, BETTER, KINDS, WORSE, CanaryCase, CanaryRow, DriftCase, case_rows, draw, quantile
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -95,6 +95,8 @@ def test_thirty_points_are_detected_within_sixty_scores_of_the_canary() -> None:
         row = rows(CanaryCase(live=[0.8], canary=[0.5], share=share, within=300), 30)[WORSE]
         assert (quantile(row.scored, 0.5) or inf) <= 60
         assert (quantile(row.scored, 0.9) or inf) <= high
+    better = rows(CanaryCase(live=[0.5], canary=[0.8], share=0.5, within=300), 30)[BETTER]
+    assert (quantile(better.scored, 0.9) or inf) <= 110
 
 
 def test_equal_arms_seldom_decide() -> None:

@@ -13,7 +13,6 @@ import pytest
 from needs import needs
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
-from refusals import refused
 from serving import Place, Served, asynchronous, served, until
 
 from practicum.serve import lines
@@ -40,18 +39,6 @@ async def scraped(at: Served) -> Samples:
     assert all(family.documentation and family.type != "unknown" for family in families)
     assert len(families) == len({family.name for family in families})
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
-
-
-@asynchronous
-async def test_metrics_have_the_labels_of_open_spaces(tmp_path: Path) -> None:
-    async with served(tmp_path, spaces=("default", "other")) as at:
-
-        async def spaces() -> set[str]:
-            return {value for _, labels in await scraped(at) for name, value in labels if name == "space"}
-
-        assert await spaces() == {"default", "other"}
-        at.service.close_space(at.service.spaces["other"])
-        assert await spaces() == {"default"}
 
 
 @pytest.mark.slow
@@ -92,12 +79,6 @@ async def test_spans_name_the_failure_of_the_upstream(tmp_path: Path) -> None:
     above = [outer[span.parent.span_id] for span in below]
     assert [span.attributes["http.response.status_code"] for span in above] == [429, 500, 502]
     assert [span.status.status_code is StatusCode.ERROR for span in above] == [False, True, True]
-
-
-def test_spans_without_their_packages_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.models.otlp.find_spec", lambda name: None)
-    with refused("extra.missing"):
-        Spans()
 
 
 # Lines
