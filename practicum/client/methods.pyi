@@ -24,10 +24,12 @@ class OperationMethods:
         comment is a correction, which later requests about the same are shown."""
 
     async def remember(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
-        """Keep a note for later requests. Those about the same are shown it. The same note again replaces the old one."""
+        """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
+        earlier note."""
 
     def remember_sync(self, text: str, *, about: str = ..., session: str | None = ..., user: str | None = ...) -> answers.Noted:
-        """Keep a note for later requests. Those about the same are shown it. The same note again replaces the old one."""
+        """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
+        earlier note."""
 
     async def interactions(self, session: str | None = ..., *, user: str | None = ..., since: float | datetime | str | None = ..., limit: int = ...) -> answers.Interactions:
         """List the last interactions. The newest comes first."""
@@ -36,18 +38,18 @@ class OperationMethods:
         """List the last interactions. The newest comes first."""
 
     async def playbook(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook. It has the lessons from earlier work that requests are shown."""
+        """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
 
     def playbook_sync(self, search: str = ..., *, section: str = ..., skip: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.PlaybookPage:
-        """Search or list the playbook. It has the lessons from earlier work that requests are shown."""
+        """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
 
     async def history(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show the rollouts of versions. With them come their results, the alarms, and the scores of requests that saw
-        each entry."""
+        """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
+        of the requests that saw it."""
 
     def history_sync(self, *, session: str | None = ..., user: str | None = ...) -> answers.SpaceHistory:
-        """Show the rollouts of versions. With them come their results, the alarms, and the scores of requests that saw
-        each entry."""
+        """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
+        of the requests that saw it."""
 
     async def corrections(self, state: Literal['live', 'waiting', 'replaced', 'rejected'] = ..., *, after: int = ..., limit: int = ..., session: str | None = ..., user: str | None = ...) -> answers.CorrectionList:
         """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""

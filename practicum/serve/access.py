@@ -40,8 +40,8 @@ MIN_KEY = 16
 """Smallest length (characters) of a key that is passed at the start."""
 
 CACHED, LATE = 1.0, 0.2
-"""Time (s) for which stored keys are cached, and time (s) that a request then waits for a new read. If the store does
-not respond, the cached keys stay valid."""
+"""Time (s) for which stored keys are cached, and time (s) that a request waits when they are read again. If the store
+does not respond, the cached keys stay valid."""
 
 SIGNED_IN = 43_200.0
 """Lifetime (s) of a session of the pages."""
@@ -56,8 +56,8 @@ WRONG_A_MINUTE = 60
 @dataclass(frozen=True)
 class Grant:
     """Permissions of a key: its space ("": all spaces), its roles, its expiry (`expires`, seconds since 1970), and its
-    rate limit (`per_minute`, requests per minute; None: the limit of the service). `identity` is the identity of the
-    space of a stored key: the key does not open a later space of the same name."""
+    rate limit (`per_minute`, requests per minute; None: the limit of the service). `identity` of a stored key
+    is the identity of its space: the key does not open a later space of the same name."""
 
     name: str
     space: str
@@ -75,7 +75,7 @@ class Grant:
         require_role(self.roles, role, action, f"the key {self.name}")
 
     def require_all_spaces(self, action: str) -> None:
-        """Raise Forbidden if the key is for one space, because the action needs a key for all spaces."""
+        """Raise Forbidden if the key is only for one space. The action needs a key for all spaces."""
         if self.space:
             raise Forbidden(
                 "key.forbidden", f"{action} needs a key for all spaces; this key is limited to {self.space}"
@@ -141,7 +141,7 @@ class TooMany(PracticumError):
 
 
 def require_key_of(id: str, grant: Grant) -> None:
-    """Raise Forbidden if the key's space was deleted and this is a later space of the same name."""
+    """Raise Forbidden if the key is for a deleted space whose name the space `id` has now."""
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
             "key.forbidden",
@@ -179,7 +179,7 @@ def read_keys(texts: Iterable[str]) -> dict[str, Grant]:
         if len(key) < MIN_KEY or not (key.isascii() and key.isprintable()) or " " in key:
             raise UsageError(
                 "key.invalid",
-                f"a key needs at least {MIN_KEY} characters, only ASCII and no spaces: pass KEY, or SPACE=KEY for a "
+                f"a key needs at least {MIN_KEY} characters, only ASCII without blanks: pass KEY, or SPACE=KEY for a "
                 "key of one space",
             )
         _require_space_name(space)
@@ -205,7 +205,7 @@ class Keys:
         """Whether requests need a key. Once True, it stays True until the process ends."""
 
     async def refresh(self) -> None:
-        """Read the stored keys if the cache is old. Raise StoreError if the keys were never read."""
+        """Read the stored keys if the cache is old. Raise StoreError if the read fails and no keys are cached."""
         now, never = time.monotonic(), self._read_at == float("-inf")
         if now - self._read_at <= CACHED:
             return
@@ -240,7 +240,8 @@ class Keys:
         self._tried_at = float("-inf")
 
     async def grant(self, key: str, address: str) -> Grant:
-        """Return the grant of a key. Raise Wrong, or TooMany if this client address has sent too many wrong keys."""
+        """Return the grant of a key. Raise Wrong for an unknown or expired key, and TooMany if this client address has
+        sent too many wrong keys."""
         # Looked up by digest, so that the timing reveals nothing about the keys.
         return await self._grant_of(digest_of(key), address)
 
@@ -305,7 +306,7 @@ class Keys:
         return self._signer(cookie).validate(token, max_age=int(SIGNED_IN))
 
     def _signer(self, cookie: str) -> TimestampSigner:
-        # The cookie is the secret, so that all nodes can verify the tokens.
+        # Sign with the cookie, so that all nodes can verify the tokens.
         return TimestampSigner(cookie if self.required else self._secret, salt="practicum form")
 
 
@@ -327,9 +328,9 @@ def add_key(
     database: Database, name: str, space: str, roles: Sequence[str], days: float | None = None,
     per_minute: int | None = None, id: str | None = None,
 ) -> tuple[Grant, str]:  # fmt: skip
-    """Create a key. Return its grant and the key itself, which is not stored. `id` is the required identity of the
-    space; without it, the space may be created later. Raise UsageError if the space has a key of this name, or if the
-    name or a role is invalid, and UnknownSpace if the space was deleted."""
+    """Create a key. Return its grant and the key itself, which is not stored. `id` is the identity that the
+    space must have. Without `id`, the space need not exist yet. Raise UsageError if the space has a key of this name,
+    or if the name or a role is invalid, and UnknownSpace if no space has this name and identity."""
     if others := [role for role in roles if role not in ROLES]:
         raise UsageError("key.invalid", f"no role named {others[0]!r:.80}: choose from {', '.join(ROLES)}")
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():

@@ -127,7 +127,7 @@ class Alarms:
 
     def check_store(self, name: str, id: str) -> None:
         """Raise an alarm when the store cannot be written for `FAILING` seconds, and another when writes succeed again.
-        The alarm concerns all spaces and is stored in this space."""
+        The alarms concern all spaces. They are stored in the space with this name and identity."""
         writer, failing = self._database.writer, self._database.writer.failing
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None

@@ -62,8 +62,8 @@ class Reported(Answer):
 
     def as_text(self) -> str:
         done = {
-            "kept": "Reported", "changed": "Reported; it adds to an earlier report",
-            "repeated": "This was reported before", "outranked": "The operator reported otherwise, which holds",
+            "kept": "Reported", "changed": "Reported, in addition to an earlier report",
+            "repeated": "This was reported before", "outranked": "The report of the operator takes precedence",
         }[self.status]  # fmt: skip
         score = "" if self.score is None else f" (score {self.score:g})"
         effect = {
@@ -86,7 +86,7 @@ class ShownText(Answer):
     def as_text(self) -> str:
         lines = [self.text or "Nothing is known about this yet.", ""]
         if self.corrections:
-            # In the order in which they are shown.
+            # The ids are in the order in which the text shows the notes.
             lines.append(f"Ids of these notes and corrections: {', '.join(f'c{n}' for n in self.corrections)}.")
         lines.append(f"Interaction: {self.interaction}. Give it to `report` when the outcome is known.")
         return "\n".join(lines)
@@ -130,8 +130,8 @@ class Noted(Answer):
 
     def as_text(self) -> str:
         if self.note == "in effect":
-            return f"Kept as {self.id}: later requests are shown it. `remove` takes it back."
-        return f"Kept as {self.id}; it waits for review before others are shown it."
+            return f"Kept as {self.id} and shown to later requests. `remove` takes it back."
+        return f"Kept as {self.id}, and shown to later requests after an approval in a review."
 
 
 class PlaybookEntry(Answer):
@@ -247,7 +247,7 @@ class StoredCorrection(Answer):
 
 
 class CorrectionList(Answer):
-    """Page of the `total` corrections and notes in a state."""
+    """Page of a list of the corrections and notes in a state. `total` is their number on all pages."""
 
     space: str
     state: str
@@ -336,7 +336,7 @@ class Removed(Answer):
     version: int | None
 
     def as_text(self) -> str:
-        return f"{self.id} is removed: no request is shown it any more."
+        return f"{self.id} is removed, and not shown to requests any more."
 
 
 class LiveVersion(Answer):
@@ -444,7 +444,8 @@ class UserData(Answer):
 class ForgottenUser(Answer):
     """Numbers of deleted items of a user. `again`: outcomes of sessions shared with other users; the service learns
     from them again. `alike`: remaining records that share rare words with the user's data, as copies or by chance.
-    `left` must be 0. `state` is always `done`: an unfinished deletion is an error (507)."""
+    `left`: the user's rows and texts that still exist, which must be 0. `state` is always `done`: an unfinished
+    deletion is an error (507)."""
 
     space: str
     user: str

@@ -79,7 +79,7 @@ class Operation:
         return fields_of(self.form, but="space")
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of the form, which a browser sent as texts. Empty values are left out."""
+        """Return the values of the form from the texts that a browser sent. Empty values are left out."""
         return read_fields(self.fields, sent)
 
     @property

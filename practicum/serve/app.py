@@ -185,7 +185,7 @@ class _Endpoint:
 
 
 class _ReadEndpoint(_Endpoint):
-    """ASGI application for a method that only reads."""
+    """ASGI application for a method that answers only GET and HEAD."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):

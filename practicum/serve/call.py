@@ -138,7 +138,7 @@ class ServedCall:
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of another application that answers this request."""
+        """Send an ASGI message from another application, which answers this request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.out(message)

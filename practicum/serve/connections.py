@@ -15,8 +15,8 @@ WHOLE = 60.0
 byte."""
 
 MOST_BESIDE = 2**16
-"""Largest size (bytes) of a request without its body: request line, headers, trailers, and the part of the
-framing of chunks that is larger than the body."""
+"""Largest size (bytes) of a request without its body: request line, headers and trailers. Of the framing of chunks,
+only the bytes in excess of the size of the body count."""
 
 MOST_OPEN = 10_000
 """Largest number of open connections; at most a third of the files that the process may open."""
@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Checked one read late, because a read may also contain a part of the body.
+        # Check the size of the previous reads, because the parts of the body that they contained are subtracted by now.
         if self._head > MOST_BESIDE:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_TOO_LARGE)
@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Drop trailers: after the head of a request, no header may change the sender of the request.
+        # Drop trailers, so that they cannot replace headers that identify the sender.
         if not self._has_head:
             super().on_header(name, value)
 
@@ -105,7 +105,7 @@ class Connection(HttpToolsProtocol):
         self.scope["raw_path"], _, self.scope["query_string"] = target.partition(b"?")
 
     def on_body(self, body: bytes) -> None:
-        # Twice the size: each byte of a body allows one byte of chunk framing.
+        # Subtract twice the size of the body, because the framing of its chunks may have the same size.
         self._head -= 2 * len(body)
         super().on_body(body)
 

@@ -45,7 +45,7 @@ async def _changing(service: Service, space: ServedSpace) -> AsyncIterator[Store
 @asynccontextmanager
 async def _writing(service: Service, space: ServedSpace) -> AsyncIterator[Store]:
     """Open the run of a space for writing. The space is not deleted inside the block. Raise Conflict while the space
-    learns, and UnknownSpace if the space was deleted, because the run may belong to a later space of this name."""
+    learns, and UnknownSpace if the space was deleted: the run may then belong to a later space of this name."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(PATIENCE):
@@ -84,7 +84,7 @@ async def edit_entry(
             return Delta((change if text is not None or section is not None else Delete(id, reason=BY_HAND),))
 
         def write() -> Edited:
-            # Without a learner, the newest version is not tested.
+            # Without a learner no version is tested, so the edits may be based on an untested version.
             outcome = apply_edits(store, edits, on_untried=not service.settings.learn)
             if outcome.refused:
                 raise UsageError("edit.refused", outcome.refused[0].reason)
@@ -108,9 +108,9 @@ def _no_entry(store: Store, id: str) -> UsageError:
 
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
-    """Approve or reject a review. Its `id` is `c5` for a correction or a note, and `3.1` for learned edits. The reason
-    of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if it was decided before or
-    cannot be applied any more."""
+    """Approve or reject a review. `id` names a correction or a note, such as `c5`, or learned edits, such as `3.1`. The
+    reason of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if it was decided before
+    or cannot be applied any more."""
     if id[:1] == "c" and id[1:].isdecimal():
         return await decide_correction(service, name, int(id[1:]), approved, reason)
     space = await service.spaces.opened(name)
@@ -126,7 +126,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
                 raise Conflict("edit.refused", f"{id} can no longer be applied: {approval.refused[id]}")
             version = approval.context.version
             if not service.settings.learn:
-                # Without a learner, the version is not tested.
+                # No learner tests the version, so make it live now.
                 store.change(lambda at: show_at_once(at, version, BY_REVIEW))
             return version
 

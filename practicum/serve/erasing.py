@@ -99,7 +99,7 @@ async def _erase_served(
 
 async def _clean(service: ErasingHost, space: ServedSpace, user: str | None, data: users.StoredUserData) -> None:
     """Remove a user's data from memory, after the user's rows were deleted."""
-    # Under the lock, because feedback may be about the deleted data.
+    # Hold the lock, because feedback on the deleted data may be in progress.
     async with space.lock:
         for key, interaction in service.recorder.recent.items():
             if interaction.user == user and key.startswith(f"{space.id} "):

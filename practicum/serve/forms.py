@@ -88,8 +88,8 @@ def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def read_fields(fields: Sequence[FormField], sent: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a form, which a browser sent as texts. Empty values are left out. Raise UsageError if a
-    value belongs to no field."""
+    """Return the values of a form from the texts that a browser sent. Empty values are left out. Raise UsageError if a
+    text belongs to no field."""
     if unknown := sent.keys() - {"token", *(name for field in fields for name in field.sent)}:
         named = ", ".join(field.name for field in fields) or "none"
         text = f"no field named {min(unknown)}: the fields are {named}"

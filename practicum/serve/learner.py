@@ -135,7 +135,8 @@ class Learner(threading.Thread):
         self._turns: Counter[str] = Counter()
         """Number of rounds by space. A round learns, or tests a version."""
         self._spent: dict[str, tuple[str, int, Spent]] = {}
-        """Today's cost of learning by identity of the space, with the day and the number of turns at that time."""
+        """Last computed cost of learning by identity of the space: the day, the number of rounds so far, and the cost
+        of that day."""
         self._wake = threading.Event()
         self._ended = False
 
@@ -373,7 +374,7 @@ class Learner(threading.Thread):
         rollout = self._rollout(space, version, evidence, await self._vectors(space))
         reason = ""
         if evidence["gate"] == "dropped":
-            reason = f"worse on held-out requests ({100 * evidence['mean']:+.1f} points on {evidence['tasks']})"
+            reason = f"worse on {evidence['tasks']} held-out requests ({100 * evidence['mean']:+.1f} points)"
         elif not settings.canary and len(tasks) < GATE_LEAST and old.digest != new.digest:
             reason = f"untested: the canary is turned off, and the gate was {evidence['gate']}"
         if reason:

@@ -90,8 +90,8 @@ class _EmbeddedServer(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
-    """Accept requests of other processes of this user inside the block, for a service that has the store in `folder`
-    open. Raise StoreError if the socket cannot be created."""
+    """Inside the block, accept requests of other processes of this user. The service has the store in `folder` open.
+    Raise StoreError if the socket cannot be created."""
     path, local = folder / SOCKET, Local(service)
     sock = _bound(path)
     config = uvicorn.Config(

@@ -89,7 +89,7 @@ class SpaceMaker:
             )
         if own and settings.review not in (None, config.review):
             update_run(store, **config_columns(config.model_copy(update={"review": settings.review})))
-        # A command that only reads a run does not name a live version; then the last version is live.
+        # Name the last version as live. It is live without the name too, so a command that only reads writes none.
         if (settings.upstream or settings.learn) and LIVE not in read_names(store):
             name_version(store, LIVE)
 

@@ -108,7 +108,7 @@ class Opening:
     def lists(self) -> dict[str, dict[str, Any]]:
         """Return the lists of tools and resources of the agent, by method."""
         if not self._lists:
-            # Imported here, because these modules load pydantic, which takes as long as all that `initialize` needs.
+            # Imported here, because these modules load pydantic, which would double the time to answer `initialize`.
             from practicum.serve.access import includes
             from practicum.serve.tools import TEMPLATES, allowed, listing, resource_listing
 

@@ -31,7 +31,8 @@ NO_JSON = {"code": -32700, "message": "a message is not JSON", "data": error_bod
 
 def run(transport: Transport, failed: Callable[[PracticumError], object]) -> None:
     """Answer the agent at standard input and output until it closes them, or until a signal. `failed` is called if the
-    store cannot be opened. Each call of a tool then tries again, and answers with the error if that fails."""
+    store cannot be opened. Each call of a tool then tries to open the store, and answers with the error if that
+    fails."""
     lines.set_up(as_json=False)
     asyncio.run(_run(transport, failed))
 
@@ -43,7 +44,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
         loop.add_signal_handler(number, _stop, stopped, number)
     code = 0
     try:
-        # Leaving the block waits for a store that is being opened, and raises the error if that fails.
+        # The end of the block waits for a store that is being opened, and raises the error if it cannot be opened.
         async with transport:
             speaking = asyncio.create_task(_speak(transport, Wire.claimed(), failed))
             ends: set[asyncio.Future[Any]] = {speaking, stopped}
@@ -147,7 +148,7 @@ async def _speak(transport: Transport, wire: Wire, failed: Callable[[PracticumEr
             if answer:
                 await wire.write(json.dumps(answer, ensure_ascii=False) + "\n")
             if loading is None:
-                # After the first answer and the lists of tools, because loading takes processor time from both.
+                # Load the SDK only after the first answer and the lists of tools, because loading would delay both.
                 opening.lists()
                 loading = asyncio.create_task(asyncio.to_thread(import_module, "practicum.serve.mcp"))
                 reaching = asyncio.create_task(_reach(loading, transport, opening, wire, failed))
@@ -173,8 +174,8 @@ async def _reach(
     wire: Wire,
     failed: Callable[[PracticumError], object],
 ) -> None:
-    """Open the store after the SDK is loaded, and notify the client if there are unlisted resources. If this fails, the
-    next call of a tool tries again."""
+    """Open the store after the SDK is loaded, and notify the client if there are unlisted resources. If the store
+    cannot be opened, the next call of a tool tries again."""
     await loading
     try:
         await transport.reach()

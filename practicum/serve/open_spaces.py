@@ -88,7 +88,7 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     def require_since(self, name: str, endings: int) -> None:
         """Raise UnknownSpace if a space of this name was deleted after the counter had the value `endings`. A request
-        from that time is not for the space that has the name now."""
+        that arrived then is not for the present space of this name."""
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
@@ -102,7 +102,7 @@ class OpenSpaces(dict[str, ServedSpace]):
 
     @contextmanager
     def deleting(self, name: str) -> Iterator[None]:
-        """Keep a space from being opened inside the block, which deletes the space."""
+        """Prevent that a space is opened while the block deletes the space."""
         self._deleting.add(name)
         try:
             yield

@@ -41,7 +41,7 @@ SCHEMES = {
 HEADERS = {
     "x-practicum-space": "Space, if the key is for all spaces (default: the first space of the service).",
     "x-practicum-session": "Conversation or ticket.",
-    "x-practicum-user": "End user who sends the text: it is recorded as this user's.",
+    "x-practicum-user": "End user who sends the text. The text is recorded as text of this user.",
 }
 
 SEEN = {

@@ -32,8 +32,8 @@ LISTED, MOST_LISTED = 200, 1_000
 """Number of corrections and notes in the list of reviews, and the largest number in any answer."""
 
 LAST = "last"
-"""Word that a report may have in place of the id of the last interaction, because terminals do not show ids. It needs a
-key that may see interactions."""
+"""Word for the last interaction that a report may have in place of an id, because terminals do not show ids. The key
+needs the role `review`."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
 """Name of a session or a user."""
@@ -78,7 +78,7 @@ async def report(call: OperationCall, form: Report) -> answers.Reported:
     if form.interaction == LAST:
         form = form.model_copy(update={"interaction": await _last(call)})
     if call.screened and form.answer and form.target and normalise(form.answer) == normalise(form.target):
-        # Some models repeat the right answer as `answer`. This would report that the answer was right.
+        # Some models repeat `target` as `answer`. The answer of the interaction would then count as right.
         form = form.model_copy(update={"answer": None})
     return await reporting.report(call.service, call.space, form, trust_of(call.user), screened=call.screened)
 
@@ -112,7 +112,8 @@ class Note(Form):
     advice="Keep a convention, a command that works, a preference or a trap. Never put passwords or keys into a note.",
 )  # fmt: skip
 async def remember(call: OperationCall, form: Note) -> answers.Noted:
-    """Keep a note for later requests. Those about the same are shown it. The same note again replaces the old one."""
+    """Keep a note for later requests. Requests about its subject are shown the note. A repeated note replaces the
+    earlier note."""
     return await reporting.note(
         call.service, call.space, form.text, form.about, call.user, screened=call.screened
     )  # fmt: skip
@@ -157,7 +158,7 @@ class Listing(Form):
 
 @operation("GET", "/v1/playbook", "ask")
 async def playbook(call: OperationCall, form: Listing) -> answers.PlaybookPage:
-    """Search or list the playbook. It has the lessons from earlier work that requests are shown."""
+    """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
     space = await call.service.spaces.opened(call.space)
     version, live = space.live, space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, form)
@@ -191,8 +192,8 @@ def _entry(entry: Entry) -> answers.PlaybookEntry:
 
 @operation("GET", "/v1/history", "ask")
 async def history(call: OperationCall, form: Nothing) -> answers.SpaceHistory:
-    """Show the rollouts of versions. With them come their results, the alarms, and the scores of requests that saw each
-    entry."""
+    """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
+    of the requests that saw it."""
     return await space_history(await call.service.spaces.opened(call.space))
 
 

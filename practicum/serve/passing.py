@@ -55,8 +55,8 @@ class Passing:
         return self.all or any(f"{path}/".startswith(f"{prefix}/") for prefix in self.prefixes)
 
     def response(self, method: str, path: str) -> str | None:
-        """Return the id of the response that a request is about. The caller checks that the response belongs to the
-        space. None: the request is not about a response. Raise RequestRefused (403) if the request does not pass."""
+        """Return the id of the response that a request is about, or None if it is not about a response. The caller
+        checks that the response belongs to the space. Raise RequestRefused (403) if the request does not pass."""
         if self.has(path) or (method == "POST" and path in _MODEL_CALLS):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
@@ -74,9 +74,10 @@ class Passing:
         )  # fmt: skip
 
     def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
-        """Return the id of the response that a request continues (None: it continues no response), and the body without
-        repeated names of such fields. The caller checks that the response belongs to the space. Raise RequestRefused if
-        the body continues a stored conversation (403), cannot be read (400), or is compressed (415)."""
+        """Return the id of the response that a request continues (None: it continues no response), and the body to
+        send. A body that continues stored data is sent without repeated fields. The caller checks that the response
+        belongs to the space. Raise RequestRefused if the body continues a stored conversation (403), cannot be read
+        (400), or is compressed (415)."""
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):

@@ -44,7 +44,7 @@ SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_c
 
 _MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
 """Endings of the types of parts that contain text of other authors: results of tools, including the provider's, and
-documents. Within a text, the quotation mark would be escaped."""
+documents. A text does not match, because it has a backslash before a quotation mark."""
 
 MOST_CALLS = 50
 """Largest number of tool calls that are stored for an answer: the first ones."""
@@ -316,8 +316,8 @@ def _continues(kind: Kind, item: _Item) -> bool:
 
 
 def _is_material(item: _Item) -> bool:
-    """Return whether an item contains results of tools, or documents. Types are matched by their ending only, so an
-    argument of the same name also counts."""
+    """Return whether an item contains results of tools, or documents. The content is only searched
+    for the endings of their types, so an argument named `document` also counts."""
     if item.role in ("tool", "function") or item.type.endswith("_output") or item.type in SERVED:
         return True
     content = bytes(item.content) if _first(item.content) == b"[" else b""
@@ -432,8 +432,8 @@ def _joined(content: Raw, text: str, kind: str) -> Raw:
 
 
 def _after_system(items: list[Raw], text: str) -> list[Raw]:
-    """Return the messages with a text appended to the last leading system message. Add such a message if the first
-    message has another role."""
+    """Return the messages with a text appended to the last leading system message. Add a system message if the
+    first message has another role."""
     leading = 0
     while leading < len(items) and msgspec.json.decode(items[leading], type=_Item).role in LEADING:
         leading += 1
@@ -473,7 +473,7 @@ class UpstreamAnswer:
     _ends: set[str] = field(default_factory=set)
 
     def end(self, *reasons: Any) -> None:
-        """Record the reasons that the protocol gives for the end of the answer. None is ignored."""
+        """Record the reasons that the protocol gives for the end of the answer. Skip reasons that are None."""
         for reason in reasons:
             if isinstance(reason, str) and reason in _SILENT:
                 self._ends.add(reason)

@@ -118,8 +118,8 @@ class Proxy:
         return body
 
     async def _require_response(self, call: ServedCall, space: str, response: str | None) -> None:
-        """Raise RequestRefused if a response of the upstream was not made for this space, because the response may
-        belong to another space. The operator may access any response, because not all responses are recorded."""
+        """Raise RequestRefused if a response of the upstream is not recorded for this space: it may belong to another
+        space. The operator may access any response, because not all responses are recorded."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         opened = await self.service.spaces.opened(space)

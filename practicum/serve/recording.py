@@ -40,8 +40,8 @@ TOKENS = ("input", "cached", "output")
 
 
 class Recorder:
-    """Recorder of the interactions of a service. `judged` is the share of answers without an outcome that a judge
-    scores. `waits` is called with an open space when an outcome waits for learning. `shared`: other nodes write
+    """Recorder of the interactions of a service. A judge scores the share `judged` of the answers without an
+    outcome. `waits` is called with an open space when an outcome waits for learning. `shared`: other nodes write
     interactions too."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Recorder:
                 self._alarms.add(at.id, alarm)
 
     def _judge_later(self, interaction: Interaction, id: str, space: ServedSpace | None) -> None:
-        """Store an outcome that waits for a judge's score, unless an outcome is reported first."""
+        """Store an outcome that waits for a judge's score, unless an outcome was already reported."""
         row = {
             "id": interaction.id, "at": time.time(), "revision": 1, "trust": trust_of(interaction.user),
             "state": WAITING, "data": json.dumps({"reports": [], "own": {}, "user": {}}),

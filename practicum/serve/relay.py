@@ -180,7 +180,7 @@ class Relay:
             size += len(chunk)
             self._chunks.append(chunk)
             fits = self.call.hold(len(chunk)) and size <= self.proxy.most_read
-        # Set only here: if an answer breaks off before it is passed on, nothing counts as received.
+        # Set at the end: if the response breaks off earlier, none of it is passed on, so none counts as received.
         self._size = size
         return fits
 

@@ -21,14 +21,14 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PATH = re.compile(
     rb"/|(?:/(?!\.{1,2}(?:/|\Z))(?:"
     rb"[A-Za-z0-9._~!$&'()*+,=:@-]"
-    # Escapes, except of control characters, unreserved characters, and / \ % ; , at which servers split a path or
-    # which they decode twice.
+    # Escapes. Excluded are escapes of control characters, of unreserved characters, and of / \ % ; because servers
+    # split paths at these four or decode them twice.
     rb"|%(?![01]|2[5DEF]|3[0-9B]|4[1-9A-F]|5[0-9ACF]|6[1-9A-F]|7[0-9AEF])[2-9A-F][0-9A-F]"
     rb")+)+"
 )
 
 _NOT_IN_QUERY = re.compile(rb"[^\x21-\x7e]|#|%(?:0[0-8BCEFbcef]|1[0-9A-Fa-f]|7[Ff])")
-"""Control characters, except escaped tabs and line breaks, and bytes that must be escaped."""
+"""Bytes that must be escaped, and escapes of control characters other than tabs and line breaks."""
 
 _ONCE = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"content-type", b"sec-fetch-site"})
 _NAMED = frozenset({b"mcp-session-id"})
@@ -52,8 +52,8 @@ def require_clear(scope: Mapping[str, Any]) -> None:
     if not is_normal(scope["raw_path"]):
         raise RequestRefused(
             "request.malformed",
-            "the path is not in normal form: it must start with /, and must not have empty, . or .. segments, escapes "
-            r"of letters, digits or -._~/\%; , lower-case escapes, or control characters"
+            "the path is not in normal form: it must start with /, and must not have empty, . or .. segments, control "
+            r"characters, lower-case escapes, or escapes of letters, of digits or of any of -._~/\%;"
         )  # fmt: skip
     if _NOT_IN_QUERY.search(scope["query_string"]):
         raise RequestRefused(

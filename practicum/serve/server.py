@@ -125,7 +125,7 @@ async def _serve(
             try:
                 await stack.enter_async_context(listening(service, settings.store))
             except StoreError as error:
-                warnings.append(f"practicum mcp cannot reach this service by its store: {error}")
+                warnings.append(f"practicum mcp cannot reach this service through its store: {error}")
         pages = Pages(service, keys)
         stack.callback(pages.close)
         app = App(

@@ -47,8 +47,8 @@ MIN_UNIQUE = 60
 occur in several conversations."""
 
 PARAGRAPHS = 4
-"""Largest number of first paragraphs by which a longer question is recognised. The client aider appends reminders to a
-question, and leaves the reminders out of later requests."""
+"""Largest number of paragraphs at the beginning of a question by which the question is recognised without its end. The
+client aider appends reminders to a question, and leaves the reminders out of later requests."""
 
 LONGEST_USER = 2_000
 """Largest length (characters) of a `metadata.user_id` that is searched for a session."""

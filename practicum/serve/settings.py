@@ -40,7 +40,7 @@ class ServiceSettings(BaseModel):
     store: Path | URL
     folder: Annotated[Path, Setting(
         "Folder of this node's logs and caches, if the store is a database.", Panel.SERVICE, typed=Path,
-        note="If the store is a folder, it is the same folder.",
+        note="If the store is a folder, it also holds the logs and caches.",
     )]
     upstream: Annotated[str, Setting(
         "The model server: openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH.",
@@ -107,10 +107,10 @@ class ServiceSettings(BaseModel):
         option=" /--no-learning",
     )] = True
     judge_share: Annotated[float, Setting(
-        "Share of answers without an outcome that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
+        "Of the answers without an outcome, the share that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
     )] = Field(default=0.0, ge=0, le=1)
     review: Annotated[Review | None, _of_run(
-        "review", "If it is None: the setting of the space; a new space has foreign.", first=True,
+        "review", "If it is None: the setting of the space, which is foreign for a new space.", first=True,
     )] = None
     trust_users: Annotated[bool, Setting(
         "Trust questions of end users like your own tasks.", Panel.LEARNING,
@@ -120,7 +120,7 @@ class ServiceSettings(BaseModel):
         "Number of outcomes that starts a round of learning.", Panel.LEARNING, unit="outcomes",
     )] = Field(default=20, ge=1)
     learn_minutes: Annotated[float, Setting(
-        "Minutes after the first outcome until a round starts even with fewer outcomes.", Panel.LEARNING, unit="min",
+        "Minutes that an outcome waits until a round starts even with fewer outcomes.", Panel.LEARNING, unit="min",
     )] = Field(default=60.0, ge=0)
     max_calls_day: Annotated[int | None, Setting(
         "Limit of model calls for learning, per day and space.", Panel.LEARNING, unit="calls", first=True,

@@ -156,6 +156,6 @@ class ServiceActions:
 
 
 def _person(visitor: Grant) -> Grant:
-    """Return the grant of a visitor with the roles `ask` and `report`, which the role `review` includes on the
-    pages."""
+    """Return the grant of a visitor, and add the roles `ask` and `report` to it. On the pages, the role `review`
+    includes both."""
     return replace(visitor, roles=visitor.roles | {"ask", "report"})

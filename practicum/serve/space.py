@@ -99,8 +99,7 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """View of a user's message, from the request in which it was the last message, with the fixed text of that
-    request."""
+    """View of a user's message and the fixed text, both from the request in which this message was the last one."""
 
     fixed: str
     learned: Insertion
@@ -124,7 +123,7 @@ class ServedSpace:
         self.waiting = 0
         """Number of outcomes that the learner has not used yet."""
         self.waiting_since = 0.0
-        """Time since which the first of these outcomes waits (monotonic, s)."""
+        """Start of the waiting time of the outcomes in `waiting` (monotonic, s)."""
         self.scored, self.scores = 0, 0.0
         """Number of interactions that got their first score since the space was opened, and the sum of these scores."""
         self.used = time.monotonic()
@@ -226,7 +225,7 @@ class ServedSpace:
         head = read_head(store, None)
         rewritten = head is not None and head.of_run != self._of_run and bool(self._of_run)
         if rewritten:
-            # For example, after `forget` the data that was read before may be deleted.
+            # The run was replaced, for example by `forget`, so data that was read before may be deleted.
             self.reader.reopen()
             store = self.reader.store
             changes = store.changes()
