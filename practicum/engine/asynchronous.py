@@ -375,7 +375,7 @@ class _Flow:
         self, done: Reduction, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
         """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
-        lessons for a second update, which no other copy covered or can still cover.
+        lessons for a second update. No other copy of these lessons is covered or can still be covered.
 
         The edits in `fails` conflict with another group's edits. The second update makes them again from the new texts.
         """

@@ -165,7 +165,8 @@ class Attempts(Calls):
             self._add_seconds(stored)
             result = kind.validate_json(stored.answer)
             if isinstance(result, Trace) and self._state.agent.max_turns:
-                # The journal entries of the attempt's model calls are not read again.
+                # The journal entries of the attempt's model calls are not read again, so the trace gives the number of
+                # calls.
                 self._record_calls(int(result.data.get("turns", 0)))
             return result
         async with slot or nullcontext():

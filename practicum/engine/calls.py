@@ -161,7 +161,7 @@ class Calls(Place):
 
     async def require_working_agent(self) -> None:
         """Wait until an attempt ends without an error of the agent. Return at once if no attempt has ended with such an
-        error. Raises BrokenAgentError if all attempts failed and no job is left that could make one."""
+        error. Raises BrokenAgentError if all attempts failed and no job is left that could make another attempt."""
         proof = self._state.proof
         proof.ended(self.job)
         while proof.failures and not proof.proven:
@@ -270,8 +270,8 @@ class Calls(Place):
             await self._lose_call(record, error)
             raise
         if client.window is not None:
-            # Some servers refuse a limit that exceeds the window together with the prompt. The limit is lowered only
-            # for sending, not in the digest: a resume may use a model with another window.
+            # Some servers refuse a request if its prompt and its limit of output tokens together exceed the window. The
+            # limit is lowered only for sending, not in the digest: a resume may use a model with another window.
             left = max(client.window - int(1.25 * estimate), client.window // 2)
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
         limit = options.max_output_tokens
@@ -335,7 +335,8 @@ class Calls(Place):
             )
 
     def _add_seconds(self, record: JournalRow) -> None:
-        """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""
+        """Add the seconds of a result to the chain. If the result is a journaled attempt, or the only call of an
+        attempt, add them to the pace too."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls
         if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):

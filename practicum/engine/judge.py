@@ -43,8 +43,8 @@ class JudgeScorer:
 
 
 async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
-    """Ask a judge that never sees the target for feedback, for learning without labels. If the judge gives no verdict,
-    the feedback is unknown, and the attempt is counted."""
+    """Ask a judge for feedback, for learning without labels. The judge never sees the target. If the judge gives no
+    verdict, the feedback is unknown, and the attempt is counted."""
     try:
         verdict = await judge(run.at("verdict"), task, trace, None)
     except (OutputError, ProviderError):

@@ -83,7 +83,8 @@ class Validation:
     every: int = 1
 
     async def score(self, method: Method, context: Context, run: Run) -> float:
-        """Return the mean score under `context`. No calls are made if an evaluated context shows the same view."""
+        """Return the mean score under `context`. No calls are made if a context with the same shown text was evaluated
+        before."""
         return mean_score(await run.evaluate(method.act, "val", self.tasks, context))
 
 
@@ -114,10 +115,10 @@ async def _no_show(context: Context, task: Task, run: Run) -> View:
 class Method:
     """Learning method: seven functions, the seams, and facts about them.
 
-    `show` makes the view that an agent sees of the context for a task. It searches, and asks only the models of
-    `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the score. `attempt`
-    wraps `act` and may make several attempts. `schedule` calls the seven functions; `sequential` runs one step after
-    the other.
+    `show` makes the view that an agent sees of the context for a task. It may search. It may ask the models of
+    `show_roles`, and no others. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the
+    score. `attempt` wraps `act` and may make several attempts. `schedule` calls the seven functions; `sequential` runs
+    one step after the other.
 
     `roles` are the models that learning asks in addition to the agent. `act_roles` are the models that `act` asks, such
     as a judge that chooses among attempts. `models` names models of seats that are not roles, such as single agents of
@@ -453,7 +454,8 @@ def mean_score(attempts: Sequence[Attempt]) -> float:
 
 
 def best_of_k(attempts: Sequence[Attempt]) -> float | None:
-    """Return the mean score of attempts chosen from several per task, or None if no attempt was chosen so."""
+    """Return the mean score of the attempts that were chosen from several per task, or None if no attempt was
+    chosen."""
     return _mean(attempts) if any(r.choice for r in attempts) else None
 
 

@@ -271,8 +271,8 @@ class Place(Conditions):
         return recorded
 
     def try_again(self, places: Sequence[str]) -> None:
-        """Mark places so that a resume repeats the effects at or below these places that the provider failed. Other
-        results there stay valid for equal requests."""
+        """Mark places so that a resume repeats the effects that were lost to the provider at or below these places.
+        Other results of these places stay valid for equal requests."""
         self._state.journal.note_outage(again=places)
 
     def _open(self, place: str) -> None:

@@ -23,7 +23,7 @@ from practicum.core.words import strings
 T = TypeVar("T")
 
 WHOLE = 5_000
-"""Size of the largest context that is compared as a whole, in entries; more than prompts usually show."""
+"""Maximum number of entries of a context that is compared as a whole. Prompts usually show fewer entries."""
 
 
 def traced_lessons(
@@ -54,8 +54,8 @@ def traced_lessons(
 def traced(delta: Delta, lessons: Sequence[Lesson], context: Context) -> Delta:
     """Add to each edit the sources of all texts that it depends on.
 
-    An edit depends on the lessons that it names, or on every lesson if it has no sources. If it has rare words of other
-    lessons, or of entries that it does not change, their sources are added.
+    An edit depends on the lessons that it names. An edit without named lessons and sources depends on every lesson. If
+    an edit has rare words of other lessons, or of entries that it does not change, their sources are added.
     """
     read = _Read(context, None, lessons)
     lessons_with_sources = [(x, frozenset(x.sources)) for x in lessons]
@@ -90,8 +90,9 @@ class _Read:
     def sources_of(
         self, texts: Sequence[str], own: tuple[str, ...], read_texts: Iterable[str], ids: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Return `own`, and the sources of other texts that have rare pieces of `texts`, except entries with these ids.
-        Pieces of the texts in `read_texts` are not compared, because their sources are known."""
+        """Return `own`, and the sources of the lessons and entries that share rare pieces (`core.shingles`) with
+        `texts`, except entries with these ids. Pieces of `read_texts` are not compared, because the sources of these
+        texts are known."""
         new_pieces = frozenset(chain.from_iterable(map(grams, texts)))
         if not new_pieces:
             return own
@@ -114,7 +115,7 @@ class _Read:
 
     @cached_property
     def _pages(self) -> Sequence[Mapping[str, Sequence[str]]]:
-        """Ids of the entries that have a piece, by page."""
+        """For each page of the context, the ids of the entries that have a piece, by piece."""
         if self.ids is not None:
             return [_ids_by_piece(entry for id in sorted(self.ids) if (entry := self.context.get(id)) is not None)]
         return [page.rendered(_ids_by_piece) for page in self.context.pages] if len(self.context) <= WHOLE else []

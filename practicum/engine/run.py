@@ -52,7 +52,7 @@ class Run(Attempts):
 
     @property
     def reusable(self) -> dict[str, dict[tuple[object, str, int], Attempt]]:
-        """Attempts that may be reused for another task, by the digest of their context."""
+        """Attempts that a later attempt at the same task may reuse, by the digest of their context."""
         return self._state.reusable
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -84,7 +84,7 @@ class Run(Attempts):
         an earlier evaluation had good answers: the journal stores unparsed answers, so a resume could not get past
         them.
         """
-        # The place determines the calls there, so their results depend on no earlier failure.
+        # The name of the place contains the context, so the results of its calls depend on no earlier failure.
         chain = Chain(self.chain.seconds)
         top = Run(self._state, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=chain)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
@@ -108,8 +108,8 @@ class Run(Attempts):
         return [evaluated[key] for key in keys]
 
     def require_own(self, sources: Iterable[str]) -> None:
-        """Raise UsageError if one of the sources is less trusted than the operator and reviews are on. For a method
-        that tries its edits at once, so that they cannot wait for review."""
+        """Raise UsageError if one of the sources is less trusted than the operator and reviews are on. A method calls
+        this if it tries its edits at once, so that they cannot wait for review."""
         if self._state.admission.review != "none" and (level := trust_of(sources)) != "own":
             raise UsageError(
                 "review.impossible",
@@ -125,7 +125,7 @@ class Run(Attempts):
 
     async def admit(self, delta: Delta) -> Admitted:
         """Check a delta before it is applied. Refuses edits that a review rejected before, also in other words; edits
-        with the same text as a waiting edit; and edits that build on either."""
+        with the same text as a waiting edit; and edits that build on a refused edit."""
         admission, refused = self._state.admission, list[Refused]()
         if admission.review_states:
             new = [edit for edit in delta.edits if edit_statement(edit)]

@@ -25,7 +25,7 @@ QUALITIES = ("completeness", "executability", "consistency")
 """Measures whose product is the quality of software (MAEL, table 2)."""
 
 SHOWN = 3
-"""Maximum number of gaps that a note names."""
+"""Maximum number of gaps in a project that the note of a score names."""
 
 
 class SoftwareScorer:

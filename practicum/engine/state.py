@@ -82,13 +82,13 @@ class Observer:
         """Receive a model call that ended."""
 
     def waiting(self, wait: Wait) -> None:
-        """Receive a call that waits before a retry, because the provider limited or failed it."""
+        """Receive a call that waits before a retry, because the provider limited the rate of calls, or failed."""
 
     def attempted(self, task: Task, trace: Trace) -> None:
         """Receive an attempt that ended, in learning or evaluation, including attempts from the journal."""
 
     def scored(self, task: Task, score: Score | None) -> None:
-        """Receive the score of an attempt. None: the attempt could not be scored, or the provider failed it."""
+        """Receive the score of an attempt. None: the attempt could not be scored, or the provider failed."""
 
     def warned(self, text: str) -> None:
         """Receive a warning that a user should see now, such as a very large task."""
@@ -111,7 +111,7 @@ TOKEN_RATIO = 1.25
 
 UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
 """Number of refusals in a row after which a run stops. The first is for refusals with an unknown reason, the second for
-refusals by a content filter, by the window or for an invalid sample."""
+refusals because of a content filter, the window or an invalid sample."""
 
 WARNED_REFUSALS = 5
 """Number of refused requests that are reported one by one."""
@@ -127,8 +127,9 @@ class RunState:
     `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback if labels are
     missing. `lost` holds, by place, provider failures and notes that no stored result depends on yet. A failure is
     written with the first result that may depend on it; otherwise a resume repeats the effect. `rests_on` holds, by
-    evaluated task, the places of failures behind the evaluation. `in_row` holds, by model and role, the last refusal
-    and the places where it occurred in a row. `refused` holds, by model, the parameters that its server refused.
+    evaluated task, the places of failures that the evaluation may depend on. `in_row` holds, by model and role, the
+    last refusal and the places where it occurred in a row. `refused` holds, by model, the parameters that its server
+    refused.
 
     `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
     failed model call. `admission` decides which edits wait for review. `trust_tools`: results of tools count as the
@@ -256,8 +257,8 @@ class RunState:
 
     def room(self, role: str) -> int:
         """Return the number of tokens that a prompt of this role may have: the window minus the answer, which takes at
-        most half of the window. A quarter stays free, because the estimate of tokens is rough."""
-        # A user's agent has no model here.
+        most half of the window. A fifth of this stays free, because the estimate of tokens is rough."""
+        # A user's own agent has no seat, so its window is assumed.
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
             return int(ASSUMED_WINDOW / 1.25)
@@ -285,11 +286,11 @@ class RunState:
         return replace(most, usd=client.cost(most))
 
     def learn_output(self, client: Client, output_tokens: int, usage: Usage) -> None:
-        """Update a model's output ratio from a call, including calls before a resume."""
+        """Update a model's output ratio from a call. A resume repeats this for the calls in the journal."""
         written = usage.output_tokens / output_tokens
         self.output_ratio[client.name] = max(self.output_ratio.get(client.name, 1.0), written)
 
     def settle(self, places: Iterable[str]) -> list[JournalRow]:
-        """Return the failures and notes at these places that were not written yet, and remove them from `lost`."""
+        """Remove the failures and notes of these places from `lost`, and return them for writing to the journal."""
         settled = {*places}
         return [self.lost.pop(place) for place in [*self.lost] if place in settled]

@@ -94,7 +94,7 @@ def reflector(s: PlaybookSettings) -> Reflector:
 def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -> UpdateSeam:
     """Build the curator, which turns the lessons of a step into edits."""
     if s.curating == "append":
-        # The data of a reflection stays with its lesson, because entries with the same text must be equal.
+        # Entries do not get the data of their reflections, because entries with the same text must be equal.
         return append(SECTION, data=False)
     if s.curating == "rewrite":
         return rewrite(REWRITER)

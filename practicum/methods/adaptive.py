@@ -22,7 +22,8 @@ PERIOD = 12
 """Steps after which groups and heads are probed again, because they may help later even if they did not help early."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
-"""Smallest shares at which groups, heads, the twin and the state are used. The reason of a step gives its shares."""
+"""Smallest shares at which groups, heads, the twin and the state are used, in this order. The reason stored with a step
+gives the measured shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class Choice:
 
 @dataclass
 class Relapses:
-    """Counter of relapses: repeated attempts at a task that failed although the attempt before had passed. Each step is
-    read once, so that a long run does not slow down."""
+    """Counter of relapses. A relapse is an attempt that failed although the previous attempt at the same task had
+    passed. Each step is read once, so that a long run does not slow down."""
 
     last: dict[str, bool] = field(default_factory=dict)
     failed: list[bool] = field(default_factory=list)
     steps: int = 0
 
     def share(self, history: History) -> float:
-        """Return the share of repeated attempts that failed although the attempt before had passed."""
+        """Return the share of relapses among all repeated attempts."""
         for attempt in (r for step in history[self.steps :] for r in step.attempts):
             id, passed = attempt.task.id, attempt.feedback.success
             if passed is not None:
@@ -78,17 +79,17 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
         state=lost >= UNSTABLE,
     )
     reasons = (
-        ("groups", choice.group, f"{contrast:.0%} of failing groups had a success"),
+        ("groups", choice.group, f"{contrast:.0%} of groups with a failure also had a success"),
         ("heads", choice.heads, f"{gap:.0%} of failures were chance or intractable"),
         ("twin", choice.twin, f"{cited:.0%} of failures had relied on an entry"),
-        ("state", choice.state, f"{lost:.0%} of tasks tried again had passed before and failed"),
+        ("state", choice.state, f"{lost:.0%} of repeated attempts failed after a success"),
     )
     why = "; ".join(f"{name} {'on' if on else 'off'} ({reason})" for name, on, reason in reasons)
     return choice, f"probing: {why}" if probing else why
 
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
-    """Build a method that runs each step with `build(choice)`. The tasks come in the order of `base`."""
+    """Build a method that runs each step with `build(choice)`. The sampler of `base` chooses the tasks."""
     active, order, built = base, base.sample, cache(build)
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
@@ -97,7 +98,7 @@ def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
         for batch in order(tasks, history, run):
             choice, why = decide(history, relapses)
             active = built(choice)
-            # The base may give a reason too, for the number of tasks.
+            # The sampler of `base` may give a reason for the number of tasks. Both reasons are stored.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
             yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 

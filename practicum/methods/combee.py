@@ -43,7 +43,8 @@ class Settings(PlaybookSettings):
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
-    """batch=auto: the batch grows while one more task saves at least this share of its saving at the smallest size."""
+    """batch=auto: the batch grows while one more task shortens an epoch by at least this share of the saving at the
+    smallest size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"

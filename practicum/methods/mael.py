@@ -73,7 +73,7 @@ class Settings(Batched, RetrievalSettings):
 
     CLASHES: ClassVar = (
         needs("alpha", "similarity", "reward", "follow_from", "while_learning", experience=("task", "step")),
-        # A change of one of these settings removes the other setting from a run.
+        # If a resume changes one of these two settings, the other is removed from the run.
         Clash(
             lambda s: s.were_set("agents") and s.topology not in SHAPES,
             "the team file sets the number of agents: leave out agents", ("agents", "topology"),
@@ -126,8 +126,8 @@ def team_of(s: Settings, seed: int) -> AgentTeam:
 
 
 def _most_calls(s: Settings, agents: int) -> int:
-    """Return the maximum number of model calls of an attempt, if every level divides into `MAX_PARTS` parts, and each
-    part is handed back once and refined each round. A plan with more parts makes more calls."""
+    """Return the maximum number of model calls of an attempt whose plans have up to `MAX_PARTS` parts: each part is
+    handed back once and refined in each round. A capable model may plan more parts, and then makes more calls."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)

@@ -29,7 +29,7 @@ class MemorySettings(Batched, RetrievalSettings):
     5; 0: none)."""
     until: Until = "k"
     """sequential: the condition that ends the passes. k: only the number of passes; judge: a judge accepts an answer;
-    score: the score is right, where learning may see it; agreement: a pass changes nothing."""
+    score: an answer is right by its score, where learning may see scores; agreement: a pass changes nothing."""
     memories: int = Field(default=5, ge=1)
     """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
@@ -39,7 +39,8 @@ class MemorySettings(Batched, RetrievalSettings):
     notes: bool = False
     """sequential: each pass leaves a note for the next pass and for the memories."""
     contrast: bool = True
-    """parallel: contrast the attempts at a task with each other, for the memories and for the choice among equals."""
+    """parallel: contrast the attempts at a task with each other, for the memories and for the choice among equally good
+    attempts."""
     items: int = Field(default=3, ge=1, le=10)
     """The maximum number of memories extracted from one attempt."""
     extract: Extract = "all"
@@ -59,8 +60,9 @@ class MemorySettings(Batched, RetrievalSettings):
         "standard": {"k": 3, "memories": 5, "passes": 3},
         "critical": {"k": 5, "memories": 10, "passes": 5},
     }
-    """Presets of the specification (section "Practical trade-offs"); a method takes the settings that it has. `k` is
-    for parallel attempts. A sequence makes its default of 5 passes, or none if one attempt is enough."""
+    """Presets of the specification (section "Practical trade-offs"); a method ignores presets of settings that it does
+    not have. `k` is the number of parallel attempts. With sequential scaling, a preset `k` of 1 means no further
+    passes, and any other `k` the default of 5 passes."""
 
     CLASHES: ClassVar[tuple[Clash, ...]] = (
         needs("k", "warmth", scaling=("parallel", "sequential")),

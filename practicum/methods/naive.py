@@ -1,7 +1,7 @@
 """Naive parallel learning: a large batch, and one update call that reads all its lessons at once (Combee, section 2.2:
 this overloads the curator).
 
-As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. practicum counts the lost lessons.
 """
 
 from __future__ import annotations

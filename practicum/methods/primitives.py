@@ -54,7 +54,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     """heads: three calls at once, or one structured call."""
     gated_heads: bool = False
     """heads: learn nothing from a failure that was chance, or that no guidance could prevent; false: the curator reads
-    the cause, and decides."""
+    the cause, and decides whether to learn."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
     attempted: Attempted = None
@@ -66,11 +66,11 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     graduate: int = Field(default=3, ge=1)
     """replay: passes in a row after which a task leaves the buffer."""
     evict: int = Field(default=3, ge=1)
-    """replay: failures in a row, each reflected on, after which a task leaves the buffer too."""
+    """replay: failures in a row, each reflected on, after which a task also leaves the buffer."""
     state: bool = False
     """Keep a document of changes, assessments and hypotheses that the curator sees (section 3.5)."""
     state_tokens: int = Field(default=800, ge=100)
-    """state: the most tokens of the document."""
+    """state: the maximum number of tokens of the document."""
     primitives: Literal["given", "adaptive"] = "given"
     """given: the primitives that are on; adaptive: groups, twin, heads and state when the run shows that they help."""
 
@@ -130,7 +130,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     @property
     def curating(self) -> Literal["edits", "append", "rewrite"]:
-        """Update that turns lessons into edits. The state needs a curator that decides."""
+        """Update that turns lessons into edits. The state needs a curator that decides, so a default of `append`
+        becomes `edits`."""
         decides = self.state or self.primitives == "adaptive"
         return "edits" if decides and self.curator == "append" and not self.were_set("curator") else self.curator
 
@@ -147,7 +148,8 @@ def with_primitives(
         if s.replay or s.attempted is not None:
             sample = replayed(s.epochs, s.batch, s.replay, s.attempted, s.graduate, s.evict)
             method = replace(method, sample=sample)
-        # The attempts of a group and the annotated attempt are concurrent, and each is made once per view.
+        # The attempts of a group and the annotated attempt run concurrently. Each is reused while its context is the
+        # same.
         if s.group > 1:
             method = replace(method, attempt=grouped(method.attempt, s.group))
         if s.twin:

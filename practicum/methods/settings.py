@@ -45,7 +45,7 @@ def number_or(words: str, number: str = "a whole number of at least 1") -> WrapV
 SameFrom = Annotated[
     Literal["auto"] | Annotated[float, Field(gt=0, le=1)], number_or("auto", "a number above 0 and up to 1")
 ]
-"""Type of the setting of a `Threshold`."""
+"""Type of a setting whose value is a `Threshold`."""
 
 
 class GateSettings(BaseModel):

@@ -1,7 +1,7 @@
 """Summarization: one call summarizes the lessons of a large batch, and the curator sees the summary (the baseline of
 Combee, section 4.1).
 
-As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. practicum counts the lost lessons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Settings = WidePlaybookSettings
 def method(s: Settings) -> Method:
     """Build ACE with a large batch, and a summary of its lessons for the curator."""
     built = playbook(s, "summarized", summarized(curated(s)), s.batch)
-    # The curator's model writes the summary, even if curator=append asks no curator.
+    # The curator's model writes the summary. It is needed even with curator=append, which asks no curator.
     return replace(
         built, roles=tuple(dict.fromkeys((*built.roles, "curator"))), costs=f"{built.costs}, one summary per step"
     )

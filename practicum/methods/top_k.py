@@ -1,7 +1,7 @@
 """Top-K retrieval: the lessons of a large batch are embedded and clustered, and the curator sees one lesson per cluster
 (the baseline of Combee, section 4.1).
 
-As in the paper, a lesson that the curator leaves out is lost. Here it is counted.
+As in the paper, a lesson that the curator leaves out is lost. practicum counts the lost lessons.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         },
     ),
 )  # fmt: skip
-"""Attempts with their reflections. The first and the last are questions of a person with a choice of answers. With only
-one choice, about a thing, a 1.5B model wrote rules about the form of the answer, such as "If a name is asked for, give
-the name"."""
+"""Attempts with their reflections. The first and the last are questions of a person with a choice of answers. With a
+single example of a choice, which was about a thing, a 1.5B model wrote rules about the form of the answer, such as "If
+a name is asked for, give the name"."""
 
 EXAMPLES = tuple(Turn(case(*parts), written(answer)) for parts, answer in REFLECTED)
 """Reflections on one attempt each."""
@@ -169,8 +169,8 @@ DIAGNOSED = (
     ),
 )  # fmt: skip
 """Failures with the answers of the three heads: with a rule that misled, a rule that was not followed, and no rule. A
-small model leans to the form of the last example, so the last is the common kind. If all examples had rules, it found
-rules that did not exist."""
+small model leans to the form of the last example, so the last is the common kind. If all examples had rules, the model
+found rules that did not exist."""
 
 NOTED = (
     Turn(

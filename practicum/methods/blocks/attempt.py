@@ -60,7 +60,7 @@ def stored() -> AttemptSeam:
         if task.recorded is None:
             return Attempt(task, Trace("", error="no trace", lost=True), None, Feedback(None, ""), run.place)
         recorded = task.recorded
-        # The entries that an attempt in another run used belong to another context.
+        # If the trace was recorded in another run, the entries that it used belong to another context.
         used = tuple(id for id in recorded.trace.used if recorded.own and id in context)
         trace, score = replace(recorded.trace, used=used), recorded.score
         score = score if score is not None else await run.score(task, trace)
@@ -129,7 +129,8 @@ def refined(act: ActWithNote, reflector: Reflector, rounds: int, refine: Refine)
 def demonstrated(attempt: ActSeam, act: ActWithNote) -> ActSeam:
     """Build an act that applies `attempt`, and attempts an unsolved task once more with the feedback. If this second
     attempt succeeds, it is an example of how the task is solved, for agents that do more than answer (the
-    rationalization of STaR, Zelikman et al. 2022, section 3.2). It confirms no rule, and reports do not count it."""
+    rationalization of STaR, Zelikman et al. 2022, section 3.2). The second attempt confirms no rule, and reports do not
+    count it."""
 
     async def with_demonstration(task: Task, context: Context, run: Run) -> Attempt:
         attempted = await attempt(task, context, run)
@@ -183,7 +184,7 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
 
 
 TOLD = "An earlier try was not right, and nothing of it is left. What was found: {}"
-"""Note for an attempt that shows how a task is solved."""
+"""Note for the second attempt of `demonstrated`."""
 
 NOTE = "An earlier answer to this was not right. A reflection on it: {}"
 """Note for the next try: the insight, never the right answer."""

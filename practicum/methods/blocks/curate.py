@@ -117,7 +117,8 @@ class Draft:
     refs: dict[str, str]
 
     def name(self, entry: Entry) -> str:
-        """Return the ref or id by which an edit appended to the delta addresses this entry of the outcome."""
+        """Return the name of an entry of the outcome for edits appended to the delta: its ref if the delta adds it,
+        else its id."""
         return self.refs.get(entry.id, entry.id)
 
 
@@ -140,7 +141,7 @@ def within_budget(update: UpdateSeam, tokens: int, *excluded: str) -> UpdateSeam
 
     Entries are removed in this order: entries that harmed more often than they helped; entries that were never used,
     oldest first; the least helpful entries, oldest first (METHODS, section 1: pruning). A new entry could not be used
-    yet, so it is removed together with entries that neither helped nor harmed.
+    yet. It does not count as never used, but as an entry that neither helped nor harmed.
     """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -283,9 +284,9 @@ def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
 class Curator:
     """ACE's curator: one call over the playbook and all new reflections.
 
-    An insight is added in its own words unless the curator writes a text, so that rewriting does not lose details. An
-    insight that the curator does not mention gets no edit and no resolution: see `accounted`. If the call fails, only
-    the votes are applied, and the failure is counted.
+    If the curator adds an insight without writing a text, the words of the insight are kept, so that no detail is lost.
+    An insight that the curator does not mention gets no edit and no resolution: see `accounted`. If the call fails,
+    only the votes are applied, and the failure is counted.
 
     `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
     edit that would lose a number, a name or an answer is held back, and its insight is added unchanged.
@@ -323,7 +324,8 @@ class Curator:
                     held_back.update((lesson.id, lesson) for lesson in about)
                 continue
             changed = self._delta(change, about, with_text, after, run)
-            # Check the next change against the outcome of this one: a removed rule cannot cover its lesson.
+            # The next change is checked against the context after this one: a removed rule can no longer cover a
+            # lesson.
             after = after.apply(changed).context
             decided += changed
         decided = self._without_mass_deletion(decided, context, run)
@@ -400,8 +402,8 @@ class Curator:
 
 def _misaddressed(change: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
     """Return the reason why a change cannot be made, or None. An addition must name a lesson. Other changes must
-    address entries that were shown and that no earlier change of the same call rewrote, because they would undo that
-    change."""
+    address entries that were shown and that no earlier change of the same call rewrote: a second change of an entry
+    would undo the first."""
     if change.op == "ADD":
         return None if about else Count.HELD_BACK_UNKNOWN_LESSON
     if not change.ids:

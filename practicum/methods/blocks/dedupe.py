@@ -28,7 +28,7 @@ Differ = Callable[[int, int], bool]
 """Predicate on two rows with similar texts: whether their meanings differ."""
 
 LOOKS = 64
-"""Number of similar rows whose texts a row is compared with before it counts as new."""
+"""Maximum number of similar rows whose texts a row is compared with. If all of them differ, the row counts as new."""
 
 BLOCK = 2048
 """Number of new vectors compared at a time."""
@@ -98,7 +98,7 @@ async def _merges(trial: Draft, section: str, fresh: set[str], threshold: float,
         same = words_digest(entry.text) == words_digest(older.text)
         why = "the same words" if same else f"similarity {vectors[row] @ vectors[like]:.2f}, which is ≥ {threshold:g}"
         merges.append(Merge((trial.name(keeper), trial.name(entry)), reason=why))
-        # A rewritten old entry may be older than the entry that it now repeats: merge that entry into it.
+        # A rewritten entry may be older than the keeper. Then the rewritten entry becomes the keeper.
         if entry.number < keeper.number:
             keepers[older.id] = entry
     run.count(Count.SIMILAR_KEPT_APART, len(distinct))

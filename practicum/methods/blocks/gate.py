@@ -4,11 +4,12 @@ The contexts without and with the delta are scored on the same tasks, a few at a
 A sequential test is evaluated after every pair, so that a large difference needs few tasks.
 
 The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). A wealth of
-1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim is true, the
-wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a probability of at most alpha,
-even if the test is evaluated after every pair. So the test drops at most the share alpha of deltas that are not worse.
-A second bet, in the other direction, keeps clearly better deltas at the same error rate. Stakes from small to large
-share the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
+1 is staked against the claim that the delta is not worse: the mean difference of scores, in [-1, 1], is at least 0. If
+the claim is true, the wealth does not grow on average, and by Ville's inequality the probability that it ever reaches
+1/alpha is at most alpha, even if the test is evaluated after every pair. So the test drops at most the share alpha of
+deltas that are not worse. A second bet, in the other direction, keeps clearly better deltas at the same error rate.
+Stakes from small to large share the wealth, so that no stake needs to be tuned, no variance is assumed, and scores may
+lie between 0 and 1.
 
 If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
 the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
@@ -61,7 +62,7 @@ STAKES = (np.arange(20) + 0.5) / 20
 """Shares of the wealth that are bet; each share bets an equal part of the wealth."""
 
 WORSE = "the gate dropped it: worse on held-out tasks"
-"""Reason for a lesson without an edit."""
+"""Reason in the resolution of a lesson whose edits the gate dropped."""
 
 
 @dataclass
@@ -158,7 +159,7 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:
     """Return the part of a delta that changes no shown text: votes, and edits of hidden entries. The lessons of all
-    other edits are resolved as dropped, including lessons with votes."""
+    other edits are resolved as dropped, even if votes of these lessons pass."""
     passing: list[Edit] = []
     # Each edit is tried on the outcome of the edits before it. A ref is valid only within its delta, so an addition
     # with a ref is applied together with the edits after it.

@@ -97,9 +97,9 @@ HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
 
 
 def possible(attempt: Attempt, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
-    """Return the attributions that the case allows. Chance requires a shown rule that was not followed, or another run
-    that succeeded. If a run succeeded, the task is not intractable. A small model would choose attributions at
-    random."""
+    """Return the attributions that are possible for this failure. Chance requires a shown rule that was not followed,
+    or another run that succeeded. If a run succeeded, the task is not intractable. Without these limits a small model
+    chooses at random."""
     failed, passed = contrast(attempt)
     slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(attempt, context))
     chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
@@ -129,10 +129,10 @@ def attributing(form: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
 class Heads:
     """Reflector with three heads on one failure: three concurrent calls, or one structured call.
 
-    `case` are the instructions of all heads, and `heads` the instructions of each: attribution, root cause, gap.
-    Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no insight.
-    Otherwise the curator reads the attribution with the insight, and decides. `examples` are cases for small models,
-    with diagnoses; each head sees its part of a diagnosis.
+    `case` holds the instructions that all heads share, and `heads` the further instructions of each head: attribution,
+    root cause, gap. Successes go to `otherwise`. With `gated`, a failure that was chance, or beyond guidance, gives no
+    insight. Without `gated`, the curator reads the attribution with the insight, and decides whether to use the
+    insight. `examples` are cases for small models, with diagnoses; each head sees its part of a diagnosis.
     """
 
     case: Instructions

@@ -211,8 +211,9 @@ needed."}]}""",
 "content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
     ),
 )
-"""Worked examples about other tasks. Without them a small model mistakes the headings for its task. Without the first
-and the last, which are questions of a person with a choice of answers, its memories name no answers."""
+"""Worked examples about other tasks. Without them a small model mistakes the headings for its task. The first and the
+last are questions of a person with a choice of answers: without these two, the memories of the model name no
+answers."""
 
 EXTRACT = Instructions(
     full="""\

@@ -86,7 +86,7 @@ class Critique(Output):
         return self
 
 
-# The schema, with its title, is part of prompts, which must not change.
+# The title stays, because the schema is part of prompts, and prompts must not change.
 class PartSolution(Output, title="Answered"):
     """The solution of a part."""
 
@@ -153,9 +153,9 @@ def seat(name: str) -> str:
 def by_network(
     seeded: Callable[[int], AgentTeam], experience: Experience, *, rounds: int, depth: int, warmth: float
 ) -> ActSeam:
-    """Build an act in which the team that `seeded` makes from the run's seed attempts a task. The answer to the whole
-    task is scored as in any other method. The trace's `data["moves"]` holds the moves that led to the answer, and the
-    steps of the trace describe the moves."""
+    """Build an act in which a team attempts a task. `seeded` makes the team from the run's seed. The answer to the
+    whole task is scored as in any other method. The trace's `data["moves"]` holds the moves that led to the answer, and
+    the steps of the trace describe the moves."""
 
     async def act(task: Task, context: Context, run: Run) -> Attempt:
         team = seeded(run.seed)
@@ -203,8 +203,8 @@ def step_reward(entry: Entry) -> float:
 
 
 def whole_reward(entry: Entry) -> float:
-    """Return the reward of the whole task's solution in the trace that an experience is from, or the experience's own
-    reward if that is unknown."""
+    """Return the reward of the whole task's solution in the trace of an experience. If this reward is unknown, return
+    the reward of the experience's own step."""
     return float(entry.data.get("whole", entry.data["reward"]))
 
 
@@ -284,7 +284,8 @@ class Decider:
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
-        # A whole task is put as without a network: asked to "solve it", a small model wrote about puzzles.
+        # A whole task gets no request, as without a network: with the request "solve it", a small model wrote about
+        # puzzles.
         now = () if question.kind == "solve" else (ASKED[question.kind].text(run.profile),)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
         view = View(note=note)
@@ -337,7 +338,8 @@ def _assignment(part: TaskPart) -> str:
 # ---- pools of experience (MAEL, section 2.3; METHODS, section 6)
 
 IDENTIFIED = re.compile(r"(seed|trace) [0-9a-f]{8}/")
-"""Pattern of the start of a trace name with an identity, which is unique across runs. No place of a run matches it."""
+"""Pattern of a trace name that starts with an identity. Identities are unique across runs. No place of a run matches
+the pattern."""
 
 
 async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -373,7 +375,7 @@ def with_trace_ids(adds: Sequence[Add]) -> list[Add]:
 
 
 def _unidentified(add: Add) -> str:
-    """Return the name of the trace that an experience belongs to, if it has no identity; otherwise empty."""
+    """Return the trace name of an experience if the name has no identity; otherwise an empty text."""
     name = str(add.data.get("trace", "")) if add.section.startswith(POOL) else ""
     return "" if IDENTIFIED.match(name) else name
 
@@ -437,8 +439,9 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
         f"## Part 2: {SOUTH}\n{SOUTH_SUM}\n\n## Part 3: {COMPARED}\n{DIFFERENCE}", {"solution": "South, by 11 mm"},
     ),
 )  # fmt: skip
-"""Worked examples by kind. Without them, the parts of a small model lack facts that are needed to solve them, and it
-mistakes the question for a part. With a single example of a plan, it copies that example for an unfamiliar task."""
+"""Worked examples by kind. Without them, a small model plans parts without the facts that are needed to solve them, and
+mistakes the question for a part. With a single example of a plan, the model copies that example for an unfamiliar
+task."""
 
 
 def _request(kind: Kind, full: str, small: str) -> Instructions:
@@ -526,4 +529,4 @@ Whoever reads it sees nothing else: write the complete solution, with no mention
         small="Put what came back together into one answer to the whole task. Mend what does not fit.",
     ),
 }
-"""Request for each kind of step, after the state it acts on."""
+"""Request for each kind of step. In a prompt, the request follows the state that the step acts on."""

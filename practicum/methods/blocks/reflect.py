@@ -91,8 +91,8 @@ def findings_text(lesson: Lesson) -> str:
 
 
 def entry_verdicts(lesson: Lesson) -> Mapping[str, Rating]:
-    """Return a reflection's verdicts on entries. Copies of a lesson have the verdicts too. They have no votes, because
-    votes would count twice."""
+    """Return a reflection's verdicts on entries. Copies of a lesson have the verdicts but no votes, because votes would
+    count twice."""
     verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
     return verdicts
 
@@ -221,7 +221,7 @@ class Insight(Output):
 
 
 def of_one_insight(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert a small model's single insight to a list of insights without a section."""
+    """Convert a small model's single insight to a list of one insight, which has no section."""
     return {**values, "insights": [Insight(section="", text=values["insight"])]}
 
 
@@ -297,7 +297,7 @@ def reflected_lesson(
 
 def verdicts(tags: Sequence[Tag], attempt: Attempt, context: Context, run: Run) -> dict[str, Rating]:
     """Convert the reflector's tags to votes on the entries that it was shown. An entry that was used and not tagged is
-    neutral. Tags of other entries are counted. A reused attempt does not vote again."""
+    neutral. Tags of other entries give no vote, and their number is counted. A reused attempt does not vote again."""
     if attempt.of:
         return {}
     shown = {entry.id for entry in relied_on(attempt, context)}
@@ -355,9 +355,9 @@ def alongside(**reflects: ReflectSeam) -> ReflectSeam:
 
 
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
-    """Build a reflect seam that applies `reflect` to up to `most` failed tasks, and only counts the used entries for
-    the rest (RCL, section 3.1). Groups with both outcomes come first, then groups whose runs differ most, then the
-    order of the batch.
+    """Build a reflect seam that applies `reflect` to up to `most` failed tasks (RCL, section 3.1). The other tasks get
+    lessons that only vote on the used entries (`tagged`). Groups with both outcomes come first, then groups whose runs
+    differ most, then the order of the batch.
     """
 
     async def wrapped(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:

@@ -131,10 +131,11 @@ class Point(NamedTuple):
 class DelayFit:
     """Fitted curve of epoch times, the batch size chosen from it, and the data behind both.
 
-    `why` continues "chosen: 55, because". The curve was fitted to `points`. `outliers` are too far from the curve to
-    count. `left_out` is the number of points with an unusable time: zero, negative or not finite. `tasks` is N. `A` is
-    the duration (s) of an epoch at batch size 1. `A` and `alpha` are None if fewer than two sizes were measured. The
-    confidence interval and `r2` (in log space) are None with only two points.
+    `why` is the reason for the size, in words that continue "chosen: 55, because". The curve was fitted to `points`.
+    `outliers` are too far from the curve to count. `left_out` is the number of points with an unusable time: zero,
+    negative or not finite. `tasks` is N. `A` is the duration (s) of an epoch at batch size 1. `A` and `alpha` are None
+    if fewer than two sizes were measured. The confidence interval and `r2` (in log space) are None with only two
+    points.
     """
 
     chosen: int
@@ -264,17 +265,17 @@ def _size_of_fit(fit: DelayFit) -> tuple[int, str]:
     best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
     # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
-    gain = f"{100 * fit.tau:.3g}% of the saving at {b_min}"
+    gain = f"{100 * fit.tau:.3g}% of the saving at size {b_min}"
     if best < limit + 0.5:
-        return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
+        return max(b_min, min(round(best), limit)), f"above this size, one more task in a batch saves less than {gain}"
     bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
-    return max(b_min, limit), f"{bound}; one more task would still save more than {gain}"
+    return max(b_min, limit), f"{bound}; one more task in a batch would still save more than {gain}"
 
 
 # ---- Combee's controller of the batch size (section 3.3): try a few sizes, then keep the best
 #
 # The trials are ordinary steps, so no work is wasted. Each step stores the decision and its reason. The decision
-# depends only on the history before the step, so a resume, which reads the same seconds there, decides the same.
+# depends only on the history before the step, so a resume, which reads the stored seconds, decides the same.
 
 NEWEST_TIMES = 20
 """Number of newest measurements of one size that count: delays change as the context grows, and each step stores its
@@ -313,8 +314,8 @@ def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int 
 
 
 def candidates(tasks: int, first: int, max_batch: int) -> list[int]:
-    """Return the sizes to try on this many tasks, smallest first. Together they take at most half of the tasks, or one
-    step."""
+    """Return the sizes to try on this many tasks, smallest first. Trying each once takes at most half of the tasks. A
+    single task is one batch of size 1."""
     limit = min(max(1, tasks // 4), max_batch)
     sizes = [min(first, limit)]
     while sizes[-1] * 2 <= limit:
@@ -457,7 +458,7 @@ def task_results(step: int, attempts: Sequence[Attempt], lessons: Sequence[Lesso
     """Return the result of a step for each of its tasks. The best run of a group decides; see `_group_outcome`."""
     reflected: set[str] = set()
     for lesson in lessons:
-        # A diagnosis without an insight is a reflection; votes without a diagnosis are not.
+        # A diagnosis without an insight counts as a reflection. Votes without a diagnosis do not.
         if lesson.text or any(finding for key, finding in lesson.data.items() if key not in ("kind", "task_id")):
             # A lesson from several tasks names the task that it is about.
             reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
@@ -494,8 +495,8 @@ def replay_buffer(
 
 
 def _group_outcome(attempt: Attempt) -> bool | None:
-    """Return whether the best run of the group passed, or None if only reused runs show it, because the step of the
-    original run has counted it."""
+    """Return whether the best run of the group passed. None: only reused runs show the outcome, which the steps of
+    their original runs have counted."""
     if any(_successes(attempt)):
         return any(_successes(attempt, only_new=True)) or None
     return False if _successes(attempt, only_new=True) else None
@@ -542,4 +543,4 @@ def _attempted_count(batch: int, attempted: AttemptedCount, failed: Sequence[boo
     size, chance = attempts_needed(batch, rate)
     failures = "1 failure" if batch == 1 else f"at least {batch} failures"
     why = f"{failures} among {size} tasks at a failure rate of {rate:.0%}: a chance of {chance:.0%}"
-    return size, {"why": why if chance >= LIKELY else f"{why}, but more are never tried at once"}
+    return size, {"why": why if chance >= LIKELY else f"{why}, but a step never attempts more tasks"}

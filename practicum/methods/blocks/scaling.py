@@ -46,9 +46,10 @@ class Scaling:
     Parallel: `by` is the chooser if no score may be seen: a judge, or agreement (the answer of the most attempts). With
     `contrast`, the attempts are contrasted with each other during learning.
 
-    Sequence: `until` is the condition that ends it before the k-th pass: none (k), a judge or a score that accepts an
-    answer, or a pass that changes nothing (agreement). `label` selects the attempts that a judge labels afterwards, if
-    learning knows no outcome: all, or only the ends, which are the first attempt (used in reports) and the chosen one.
+    Sequence: `until` is the condition that ends the passes before the k-th one: none (k), a judge or a score that
+    accepts an answer, or a pass that changes nothing (agreement). `label` selects the attempts that a judge labels
+    afterwards, if learning knows no outcome: all, or only the ends, which are the first attempt (used in reports) and
+    the chosen one.
     """
 
     k: int

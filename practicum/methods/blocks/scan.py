@@ -84,8 +84,8 @@ class Dealing:
         rng.shuffle(order)
         groups: list[list[int]] = [[] for _ in range(k)]
         for start in range(0, n, k):
-            # Each copy of a row of k lessons puts one lesson into each group. The copies are shifted by different
-            # amounts, so that they meet different neighbours.
+            # The lessons are dealt in rows of k. Each copy of a row puts one lesson into each group. The copies of a
+            # row are shifted by different amounts, so that the copies of a lesson meet different neighbours.
             shifts = [0, *rng.sample(range(1, k), copies - 1)]
             for column, lesson in enumerate(order[start : start + k]):
                 for shift in shifts:
@@ -230,8 +230,8 @@ async def _solve_conflicts(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
     """Ask the model to solve conflicts between edits. Edits of one entry are read together, up to `fan_in` in
-    one call. The edits of several calls may be in conflict again. They go to the model again as long as their number
-    decreases."""
+    one call. The edits that several calls return may conflict again. Conflicting edits go to the model again as long as
+    their number decreases."""
     if not conflicts:
         return Delta()
     asked = sum(map(len, conflicts))
@@ -376,8 +376,8 @@ def _new_text(edit: Edit, context: Context) -> str:
 
 
 def _valid_resolutions(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
-    """Yield the resolutions of the deltas. A lesson that an entry is wrong is settled by the deletion of the entry. If
-    another change of the entry took precedence over the deletion, the lesson gets no resolution."""
+    """Yield the resolutions of the deltas. The deletion of an entry settles the lessons that call the entry wrong. If
+    another change of the entry took precedence over the deletion, these lessons get no resolution."""
     deltas = list(deltas)
     cancelled = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
     return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in cancelled)
@@ -418,7 +418,8 @@ def accounted(
     """Build an update seam that runs `update` and accounts for every lesson.
 
     Lessons that `update` left out go through `by` (default: `update`) once for each group size in `again`, all groups
-    concurrently. A lesson that is still `uncovered` becomes an entry of `section` in its own words, or is dropped.
+    concurrently. A lesson that is then still left out becomes an entry of `section` in its own words, or is dropped, as
+    `uncovered` says.
     """
     settle = keep_or_drop(uncovered, section)
 

@@ -58,9 +58,9 @@ def reused(act: ActWithNote) -> ActWithNote:
     """Build an act that applies `act`, or returns an earlier attempt at the same task under a context of the same
     digest. A task may come back, from the replay buffer or in a later epoch, before its context has changed.
 
-    The members of a group are distinguished. A try with a note is not reused. Neither is an attempt that was lost,
-    failed with an error, or lacks a verdict that learning needs. The stored attempts depend only on the attempts so
-    far, so a resume restores them.
+    A member of a group reuses only attempts of the same member. A try with a note is not reused. Neither is an attempt
+    that was lost, failed with an error, or lacks a verdict that learning needs. The stored attempts depend only on the
+    attempts so far, so a resume restores them.
     """
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Attempt:
