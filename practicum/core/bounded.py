@@ -58,7 +58,7 @@ class Output(BaseModel):
 
 @cache
 def short_form(form: type[Output]) -> type[Output]:
-    """Return the form that small models are asked for: the short form, or `form` if it has none."""
+    """Return the form that small models fill: the short form of `form`, or `form` itself without a short form."""
     if not form.SHORT:
         return form
     fields: dict[str, Any] = {}

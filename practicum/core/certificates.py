@@ -1,6 +1,7 @@
 """Checks of the environment variables that name the certificates to trust.
 
-If the path does not exist, libraries report only "No such file or directory", or that a certificate cannot be verified.
+If such a variable names a path that does not exist, libraries only report "No such file or directory", or that a
+certificate cannot be verified.
 """
 
 from __future__ import annotations

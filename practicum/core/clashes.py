@@ -18,13 +18,13 @@ class Clash:
     """Combination of settings that is refused. The settings object has a method `were_set(*names)`, which returns the
     names that were set.
 
-    The clash holds if all conditions of `when` are true, no condition of `unless` is true, and at least one of the
-    settings in `unused` was set or `unused` is empty. These settings have no effect then. A condition maps the name of
-    a setting (`splits.val` is an attribute of an attribute) to a value, a tuple of values, or a function of the value;
+    The clash holds if all conditions of `when` are true and no condition of `unless` is true. `unused` are the settings
+    that have no effect then: unless it is empty, at least one of them must also be set. A condition maps the name of a
+    setting (`splits.val` is an attribute of an attribute) to a value, a tuple of values, or a function of the value;
     `when` may also be a function of the settings.
 
-    `do` is the message, with the advice. In it, {names} is replaced by the unused settings that were set, {setting} by
-    the first of these settings, and {s.NAME} by the value of a setting.
+    `do` is the message, with the advice. In the message, {names} is replaced by the settings of `unused` that were set,
+    {setting} by the first of these settings, and {s.NAME} by the value of a setting.
     """
 
     when: Mapping[str, Any] | Callable[[Any], object]

@@ -204,7 +204,7 @@ class Context:
 
     @cached_property
     def _last(self) -> list[tuple[tuple[Edit, ...], ApplyResult]]:
-        """The edits of the last `apply` with their result; empty before the first."""
+        """The edits of the last `apply`, with their result; empty before the first `apply`."""
         return []
 
     def _applied(self, edits: Sequence[Edit]) -> ApplyResult:
@@ -219,9 +219,9 @@ class Context:
         return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused), draft.refs)
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
-        """Return the context after edits from a log, with the entry ids recorded there.
+        """Return the context after the edits of a log. Added entries get the ids that the log records.
 
-        An edit has no effect if its entry is missing because the edit that added the entry was left out of the log.
+        The log may lack the edit that added an entry. Edits of such an entry have no effect.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:

@@ -48,7 +48,7 @@ class Count(StrEnum):
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     OVERLONG_ANSWERS = (
         "overlong_answers",
-        "answer[|s] cut to the limit of output tokens, which the server ignored",
+        "answer[|s] cut to the limit of output tokens, because the server ignored the limit",
         True,
     )
     LEFT_IN_FLIGHT = (
@@ -95,7 +95,7 @@ class Count(StrEnum):
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
     UNTESTABLE_ANSWERS = (
         "untestable_answers",
-        "answer[|s] scored 0, because [its|their] task has test arguments that cannot be sent, or an endless pattern",
+        "answer[|s] scored 0, because the tests or the pattern of [its|their] task could not be evaluated to the end",
         True,
     )
     UNFENCED_PROGRAMS = (
@@ -126,7 +126,7 @@ class Count(StrEnum):
     )
     DROPPED_NEEDS = (
         "dropped_needs",
-        "result[|s] that a part of a plan needs but cannot get: from itself, from a missing part, or in a cycle",
+        "result[|s] that a part of a plan needs but cannot get: its own, that of a missing part, or one in a cycle",
     )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
     EXCESS_BULLETS = "excess_bullets", "proposed bullet[|s] dropped beyond the limit (`delta_max`)"
@@ -186,11 +186,11 @@ class Count(StrEnum):
     )
     REFUSED_CALLS = (
         "refused_calls",
-        "tool call[|s] refused, because [its|their] arguments contain text from untrusted sources only",
+        "tool call[|s] refused, because [its|their] arguments contain text that only untrusted sources contain",
         True,
     )
     CONFLICTING_EDITS = "conflicting_edits", "conflicting edit[|s] of parallel groups, reconciled by the curator"
-    WIDENED_JOINS = "widened_joins", "join[|s] wider than fan_in, to keep the number of levels"
+    WIDENED_JOINS = "widened_joins", "join[|s] of more than fan_in deltas, because no further level was allowed"
     GROUPS_RAISED = "groups_raised", "step[|s] with more groups than requested, to keep within fan_in"
     GROUPS_LOWERED = "groups_lowered", "step[|s] with fewer groups than requested, because there were fewer lessons"
     COPIES_LOWERED = "copies_lowered", "step[|s] with fewer copies than requested, because there were fewer groups"
@@ -200,7 +200,7 @@ class Count(StrEnum):
     )
     LESSONS_OUTSIDE_CENTERS = (
         "lessons_outside_centers",
-        "lesson[|s] left out, because no cluster has [it|them] as its center",
+        "lesson[|s] left out, because another lesson is nearer to the center of the cluster",
     )
     EMPTY_SUMMARIES = "empty_summaries", "empty summar[y|ies] of lessons", True
     UNKNOWN_OUTCOMES = (

@@ -41,10 +41,10 @@ _ROUNDING = 1e-12
 class Difference:
     """The scores of one method minus the scores of another method.
 
-    `effect` is the mean difference, from -1 to 1, `ci95` its 95% interval, and `p` the p-value of no difference by
-    `test`, on `n` tasks. `seeds` is the smaller number of runs of the two methods: with `MIN_SEEDS` or more, interval
-    and p-value are about the methods (`test` is "crossed"). With fewer, they are about these runs only. `better` and
-    `worse` count the tasks on which the first method scored higher or lower.
+    `effect` is the mean difference on `n` tasks, from -1 to 1, and `ci95` its 95% interval. `p` is the p-value of the
+    hypothesis of no difference, by the test `test`. `seeds` is the smaller number of runs of the two methods: with
+    `MIN_SEEDS` or more, interval and p-value are about the methods (`test` is "crossed"). With fewer, they are about
+    these runs only. `better` and `worse` count the tasks on which the first method scored higher or lower.
     """
 
     effect: float
@@ -58,9 +58,8 @@ class Difference:
 
 
 def difference(first: ArrayLike, second: ArrayLike) -> Difference:
-    """Compare two methods by their scores in [0, 1], of shape (tasks, runs). Both have the same tasks in the same
-    order, and for each task one score per run, in the same order of runs for every task. The numbers of runs may
-    differ.
+    """Compare two methods by their scores in [0, 1], of shape (tasks, runs). The rows of both arrays are the same tasks
+    in the same order. A column has the scores of one run; the methods may differ in the number of runs.
 
     Raises ValueError for no tasks, unequal numbers of tasks, or a task without the score of a run.
     """
@@ -100,8 +99,8 @@ def _scores(values: ArrayLike) -> np.ndarray:
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """Return the exact two-sided p-value of the hypothesis that a differing task is better or worse with equal
-    probability."""
+    """Return the exact two-sided p-value of the hypothesis that, on a task with different scores, each method is
+    equally likely to be the better one."""
     n = better + worse
     as_extreme: int = 2 * sum(comb(n, k) for k in range(min(better, worse) + 1))
     return min(1.0, as_extreme / (1 << n))
@@ -142,8 +141,8 @@ def _crossed_t(d: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[tu
 
 
 def _without_spread(mean: float, n: int) -> tuple[tuple[float, float], float]:
-    """Return the interval and p-value of n equal differences, which are compatible with a proportion of about 3 / n
-    unequal differences."""
+    """Return the interval and p-value of the mean of n equal differences. The interval has a width above 0: n equal
+    values are compatible with a proportion of about 3 / n other values."""
     room = 1.0 - 0.05 ** (1.0 / n)
     return (mean - room, mean + room), (1.0 if abs(mean) < _ROUNDING else 2.0 * 0.5**n)
 

@@ -81,7 +81,8 @@ class Entry:
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
     """Return the text, followed by the steps and the answer of a solved task, or by the answer of a correction and the
-    comment on the wrong answer. A prompt shows no other content, so a review shows this and identifies edits by it."""
+    comment on the wrong answer. A prompt shows no other content of an entry, so a review shows this text, and edits
+    with the same text count as equal."""
     steps = [Step(kind, part).line for kind, part in data.get("steps", ())]
     answer = [f"→ {data['answer']}"] if "answer" in data else []
     wrong = [f"wrong: {data['comment']}"] if "comment" in data else []

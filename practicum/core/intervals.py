@@ -1,10 +1,10 @@
 """95% confidence intervals of a mean score in [0, 1].
 
-Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and also has a width at 0% and 100%. Other
-scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for some
-small samples; with fewer than ten values, both bootstraps are somewhat narrow. If all values are equal, resampling
-gives no spread, so Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so the
-interval is conservative.
+Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and has a width above 0 even at 0% and 100%.
+Other scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for
+some small samples; with fewer than ten values, both bootstraps are somewhat narrow. If all values are equal, resampling
+gives no spread, so Wilson's formula at that mean is used. The formula is for scores of 0 and 1, which vary more than
+any other scores in [0, 1] with the same mean. So the interval is conservative.
 
 These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
 runs.
@@ -90,9 +90,9 @@ def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float
     `scores_by_task` has, for each task, the scores in [0, 1] of all runs in the same order. With fewer runs, the result
     is `repeated_ci95`.
 
-    It is Wilson's interval with Student's t, and with the number of tasks at which independent scores of 0 and 1 would
-    have the variance of this mean (the effective sample size, as in cluster sampling; Korn and Graubard 1998). Raises
-    ValueError as `repeated_ci95` does.
+    With three or more runs, the result is Wilson's interval with Student's t and an effective sample size: the number
+    of tasks at which independent scores of 0 and 1 would have the variance of this mean (as in cluster sampling; Korn
+    and Graubard 1998). Raises ValueError as `repeated_ci95` does.
     """
     if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
         return repeated_ci95(scores_by_task)
@@ -118,8 +118,9 @@ def crossed_variance(by_task: np.ndarray, *methods: np.ndarray) -> tuple[float, 
     the noise of single attempts, at least 0.
 
     The degrees of freedom are the harmonic mean of those for tasks and runs (Welch 1938), weighted by their fractions
-    of the variance. The weights of Satterthwaite (1946), which are squared, report a difference for up to 8% of equal
-    methods, because three runs give a poor estimate of their variance. Measured in docs/measure/compare.md.
+    of the variance. Satterthwaite (1946) squares these weights. With squared weights, up to 8% of comparisons of equal
+    methods report a difference (measured in docs/measure/compare.md), because three runs give a poor estimate of the
+    variance between runs.
     """
     import numpy as np
 

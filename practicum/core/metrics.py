@@ -17,8 +17,8 @@ from practicum.core.thoughts import SILENCES
 Unit = Literal["share", "seconds", "tokens", "USD", "bytes", "version", "count"]
 
 Kind = Literal["series", "progress", "comparison", "counter", "gauge", "histogram", "summary"]
-"""series: one value per step of a run, computed from its store. progress: a value of a running run at the end of a
-step. comparison: one value per variant of a comparison. The other kinds are Prometheus types of a service."""
+"""series: one value per step of a run, computed from its store. progress: a value at the end of a step, while the run
+continues. comparison: one value per variant of a comparison. The other kinds are Prometheus types of a service."""
 
 UCUM: Mapping[Unit, str] = {
     "share": "1", "seconds": "s", "tokens": "{token}", "USD": "USD", "bytes": "By", "version": "1", "count": "1"
@@ -57,7 +57,7 @@ class MetricKind:
 
     @property
     def tracker(self) -> str:
-        """Name in experiment trackers, which only allow letters, digits and _ in names to sort by."""
+        """Name in experiment trackers, which can only sort by a metric if its name has only letters, digits and _."""
         return self.name.replace(".", "_")
 
     @property
@@ -107,7 +107,8 @@ _ALL = [
     *_series(
         "retrieval",
         ("similarity", "share", "mean similarity", "cosine similarity of the retrieved entries to their task, mean"),
-        ("best", "share", "best similarity", "cosine similarity of the nearest entry to its task, mean of the tasks"),
+        ("best", "share", "best similarity", "cosine similarity of a task to the nearest retrieved entry, mean of "
+         "the tasks"),
         ("relied_on", "share", "relied on", "retrieved entries that the agent cites in its answer"),
     ),
     *_series(
@@ -120,7 +121,8 @@ _ALL = [
          "after the step and before it"),
         ("from_first", "share", "distance from the first version", "cosine distance between the mean vectors of the "
          "entries after the step and of the first version that had entries"),
-        ("coherence", "share", "coherence", "mean cosine similarity of the entries to their mean"),
+        ("coherence", "share", "coherence", "cosine similarity of the vector of an entry to the mean vector, "
+         "mean of the entries"),
     ),
     *_series(
         "contrast",
@@ -140,7 +142,8 @@ _ALL = [
         ("recent", "share", "recently solved", "tasks that any of the last checkpoints solves"),
         ("active", "share", "active instability", "tasks that any of the last checkpoints solves, but the current "
          "checkpoint does not"),
-        ("stale", "share", "stale regressions", "tasks that an earlier checkpoint solves, but none of the last ones"),
+        ("stale", "share", "stale regressions", "tasks that none of the last checkpoints solves, but an earlier "
+         "checkpoint does"),
         ("best", "share", "best so far", "tasks that any checkpoint so far solves"),
     ),
     *_progress(
@@ -200,8 +203,8 @@ _ALL = [
          "context: stored, and not counted as interactions until an outcome is reported"),
         ("unchanged_requests", "count", "requests that were forwarded without the learned context, because of a "
          "failure or a timeout"),
-        ("views_without_a_model", "count", "requests whose method needs a model call to select entries; they get "
-         "the other entries"),
+        ("views_without_a_model", "count", "requests to a space whose method calls a model to choose the "
+         "view: the service skips this call, so the view only has the entries that are chosen without a model"),
         ("unread_requests", "count", "requests that do not fit their protocol or are too large to be parsed; they "
          "were forwarded unchanged"),
         ("oversized_requests", "count", "requests too large to be parsed; they were forwarded unchanged"),

@@ -57,14 +57,14 @@ _ADVICE = "Follow what applies."
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
-    """Format an entry as a list item. Its lines are indented as markdown requires, so that none of them is a heading or
-    an item of the file. A text of several lines goes below the id and the counts, so that a fence or a heading in it is
-    at the beginning of a line. AGENTS.md has the text that practicum's agents see."""
+    """Format an entry as a list item. The lines of its text are indented as markdown requires, so that a heading or a
+    list in the text stays inside the item. A text of several lines begins on the line below the id and the counts, so
+    that its first line may also be a fence or a heading. AGENTS.md has the text that practicum's agents see."""
     text = clean(_shown_text(entry))
     if format == "agents-md":
         return f"- {indented(visible_to_model(text))[2:]}"
     multiline = "\n" in text
-    # A text that ends like counts gets counts after it, so that `load` removes these and not the text.
+    # If the end of the text looks like counts, add counts: `load` then removes these, and not the end of the text.
     with_counts = entry.helpful or entry.harmful or (not multiline and _COUNTS.search(text))
     counts = f" (+{entry.helpful}/-{entry.harmful})" if with_counts else ""
     return f"- [{entry.id}]{counts}\n{indented(text)}" if multiline else f"- [{entry.id}] {text}{counts}"

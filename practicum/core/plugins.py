@@ -77,7 +77,7 @@ def implements(protocol: type) -> Lacks:
 
 
 def called(plugin: object) -> Sequence[str]:
-    """Return the missing parts of a plug-in that must be a function."""
+    """Check a plug-in that must be a function. Return the missing parts."""
     return [] if callable(plugin) else ["a `__call__` method: it is not a function"]
 
 

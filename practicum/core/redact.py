@@ -1,8 +1,8 @@
 """Redaction: credentials and personal data are replaced by placeholders before they are stored or sent.
 
 A placeholder such as <email-3f2a9c01d4b7> is a keyed hash of the value. So the same value has the same placeholder in
-all runs of an installation, and guesses cannot be tested without its secret key. The values are not stored, unless the
-caller names a file for them: placeholders can only be turned back into values with that file.
+all runs of an installation, and a guessed value cannot be tested without the installation's secret key. The values are
+only stored if the caller names a file for them, and only with that file can placeholders be turned back into values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CACHED = 4096
 _NUMBERS = {"cards", "ibans", "ids", "phones"}
 
 _CODED = re.compile(r"((?<!\\)(?:\\\\)*)\\u00(?!22|5[cC]|7[fF])([2-7][0-9a-fA-F])")
-"""Letter written as an escape in JSON, after any escaped backslashes."""
+"""JSON escape of an ASCII character (`\\u0041`), with the escaped backslashes before it."""
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Redactor:
 
 
 def with_values(value: T, values: Mapping[str, str]) -> T:
-    """Return the value with its placeholders replaced by `values`, as far as known."""
+    """Return the value with its placeholders replaced by `values`; a placeholder that is not in `values` stays."""
     restored: T = _mapped(value, lambda text: PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text))
     return restored
 

@@ -21,7 +21,7 @@ def pip_install(extra: str) -> str:
 
 
 _SUITABLE: set[str] = set()
-"""Packages that this process found to be suitable, because a check reads files for about 10 ms."""
+"""Packages that need no further check in this process: a check reads files for about 10 ms."""
 
 
 def require(package: str, feature: str) -> None:
@@ -49,10 +49,10 @@ def _held_back(package: str) -> str:
 
 def unmet_requirements(package: str | None = None) -> list[str]:
     """Return the packages that practicum needs and that are missing or of an unsuitable version, each with the command
-    that solves it.
+    that installs it.
 
-    `package` limits the check to one package and the packages of its extras, which is fast. The other requirements
-    of the package were installed with it.
+    With `package`, only this package and the packages of its extras are checked, which is fast: its other requirements
+    were installed with it.
     """
     direct = [
         requirement
@@ -81,8 +81,8 @@ def unmet_requirements(package: str | None = None) -> list[str]:
 
 
 def _requirements(package: str, extra: str = "", prefix: str = "") -> Iterator[Requirement]:
-    """Return the requirements of an installed package with this extra, whose names begin with `prefix`; none if the
-    package is not installed."""
+    """Return the requirements of a package with this extra, limited to requirements whose names begin with `prefix`.
+    Return none if the package is not installed."""
     from packaging.requirements import Requirement
 
     try:

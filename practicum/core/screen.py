@@ -76,7 +76,7 @@ def steers(text: str) -> bool:
 
 
 _flags_of_short = lru_cache(maxsize=4096)(_flags)
-"""Cached, because the texts of an edit are checked several times. Long texts are not cached, to save memory."""
+"""Cache for short texts: the texts of an edit are checked several times. Long texts would take too much memory."""
 
 
 def _findings(text: str) -> Iterator[Flag]:

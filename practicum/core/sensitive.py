@@ -215,7 +215,7 @@ def _ibans(text: str) -> Iterator[SensitiveValue]:
 
 
 _NUMBER = re.compile(r"\d{3}[ .-]?\d\d|\d\d[A-Z]\d\d|\d\d[ .]\d\d[ .]\d\d", re.IGNORECASE)
-"""Part of every personal id number, to skip other texts quickly."""
+"""Pattern that occurs in every personal id number. A text without it is skipped quickly."""
 
 _PERSONS: dict[str, re.Pattern[str]] = {
     "us.ssn": re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),
@@ -234,9 +234,9 @@ _PERSONS: dict[str, re.Pattern[str]] = {
     "in_.aadhaar": re.compile(r"(?<!\w)[2-9]\d{3} \d{4} \d{4}(?![\w-])"),
     "be.nn": re.compile(r"(?<!\w)\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}(?!\w)"),
 }
-"""Patterns of personal id numbers by their module in python-stdnum, if form and checksum together rarely match by
-chance. Numbers of bare digits with one check digit (Germany, Poland, the Netherlands, ...) are not included: they would
-match every tenth number."""
+"""Patterns of personal id numbers by their module in python-stdnum. Only numbers whose form and checksum together
+rarely match by chance are included. Bare digits with one check digit (Germany, Poland, the Netherlands, ...) are not
+included: they would match every tenth number."""
 
 
 def _ids(text: str) -> Iterator[SensitiveValue]:

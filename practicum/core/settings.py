@@ -42,7 +42,7 @@ HELPS: Mapping[str, str] = {
     "--target": "The right answer.",
     "--task": "Id of a task.",
     "--tasks": "The task file.",
-    "--test": "Held-out tasks for the score; in a space: its held-out tasks.",
+    "--test": "Held-out tasks for the score: a task file, or a space with held-out tasks.",
     "--trust": "Trust level of the tasks or traces, such as own or foreign.",
     "--trust-run": "Trust the agent, scorer and models that a run from another machine names.",
     "--user": "Id of the end user, as in requests.",
@@ -54,7 +54,7 @@ HELPS: Mapping[str, str] = {
 
 
 class Panel(StrEnum):
-    """Groups of options in help texts and of settings on the page, in this order."""
+    """Groups of options in help texts, and of settings on the page reference/settings, in this order."""
 
     TASKS = "Tasks and scores"
     METHOD = "Method"
@@ -91,11 +91,11 @@ from one query; only learning from a list of tasks; learning from traces; a clus
 class Setting:
     """Description of a setting.
 
-    `help` is one sentence, with the unit. `note` is additional text, for the page and the docstring. `option` has the
-    names on the command line, if they differ from the field's name; None: no option. `accepts` is the type for Python
-    callers, and `typed` the type on the command line, if they differ from the field's type. `inert`: for any value, the
-    setting runs nothing, calls no server and opens no file, so a run from another machine may set it. `first`: short
-    help texts show the setting.
+    `help` is one sentence, with the unit. `note` is additional text, for the page reference/settings and the
+    docstring. `option` has the names on the command line, if they differ from the field's name; None: no option.
+    `accepts` is the type for Python callers, and `typed` the type on the command line, if they differ from the field's
+    type. `inert`: for any value, the setting runs nothing, calls no server and opens no file, so a run from another
+    machine may set it. `first`: short help texts show the setting.
     """
 
     help: str

@@ -6,8 +6,8 @@ text that a piece of another text can match. Both ignore case, spaces, punctuati
 form. A piece that many texts have identifies none of them, so `Rarity` counts pieces.
 
 Not recognized are: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
-capitalized or hyphenated; letters replaced by lookalikes; and, in a language without spaces, five words in a row: six
-characters count there.
+capitalized or hyphenated; and letters replaced by lookalikes. In a language without spaces, a piece is six characters
+in a row, instead of three or five words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHARACTERS = 6
 """Number of consecutive characters that form a piece in a script without spaces."""
 
 COMMON = 4
-"""Maximum number of texts of a collection that have a rare piece. A piece that more texts have is common."""
+"""Maximum number of texts in which a rare piece occurs. A piece that occurs in more texts is common."""
 
 _FUNCTION = """\
 about above after again against also always another approach avoid because been before being below between both cannot
@@ -39,8 +39,8 @@ neither never next none null only onto other ought ours ourselves over rather sa
 successful such than that their theirs them themselves then there therefore these they third this those though three
 through thus together true under unless until upon very were what whatever when where whether which while whom whose
 will with within without would your yours yourself zero"""
-"""English words of four or more letters without content, or that practicum writes before a lesson ("Successful
-approach: ..."). Shorter words have no content in any language."""
+"""English words of four or more letters that have no content, and words that practicum writes before a lesson
+("Successful approach: ..."). Shorter words count as words without content in any language."""
 _FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
 # Invisible characters outside the category Cf, which would split a word.

@@ -105,7 +105,7 @@ def words(latin: Spelling) -> Spelling:
         word_count += 1
         if not _END.fullmatch(match[0]):
             return " "
-        # A sentence of one or two words does not end, so that an author cannot split a phrase by full stops.
+        # Ignore the end of a sentence of one or two words, so that an author cannot split a phrase by full stops.
         long, word_count = word_count > 2, 0
         return "\n" if long else " "
 
@@ -220,7 +220,7 @@ _SPELLED = regex.compile(rf"{_ALONE}{{3,}}+")
 """Four or more single letters, with any gaps between them."""
 
 PHRASE_SPELLED = regex.compile(rf"{_ALONE}{{11}}")
-"""More single letters in a row than a list or table of a few words has."""
+"""Twelve single letters in a row: more than a list or table with a few letters has."""
 
 
 def _spelled_out(match: re.Match[str]) -> str:

@@ -192,7 +192,7 @@ class Attempt:
 
     @property
     def solved(self) -> Trace | None:
-        """Trace that solved the task, or None: the trace of the attempt, else of the first successful further try."""
+        """Trace of the first successful try: of the attempt itself, or of a later round. None without a success."""
         tries = [(self.trace, self.feedback), *((round.trace, round.feedback) for round in self.rounds)]
         return next((trace for trace, feedback in tries if trace and feedback and feedback.success is True), None)
 

@@ -120,7 +120,7 @@ def render_annotated(context: Context) -> View:
 
 
 def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
-    """Return the view of a context from its pages, each with its size in tokens."""
+    """Return the view of a context, given the text of each page with its size in tokens."""
     texts, tokens = tuple(text for text, _ in shown), sum(size for _, size in shown)
     return View(texts, ids=context, citable=bool(shown), tokens=tokens, fixed=len(texts))
 

@@ -37,8 +37,8 @@ def closest(name: str, names: Iterable[str]) -> str:
 
 
 def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None = None) -> str:
-    """Return the first validation error, with the place of the value; `whole` names the value itself. For a pattern or
-    a union of types, the text quotes the description of the field in `model`."""
+    """Return the first validation error, with the path of the wrong field, or `whole` if the error is in no field. For
+    a pattern or a union of types, the text quotes the description of the field in `model`."""
     first = error.errors()[0]
     field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
     # For a union, pydantic appends the name of the type that it tried, which is not a field name.

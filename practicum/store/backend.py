@@ -86,8 +86,8 @@ class Backend(Protocol):
 
     def changes(self, space: str, *, fresh: bool = True) -> int:
         """Return a number that differs after each change of the content that a space shows. Takes some microseconds. On
-        a server, the old number may be returned for a moment after a write. Without `fresh`, return the number as of
-        the last call, which may have been for another space."""
+        a server, the old number may be returned for a moment after a write. Without `fresh`, the database is not asked,
+        so the number may be as old as the last call with `fresh`, for any space."""
 
     def lease(self, space: str, files: Path) -> Lease:
         """Take the lease of a space, whose files are in this folder. Raises RunBusy if another process has it."""
@@ -105,8 +105,8 @@ class Backend(Protocol):
         """Whether another process serves spaces of the database, or may do so."""
 
     def sessions(self, seconds: float) -> Sessions | None:
-        """Return the versions of sessions, shared by all nodes, which are kept for `seconds` after the last request of
-        a session. None if only one process can serve."""
+        """Return the versions of sessions, which all nodes share. A version is kept for `seconds` after the last
+        request of its session. None if only one process can serve."""
 
     def scrub(self) -> None:
         """Overwrite deleted rows, as far as the database can. Raises StoreError if another process keeps bytes of

@@ -26,7 +26,7 @@ from practicum.store.snapshot import entry_values, read_context
 TABLES = [table for table in schema.metadata.sorted_tables if table is not schema.spaces]
 
 OF_SPACE = ("state", "config", "mark", "learning", "seconds", "result", "numbered")
-"""Columns of the row of the space that are copied."""
+"""Copied columns of the table `spaces`."""
 
 CHUNK = 500
 """Rows in memory at a time."""
@@ -102,8 +102,8 @@ def _transaction(store: Store) -> Iterator[Transaction]:
 
 
 def _columns(table: Table) -> list[Any]:
-    """Return the copied columns of a table: all except the space, and the number of an interaction, which the
-    whole database counts."""
+    """Return the copied columns of a table: all except two. The target has its own id of the space, and its own
+    numbers of interactions, which are counted over all spaces."""
     counted = schema.interactions.c.number
     return [column for column in table.c if column.name != "space" and column is not counted]
 

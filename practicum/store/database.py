@@ -148,7 +148,7 @@ class Database:
             raise StoreError("run.exists", f"{self.backend.name} already has a space named {name}: choose another name")
         files = self.files(name, row.space)
         if files != self.folder:
-            # Files of an earlier space with this name.
+            # Delete the files of an earlier space with this name.
             shutil.rmtree(files, ignore_errors=True)
         return self.store(name, row.space).leased()
 
@@ -343,8 +343,8 @@ class Store(Scope):
 
     @property
     def is_served(self) -> bool:
-        """Whether another process serves the space, or may do so. It then tests new versions before all agents see
-        them."""
+        """Whether another process serves the space, or may do so. A process that serves the space tests new versions
+        before all agents see them."""
         return self.database.backend.is_served()
 
     def changes(self) -> int:
@@ -420,8 +420,8 @@ class Store(Scope):
 
     def scrub(self) -> None:
         """Overwrite deleted rows, so that no deleted text remains in the database file or its write-ahead log. All
-        processes with the space open read it again. A PostgreSQL server only marks the storage of the rows as free,
-        and overwrites it later.
+        processes that have the space open then load the space again. A PostgreSQL server only marks the storage of the
+        rows as free, and overwrites it later.
 
         Raises StoreError if another process reads the file, because the log then cannot be truncated.
         """
@@ -478,7 +478,7 @@ class Store(Scope):
             with as_stored(self.folder):
                 raise error
         if kind is None:
-            # No caller waited for the posted rows.
+            # No earlier call reported an error of the posted rows.
             self._raise_failure()
 
     def _book_left_in_flight(self) -> None:
@@ -525,7 +525,7 @@ def _the_space(database: Database, name: str | None, path: Path) -> Any:
 
 
 def is_space(path: Path) -> bool:
-    """Whether a path is a space, or a store, whose spaces are only known after opening it."""
+    """Whether a path is a space of a store, or a store. A store is not opened to look for spaces in it."""
     if is_store(path) or not is_run(path):
         return is_store(path)
     database = Database(path.parent.parent, SqliteBackend(path.parent.parent, read_only=True))

@@ -15,7 +15,7 @@ ROW_ORDER = "row_order"
 """PostgreSQL's column with the number of a row, in the order of writing. SQLite has `rowid`."""
 
 TWIN = "in PostgreSQL"
-"""Key in a table's `info` of the PostgreSQL form of the table, if it differs."""
+"""Key in the `info` of a table, if its PostgreSQL form differs; the value is that form."""
 
 _ESCAPED = str.maketrans({"\0": "\x1a0", "\x1a": "\x1a1"})
 

@@ -107,7 +107,7 @@ class Flight:
 
 def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str]]]) -> list[Sent]:
     """Return the calls that an earlier process sent and that are not journaled. `journaled` yields the places and
-    digests in the journal, and is only called if there are candidates."""
+    digests in the journal, and is only called if the file has calls."""
     try:
         with (folder / FLIGHT_FILE).open("rb") as file:
             data = file.read(MOST_SLOTS * _SLOT.size)

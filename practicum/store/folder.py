@@ -1,4 +1,5 @@
-"""The folder of a store, and the location of its rows: a file in the folder, or a database that such a file names.
+"""The folder of a store, and the location of its rows: a database file in the folder, or a database that another file
+in the folder names.
 
 A folder may come from someone else, and could make practicum send the user's password to a foreign server. So a
 database is only used if this installation marked the file that names it.

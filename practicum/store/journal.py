@@ -110,7 +110,7 @@ REMOVED = "[removed from this run by practicum space forget]"
 """Placeholder in a prompt for a text that the run had to forget."""
 
 MOST_TEXTS = 2**16
-"""Maximum number of texts known to be stored, 80 bytes each. Beyond that, a text may be stored again."""
+"""Maximum number of stored texts that a process remembers (80 bytes each). A text that it forgot is stored again."""
 
 ROWS_PER_BLOCK = 128
 """Rows that are read together. A resumed run looks them up in about the order of writing."""
@@ -126,8 +126,8 @@ class Outage:
     lost: Sequence[str]
 
     def covers(self, row: JournalRow) -> bool:
-        """Whether the row was written at or below one of the places `again` before the run stopped. Notes below these
-        places stay valid."""
+        """Whether a row was written before the run stopped, at one of the places `again` or below. Notes below these
+        places are not covered: they stay valid."""
         below = row.role != NOTE_ROLE
         return row.number < self.number and any(
             row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
@@ -163,7 +163,7 @@ class Journal:
 
     @property
     def before(self) -> Usage:
-        """Usage of all processes so far, including earlier ones."""
+        """Usage in the journal so far, by this process and all earlier ones."""
         return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> JournalRow | None:
@@ -231,8 +231,9 @@ class Journal:
         return [place for outage in self._outages for place in outage.again]
 
     def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
-        """Note that the provider failed until the run stopped. A resume retries failures at or below the places
-        `again`, and repeats effects whose request has changed since. `lost` are places that failed at the end."""
+        """Note that the provider failed until the run stopped. At the places `again` and below, a resume retries
+        failures, and repeats effects whose request has changed, without a JournalMismatch. `lost` are places that
+        failed at the end."""
         self._new_outages += 1
         place, value = (
             f"outage {len(self._outages) + self._new_outages}",
@@ -275,8 +276,8 @@ class Journal:
             self.store.post(schema.journal, [self.row_values(row)])
 
     def _store_prompt(self, store: Store, place: str, prompt: Prompt) -> None:
-        """Store a prompt as the keys of its texts. Most of them occur in earlier prompts, so each text is stored
-        once."""
+        """Store a prompt as the keys of its texts. Each text is stored once, because most texts occur in several
+        prompts."""
         new: dict[bytes, str] = {}
 
         def key(text: str) -> str:

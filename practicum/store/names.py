@@ -67,8 +67,8 @@ def find_version(store: Store, version: int | str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """State of a version: its origin and time, and how long the run has worked. `of_run` differs if the run's
-    configuration or its snapshot changed, or its whole file was rewritten."""
+    """State of a version: its origin and time, and how long the run has worked. `of_run` changes if the
+    configuration or the snapshot of the run changes, or if its database file is rewritten."""
 
     version: int
     origin: tuple[Any, ...]

@@ -1,9 +1,9 @@
 """Search, by another process, in the bytes of files that SQLite may have open.
 
-POSIX drops all locks of a process on a file as soon as the process closes the file anywhere, including the locks of
-SQLite. The next process that opens the database then takes it for unused and truncates the shared memory of this
-process, and SIGBUS kills this process. So a process must not open these files itself while it may have the database
-open.
+POSIX drops all locks of a process on a file, including the locks of SQLite, as soon as any code of the process closes
+the file. The next process that opens the database then takes it for unused, and truncates the shared memory that the
+first process uses, which kills the first process with SIGBUS. So a process must not open these files itself while it
+may have the database open.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
 
 
 def _in_order(name: str) -> Index:
-    """Return the index by which SQLite reads the rows of a space in the order of writing, because it ends with the row
-    numbers."""
+    """Return an index on the space. In SQLite every index ends with the row numbers, so this one gives the rows of a
+    space in the order of writing."""
     return Index(f"{name}_in_order", "space")
 
 

@@ -77,7 +77,7 @@ class SnapshotPages:
     def with_hashes(self, hashes: list[int]) -> list[Entry]:
         """Return the entries whose embedded text has one of these hashes."""
         table = schema.entries
-        # For many hashes, the database does not choose an index that begins with the space.
+        # Exclude the primary key, which begins with the space: with it, SQLite would read all entries of the space.
         in_space = unindexed(table.c.space) == self.store.space
         parts = (hashes[start : start + HASHES] for start in range(0, len(hashes), HASHES))
         return [entry for part in parts for entry in self._read(in_space & table.c.hash.in_(part))]
@@ -120,7 +120,7 @@ def read_context(store: Store, version: int | None = None, base: Context | None 
 
 
 def _open_snapshot(store: Store, line: list[int]) -> Context:
-    """Return the context of the snapshot if its version is in the line, otherwise an empty context."""
+    """Return the context of the snapshot if its version is one of `line`, otherwise an empty context."""
     table = schema.snapshots
     for row in store.rows(store.select(table)):
         if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:

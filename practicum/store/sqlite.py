@@ -161,7 +161,7 @@ class SqliteBackend:
             if self._closed:
                 raise StoreError("space.closed", f"{self.folder} is closed")
             if self._watching is None:
-                # The number is valid for one connection.
+                # `data_version` can only be compared with earlier values from the same connection.
                 self._watching = self.engine.raw_connection()
             cursor = self._watching.cursor()
             (number,) = cursor.execute("PRAGMA data_version").fetchone()
@@ -202,7 +202,7 @@ class SqliteBackend:
         """Take a lock against other processes. Returns None if another process has it."""
         try:
             make_folder(path.parent)
-            # A different thread may release it.
+            # The thread that releases the lock may differ from the thread that took it.
             lock = FileLock(path, mode=PRIVATE, thread_local=False)
             lock.acquire(timeout=wait, poll_interval=PROBE_SECONDS / 10)
             return lock

@@ -111,7 +111,7 @@ def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> 
 
 
 def original(store: Store, version: int | None = None) -> int:
-    """Return the version that `version` (None: the last) copies through rollbacks; `version` itself if it has edits."""
+    """Return the version that `version` (None: the last) restored by rollbacks, or `version` itself if it has edits."""
     table, versions = schema.versions.c, read_parents(store)
     copies = store.select(table.version, table.parent).where(table.applied == "[]", table.parent.is_not(None))
     parents = {row.version: row.parent for row in store.rows(copies)}

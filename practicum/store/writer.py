@@ -122,7 +122,7 @@ class Writer:
         self.failing: Failing | None = None
         """Set while all writes fail for a common reason, such as a full disk."""
         self.worked = time.monotonic()
-        """Time of the last successful write or transaction (monotonic seconds)."""
+        """Time of the last successful transaction, at first the start of the writer (monotonic seconds)."""
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._waiting: list[_LearningRows] = []
         """Rows of learning that wait for a server."""
@@ -237,7 +237,7 @@ class Writer:
         _answer(writes, batch.results)
 
     def _held(self, writes: Sequence[_Write]) -> Sequence[_Write]:
-        """Return the writes, except writes of holders who lost their lease, which are answered with an error."""
+        """Return the writes of holders who still have their lease. Answer all other writes with an error."""
         for writing in {id(write.writing): write.writing for write in writes}.values():
             if writing is None:
                 continue
@@ -287,7 +287,7 @@ class _Batch:
         self._announced = set[str]()
         self._added: list[Mapping[str, Any]] = []
         self._failed: dict[Writing, StoreError] = {}
-        """Errors of refused rows by learner, because later rows may depend on these rows."""
+        """Errors of refused rows, by learner. Later rows of the learner may depend on these rows, so they fail too."""
 
     def write(self) -> None:
         """Write everything. Raises errors that affect all writes."""
