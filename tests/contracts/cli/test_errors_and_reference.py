@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -79,21 +78,6 @@ def test_the_code_of_a_bug(workshop: Shell, monkeypatch: pytest.MonkeyPatch) -> 
     assert workshop("bench methods --json", code=1).json["error"]["code"] == "practicum.bug"
 
 
-FAULTS = {"401": "model.key_refused", "404": "model.not_found", "no-credit": "model.no_credit"}
-FAULTS |= dict.fromkeys(
-    ("500", "429", "html", "content-filter", "unknown-400", "empty", "refusal", "only-reasoning-content"),
-    "attempts.all_failed",
-)
-
-
-@pytest.mark.slow
-def test_a_fault_of_the_provider_ends_with_1_and_its_code(shell: Shell) -> None:
-    with serving([(fault, f"fault:{fault}.") for fault in FAULTS]) as server:
-        for fault, error in FAULTS.items():
-            how = f"--model {server.name} --instructions fault:{fault}. --retries 0 --set rounds=0"
-            shell.fails(f"learn test.jsonl {how} --batch-size 4 --out run-{fault}", error=error, code=1)
-
-
 def test_a_server_that_is_down_ends_with_1(shell: Shell) -> None:
     down = "http://127.0.0.1:9/v1#x"
     for typed in ("eval test.jsonl", "run hello --context runs/first"):
@@ -124,18 +108,6 @@ def test_a_process_prints_one_json_object_and_a_traceback_only_with_debug(worksh
         process.process.stdout.close()
         process.process.stdout = None
         assert process.end().code == 0
-
-
-def test_reading_commands_print_one_json_object_and_no_escapes(workshop: Shell) -> None:
-    for typed in ("show runs/first --calls", "space diff runs/first 1 2", "review runs/first",
-                  "space memory list runs/bank", "bench methods none", "bench advise train.jsonl"):  # fmt: skip
-        assert workshop.json(typed)
-        assert "\x1b" not in workshop(typed).out
-
-
-def test_paths_with_markup_are_printed_unchanged(shell: Shell) -> None:
-    odd = Path("x[bold]y[/bold] :smile:")
-    assert str(odd) in shell(f"learn test.jsonl --method none {MODEL} --out", odd).out
 
 
 def test_one_model_on_several_servers_continues_where_one_is_down(shell: Shell, model: Model) -> None:
@@ -195,12 +167,3 @@ def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: S
         for part in ("id", "text", "helpful", "harmful"):
             assert [entry[part] for entry in copy] == [entry[part] for entry in original]
     assert shell.json(f"eval test.jsonl --context book {MODEL} --choices K2,K5,K7,K9")["score"] == 1.0
-
-
-def test_a_playbook_that_cannot_be_read_is_refused_with_its_name(shell: Shell) -> None:
-    for text, error in {"## rules\n- [e1] a\n- [e1] b\n": "playbook.duplicate_id", "": "playbook.empty",
-                        '{"entries": []}': "playbook.empty", '{"entries": 3}': "playbook.malformed",
-                        "[1, 2]": "playbook.malformed", "{": "playbook.malformed"}.items():  # fmt: skip
-        shell.file("book", text)
-        assert shell.fails("space import book --out seed", error=error).startswith("book")
-        assert not (shell / "seed").exists()

@@ -1,13 +1,8 @@
-"""`space monitor`, `dynamics`, `pools`, and the benches for the data of users."""
+"""`space monitor`, `space dynamics` and `space pools`."""
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
-
 import pytest
-from needs import needs
 
 from .kit import Model, Shell
 
@@ -41,49 +36,6 @@ def test_a_judge_is_asked_again_and_nothing_is_stored(shell: Shell, model: Model
     assert len(model.bodies) == 3
     assert value["judge"]["again"]
     assert shell.json("show judged") == before
-
-
-def test_wrong_use_of_monitor_is_refused(shell: Shell) -> None:
-    shell.file("own.md", "## rules\n- Be brief.\n")
-    shell("space import own.md --out seed")
-    for options, error in {
-        "nowhere": "run.not_found", "seed": "", "runs/first --plot own.md": "", "runs/first --judge-again 3": "",
-        "runs/bank --judge-again 0": "command.invalid", "runs/bank --judge-again some": "command.invalid",
-        "runs/first --seed 3": "settings.unused", "runs/first --max-calls 3": "settings.unused",
-    }.items():  # fmt: skip
-        shell.fails(f"space monitor {options}", error=error)
-
-
-class Collector(BaseHTTPRequestHandler):
-    """A collector of metrics that records the paths of requests."""
-
-    paths: ClassVar[list[str]] = []
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.paths.append(self.path)
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-def test_metrics_are_sent_to_their_own_endpoint(workshop: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("opentelemetry.exporter.otlp.proto.http", "otel")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{server.server_port}/mine")
-        workshop.json("space monitor runs/first")
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-        assert "grpc" in workshop("space monitor runs/first").out
-        server.shutdown()
-        thread.join()
-    assert Collector.paths == ["/mine"]
 
 
 def test_dynamics_scores_every_checkpoint_and_pays_for_each_once(shell: Shell) -> None:
@@ -121,12 +73,3 @@ def test_pools_show_the_experience_of_the_agents_of_a_network(shell: Shell, mode
     assert shell.json("space pools network --pool", first["agent"])["pools"] == [first]
     shell.fails("space pools network --pool boss", error="pool.unknown")
     shell.fails("space pools runs/first")
-
-
-def test_the_tables_of_the_papers_are_listed_and_described(workshop: Shell) -> None:
-    tables = {table["name"]: table for table in workshop.json("bench paper")["tables"]}
-    assert {"ace2", "ace17", "combee5", "rcl3", "mael1", "bank", "matts"} <= {*tables}
-    one = workshop.json("bench paper ace17")
-    assert (one["table"], one["data"]) == ("ace17", ["finer", "formula"])
-    workshop.fails("bench paper ace99")
-    workshop.fails("bench paper --rows x")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs
 
 import practicum
 from practicum import Count
@@ -57,21 +56,6 @@ def test_tasks_are_read_from_any_kind_of_file_by_its_content(shell: Shell) -> No
     write_lines(shell / "tasks.jsonl", [{"question": "say one", "answer": "one"}, {"question": "x", "answer": "x"}])
     value = shell.json("eval tasks.jsonl --fields input=question,target=answer --agent last_word:last")
     assert [(a["id"], a["value"]) for a in value["attempts"]] == [("line-1", 1), ("line-2", 1)]
-
-
-@pytest.mark.slow
-def test_tasks_and_traces_are_read_from_parquet_and_traces_from_urls(shell: Shell) -> None:
-    parquet, arrow = needs("pyarrow.parquet", "parquet"), needs("pyarrow", "parquet")
-    needs("fsspec", "cloud")
-    parquet.write_table(arrow.Table.from_pylist([ONE, TWO]), shell / "tasks.parquet")
-    assert shell.json("eval tasks.parquet --agent last_word:last")["score"] == 1.0
-    turns = [{"role": "user", "content": "Where is order 17?"}, {"role": "assistant", "content": "It was sent."}]
-    parquet.write_table(arrow.Table.from_pylist([{"id": "a", "messages": turns}]), shell / "log.parquet")
-    write_lines(shell / "log.jsonl", [{"messages": turns}])
-    shell.file("model.jsonl", '{"role": "agent", "answer": {"answer": "x"}}\n')
-    learn = "learn --trust own --method episodes --model scripted:model.jsonl --from-traces"
-    assert len(shell.json(f"{learn} log.parquet --out parquet")["entries"]) == 1
-    assert len(shell.json(f"{learn} file://{shell / 'log.jsonl'} --out url")["entries"]) == 1
 
 
 def test_scorers_read_meta_fields_and_models_do_not(shell: Shell, model: Model) -> None:
@@ -201,24 +185,6 @@ def test_the_file_of_a_data_set_becomes_tasks_with_fitting_options(shell: Shell)
         assert {key: task[key] for key in expected} == expected
         assert (shell / f"{name}.instructions.txt").read_text(encoding="utf-8").strip() == value["instructions"]
         assert (shell / f"{name}.choices.txt").exists() == bool(value["choices"])
-
-
-def test_the_printed_command_learns(shell: Shell, model: Model) -> None:
-    write_lines(shell / "data.jsonl", [SETS["gsm8k"][0], {**SETS["gsm8k"][0], "question": "And 7?"}])
-    lines = shell("bench tasks data.jsonl --out tasks.jsonl").out.splitlines()
-    (command,) = (line.partition("practicum ")[2] for line in lines if "practicum learn" in line)
-    shell(command.replace("--model NAME", f"--model {model.name}"), "--method", "episodes", "--out", "run")
-    assert len(shell.texts("run")) == 2
-
-
-def test_ties_are_left_out_and_unknown_formats_refused(shell: Shell) -> None:
-    tie = {**SETS["rewardbench2"][0], "id": "8", "subset": "Ties", "chosen": ["Red", "Blue"], "rejected": ["Dog"]}
-    write_lines(shell / "data.jsonl", [SETS["rewardbench2"][0], tie])
-    value = shell.json("bench tasks data.jsonl")
-    assert (value["tasks"], value["left_out"], value["choices"]) == (1, 1, ["A", "B", "C", "D"])
-    write_lines(shell / "data.jsonl", [{"a": 1}])
-    for options in ("", "--format gsm8k", "--out ."):
-        shell.fails(f"bench tasks data.jsonl {options}")
 
 
 def scored(shell: Shell, scorer: str, answer: str, task: dict[str, Any], *more: str) -> dict[str, Any]:

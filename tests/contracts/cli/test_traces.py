@@ -177,13 +177,6 @@ def test_if_nothing_can_be_read_the_command_ends_with_the_reasons(shell: Shell) 
     assert not (shell / "run").exists()
 
 
-def test_equal_ids_get_a_number(shell: Shell) -> None:
-    write_lines(shell / "log.jsonl", [{"id": "x", "messages": [{**USER, "content": f"q{n}"}, REPLY]} for n in range(3)])
-    shell(f"learn --from-traces log.jsonl --trust own --batch-size 3 {EPISODES} run")
-    assert {a["task"] for a in shell.json("show run --attempts")["attempts"]} == {"x", "x#2", "x#3"}
-    assert shell.json("space forget run --task x --yes --no-copy")["left"] == 0
-
-
 def test_the_source_may_vanish_once_the_run_has_begun(shell: Shell) -> None:
     learn = (
         "learn --from-traces logs.jsonl --trust own --method ace --choices K2,K5,K7,K9 --model scripted:script.jsonl"
