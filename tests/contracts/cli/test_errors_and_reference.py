@@ -167,3 +167,12 @@ def test_an_export_can_be_imported_evaluated_and_learned_from_unchanged(shell: S
         for part in ("id", "text", "helpful", "harmful"):
             assert [entry[part] for entry in copy] == [entry[part] for entry in original]
     assert shell.json(f"eval test.jsonl --context book {MODEL} --choices K2,K5,K7,K9")["score"] == 1.0
+
+
+def test_a_playbook_that_cannot_be_read_is_refused_with_its_name(shell: Shell) -> None:
+    for text, error in {"## rules\n- [e1] a\n- [e1] b\n": "playbook.duplicate_id", "": "playbook.empty",
+                        '{"entries": []}': "playbook.empty", '{"entries": 3}': "playbook.malformed",
+                        "[1, 2]": "playbook.malformed", "{": "playbook.malformed"}.items():  # fmt: skip
+        shell.file("book", text)
+        assert shell.fails("space import book --out seed", error=error).startswith("book")
+        assert not (shell / "seed").exists()
