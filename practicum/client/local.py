@@ -19,7 +19,7 @@ EXIT_TIMEOUT = 20.0
 """Timeout for pending writes at the end of the program (s)."""
 
 _REWRITTEN = ("content-length", "accept-encoding")
-"""Headers that are replaced in a request with learned text."""
+"""Headers whose values do not fit a request with learned text, and are replaced."""
 
 
 class StoreLink(Link):

@@ -17,8 +17,8 @@ SYNC = "_sync"
 class OperationMethods:
     """One method for each operation, with the fields of its form as parameters.
 
-    A method also takes `session` and `user`, on whose behalf it is called, unless the form of the operation has such a
-    field. Raises UsageError if the operation is refused, and StoreError if it fails."""
+    A method also takes the caller's `session` and `user`. If the form has a field with one of these names, the
+    parameter is that field. Raises UsageError if the operation is refused, and StoreError if it fails."""
 
     _link: Link
 

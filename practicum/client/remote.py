@@ -31,7 +31,7 @@ class ServiceLink(Link):
         try:
             response = await send(redirected)
         except (http.ConnectError, http.ConnectTimeout) as error:
-            # The connection failed before the request was sent, so this does not send it twice.
+            # The service did not receive the request, because no connection was made: it is not sent twice.
             self.warn("requests sent directly to the provider", f"cannot connect to {self.transport.base}: {error}")
             return await send(request)
         if id := response.headers.get("x-practicum-interaction"):

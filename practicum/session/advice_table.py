@@ -15,8 +15,8 @@ from practicum.core.types import Profile
 TaskKind = Literal["choices", "answers", "text", "tools"]
 """Kind of the tasks.
 
-choices: few distinct targets; answers: short targets, many distinct ones; text: long targets, targets hidden from
-learning, or a judge; tools: an agent with tools.
+choices: few distinct targets; answers: short targets, many distinct ones; text: targets that are long or hidden from
+learning, or a judge as scorer; tools: an agent with tools.
 """
 
 ModelKind = Literal["tiny", "small", "capable"]
@@ -30,8 +30,8 @@ FEW = 20
 """Number of tasks below which nearest tasks and rules are unreliable."""
 
 SIMILAR = 0.75
-"""Tasks count as similar if predicting the target from the nearest tasks avoids at least this share of the errors of
-always guessing the most frequent target."""
+"""Tasks count as similar if guessing the target from the nearest tasks makes fewer errors than always guessing the most
+frequent target, by at least this share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ FRAME, TURN, TOOLS = 40, 8, 1500
 """Assumed tokens: of a prompt's fixed text, of the frame of a turn, of tools and their results in a call."""
 
 ENTRY, MAX_SHOWN = {"full": 20, "small": 5}, 8_000
-"""Tokens of the entries that a task adds, by profile, and the most tokens of entries in a prompt. The value of `small`
-is measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The value of `full` is an assumption."""
+"""Tokens of the entries that one task adds, by profile, and the maximum for all entries in a prompt. The number for
+`small` is measured: 60 tasks together added 243 to 371 tokens (docs/results.md). The number for `full` is assumed."""
 
 THOUGHT = 1000
 """Tokens of the prompt of a reflection or similar call, without the task."""
@@ -62,8 +62,8 @@ WRITTEN = {"full": 400, "small": 60}
 
 @dataclass(frozen=True, slots=True)
 class NeighbourAgreement:
-    """Agreement of tasks with their nearest tasks: the share of tasks whose target is the majority of the four nearest
-    others (`nearest`), and the share of the most frequent target (`frequent`); both in [0, 1], over `tasks` tasks."""
+    """Agreement of `tasks` tasks with their nearest tasks. `nearest` is the share of tasks that have the most frequent
+    target of their four nearest tasks. `frequent` is the share of tasks that have the most frequent target of all."""
 
     tasks: int
     nearest: float
@@ -162,7 +162,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
             "keeps the lessons so far; pass fewer tasks or raise the limit"
         )
     if kind == "text" and config.scorer == "exact" and config.labels:
-        notes.append("targets are long, and `exact` requires identical text: use a scorer that judges or computes")
+        notes.append("targets are long, and `exact` requires identical text: use a judge or a scorer of your own")
     if row.method == "none" and not test:
         notes.append("without `test`, the run makes no model calls")
     if not setup.roles:
@@ -177,7 +177,7 @@ async def advise(tasks: Sequence[Task], test: Sequence[Task], values: Mapping[st
 
 
 def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
-    """Return the distinct targets as choices, or () if choices were passed or the targets are not choices."""
+    """Return the distinct targets as choices, or () if choices were passed or if the answers of the tasks are open."""
     excluded = config.choices or config.uses_tools or not config.labels or config.scorer not in ("exact", "choice")
     if excluded or any(task.target is None for task in splits.train):
         return ()
@@ -188,8 +188,8 @@ def _few_targets(splits: Splits, config: Config) -> tuple[str, ...]:
 
 
 def _check(splits: Splits, config: Config) -> None:
-    """Refuse an unknown scorer, role or model, tasks without targets if the scorer needs them, and a budget without a
-    price."""
+    """Refuse an unknown scorer, role or model, tasks without a target that the scorer needs, and a limit in USD if a
+    price is unknown."""
     if unknown := [role for role in config.roles if role not in ROLES]:
         raise UsageError(
             "role.unknown",
@@ -264,8 +264,8 @@ async def compare_neighbours(tasks: Sequence[Task], embedder: Embedder) -> Neigh
 
 
 def plan_run(row: Row, values: Mapping[str, Any], splits: Splits) -> Setup:
-    """Return the setup of the run that a row advises, checked as `learn` does. Models of roles that the run does not
-    call are left out."""
+    """Return the setup of the run that a row advises, after the same checks as in `learn`. Models of roles that the run
+    does not call are left out."""
     configured = {**values, "method": row.method, "settings": dict(row.settings)}
     config = with_defaults(config_from(configured), Parts())
     asked = (*build_setup(config.model_copy(update={"roles": {}}), splits, Parts()).roles, "agent")

@@ -60,7 +60,7 @@ POLL_INTERVAL = 0.02
 """Interval (s) between two checks whether a run is free."""
 
 _QUEUES: dict[Path, deque[object]] = defaultdict(deque)
-"""Waiting writers of this process by the folder of the space, first in, first out. The first one writes."""
+"""Queues of this process's writers, by the folder of the space. The first writer of a queue writes, the others wait."""
 
 
 @asynccontextmanager
@@ -125,8 +125,8 @@ def require_ended(store: Store) -> None:
 def restore_live_version(store: Store, *, on_untried: bool = False) -> None:
     """Make the live version of a served space its last version again, if a later version was dropped or taken back.
 
-    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary, and while
-    the last version waits for a canary, unless the change may be based on that version (`on_untried`).
+    Edits by hand then apply to the version that agents see. Raises Conflict while a version is in a canary.
+    Unless `on_untried`, a last version that waits for a canary raises Conflict too.
     """
     live = read_names(store).get(LIVE)
     if (tried := under_way(store)) is not None:

@@ -121,7 +121,7 @@ class Answered:
         }
 
     def _entry(self, id: str) -> Entry | None:
-        """Return the entry with this id; the step may have added it before its attempt."""
+        """Return the entry with this id: from the context of the attempt, or else from the context after the step."""
         entry = self.context.get(id)
         return entry if entry is not None or self.learned is None else self.learned.context.get(id)
 

@@ -34,7 +34,7 @@ class Parts:
 
     `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
     with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
-    third parameter named `trace` receives the steps and the state. `clients` are models by role: "agent" serves every
+    third parameter named `trace` receives the trace of the attempt. `clients` are models by role: "agent" serves every
     role without a client, and "agent:NAME" is an agent of a network. `approve` decides on calls that
     `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes received and the total while
     the local model is downloaded.
@@ -76,7 +76,8 @@ def make_settings(config: Config) -> GateSettings:
 
 
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
-    """Return the configured method, with a validation gate or for stored traces if the configuration says so."""
+    """Return the configured method. With the setting `gate`, the method tests each delta on the validation tasks.
+    With `from_traces`, it learns from stored attempts."""
     if parts.method is None and config.method.startswith(PYTHON):
         raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)

@@ -82,7 +82,8 @@ class Config(BaseModel):
     )] = Field(default_factory=dict)
     profile: Annotated[Profile | None, Setting(
         "Prompts and formats for capable models (full) or for small models (small).", Panel.MODEL, inert=True,
-        note="None: small if the reflector's model, or else the agent's, runs in this process; otherwise full.",
+        note="None: small if the model of the reflector runs in this process (without one, the agent's model); "
+        "otherwise full.",
     )] = None
     sections: Annotated[dict[str, str], BeforeValidator(_read_sections), Setting(
         "Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names.", Panel.METHOD,
@@ -118,8 +119,8 @@ class Config(BaseModel):
         unit="s", inert=True, use="tools",
     )] = Field(default=TOOL_TIMEOUT, gt=0)
     guard_tools: Annotated[GuardTools, Setting(
-        "Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for "
-        "approval).",
+        "Handling of tool calls whose text comes only from untrusted sources: off (no check), refuse, or ask "
+        "(for approval).",
         Panel.MODEL,
         resume=Resume.NO_ATTEMPT, use="tools",
         note="Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused "
@@ -155,7 +156,7 @@ class Config(BaseModel):
     structure: Annotated[Structure, Setting(
         "How JSON is requested from models.", Panel.MODEL, resume=Resume.LATER, inert=True,
         note="native: a schema in the request; tool: a tool call; prompted: in the prompt; grammar: for llama.cpp. "
-        "With choices, grammar cannot change after the first stored attempt.",
+        "With choices, no change to or from grammar is possible after the first stored attempt.",
     )] = "native"
     temperature: Annotated[float | None, Setting(
         "Sampling temperature of every role.", Panel.MODEL,
@@ -330,7 +331,8 @@ FREE = {name for name, field in SETTINGS.items() if field.setting.resume is Resu
 """Settings that no result depends on: they may change when the same evaluation or query is repeated."""
 
 EXECUTING = tuple(name for name, field in SETTINGS.items() if not field.setting.inert)
-"""Settings that are ignored in an untrusted run from another machine; the mark of a run is computed from them."""
+"""Settings that are ignored in an untrusted run from another machine. An installation recognizes its own runs by a
+mark, which is computed from these settings."""
 
 CLASHES: tuple[Clash, ...] = (
     Clash(
@@ -416,7 +418,7 @@ MODEL_VARIABLE = "PRACTICUM_MODEL"
 def config_from(values: Mapping[str, Any]) -> Config:
     """Return a configuration from keywords. Raises UsageError that names the invalid keyword."""
     try:
-        # Stored values always have a model, perhaps None: the variable must not change a run that exists.
+        # The variable must not change a stored run: its values always have `model`, which may be None.
         return Config.model_validate({"model": os.environ.get(MODEL_VARIABLE) or None, **values})
     except ValidationError as error:
         first = error.errors()[0]
@@ -438,6 +440,6 @@ def config_from(values: Mapping[str, Any]) -> Config:
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:
-    """Return the prices of these models, and the price for all models without one."""
+    """Return the prices of these models, and the price `*` for every model without a price."""
     names = (UNLISTED, model, *roles.values())
     return {name: price for name, price in prices.items() if name in names}

@@ -179,8 +179,8 @@ class Corrector:
     def _holds(self, draft: Correction, foreign: bool) -> bool:
         """Return whether a correction or a note takes effect without review.
 
-        It must be the operator's own, unless the space requires no review. If some of its text is `foreign`, the filter
-        must not flag it either.
+        The correction or note must be the operator's own, unless the space requires no review. If some of its text is
+        `foreign`, it must also have no flags.
         """
         return (draft.trust == "own" or not self.reviewed) and not (foreign and draft.flags)
 

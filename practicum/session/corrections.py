@@ -278,8 +278,8 @@ def write_review(at: Transaction, correction: Correction, state: str, reason: st
 def decide(
     at: Transaction, last: int, correction: Correction, removed: Sequence[int], approved: bool, reason: str = ""
 ) -> Version | None:
-    """Approve a correction that waits for review, in place of the `removed` corrections, or reject it if it waits
-    or is in effect.
+    """Approve a correction that waits for review, or reject a correction that waits or is in effect. Either decision
+    takes the `removed` corrections out of effect.
 
     Returns the version after `last` with this change, or None if the same corrections stay in effect.
     """

@@ -42,8 +42,8 @@ def as_text(run: Path, context: Context) -> str:
 
 
 def _exported(context: Context) -> str:
-    """Return the entries as markdown with hidden characters made visible, as an editor shows them; an entry that is
-    not edited keeps its hidden characters."""
+    """Return the entries as markdown for an editor, with hidden characters made visible. The run keeps the hidden
+    characters of entries that are not edited."""
     return visible(export(context, "markdown"))
 
 

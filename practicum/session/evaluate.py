@@ -85,7 +85,7 @@ async def evaluate(
             finally:
                 watch.ended(evaluation)
                 await watch.flush()
-            # A watch may have counted data that it could not send.
+            # The counters are read after the flush, which may count data that a watch could not send.
             return replace(evaluation, counts=state.nonzero_counts)
 
 

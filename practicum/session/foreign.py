@@ -74,13 +74,13 @@ class Origin:
         self.require(("method",))
         values = acting_config(self.config)
         if not self.trusted:
-            # The author of the run knows the nonce.
+            # The author of the run knows its nonce, and could imitate the markers in prompts.
             del values["nonce"]
         return override_config(values, self.named)
 
     def require_all(self) -> None:
         """Raise UsageError if the run names code to execute or a model to call that the caller neither overrides nor
-        trusts, whether it is used or not."""
+        trusts. Settings that are not used are checked too."""
         self.require(EXECUTING, every_role=True)
 
     def require_acting(self, learns: bool = False, without: Collection[str] = ()) -> None:

@@ -54,10 +54,10 @@ PART = 1_000
 """Number of interactions that are read at a time."""
 
 SHOWN = 5
-"""Maximum number of words of an entry that are reported."""
+"""Maximum number of rare words that are reported for an entry."""
 
 WORDS = "rare words"
-"""Source of an edit that is removed because of its words."""
+"""Source that is assigned to edits with rare words, so that they are removed like edits from a forgotten source."""
 
 RECORDS = {
     table: table.c[key]
@@ -73,8 +73,8 @@ RECORDS = {
 class RareWordMatches:
     """Entries and rows with rare words of the forgotten texts.
 
-    `entries` are the entries, each with its words. `rows` is the number of rows by table; rows of `versions` are edits,
-    which count if the words are in their reason or in an entry that no longer exists.
+    `entries` are the entries, each with the rare words in it. `rows` is the number of rows by table. In `versions`, an
+    edit counts if the rare words are in its reason, or if they are in its text and its entry is not among `entries`.
     """
 
     entries: tuple[tuple[Entry, tuple[str, ...]], ...]
@@ -89,8 +89,8 @@ class ForgetReport:
     """Report of a removal.
 
     `left` counts forgotten rows and texts that the run still holds; it must be 0. `alike` are entries and rows with
-    rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay: the run
-    started with the context of an earlier run, in which they had the same names.
+    rare words of the forgotten texts: copies, or the same words by chance. `namesakes` are sources that stay,
+    although an earlier run, whose context this run started with, used the forgotten names for them.
     """
 
     removed: tuple[Entry, ...]
@@ -210,8 +210,8 @@ def filtered(
 ) -> list[Version]:
     """Return the versions without edits from `sources` and without the entries `ids`; version numbers stay the same.
 
-    An edit takes effect in the versions that descend from its own: if a rollback restored an entry to its state before
-    a forgotten edit, the entry is not of mixed origin.
+    An edit has an effect only in its version and in the descendants of that version. Therefore an entry is not of mixed
+    origin if a rollback restored its state before a forgotten edit.
     """
     removed = ids if keep_mixed else ids | _mixed(versions, sources)
     after: dict[int | None, _Losses] = {None: _Losses(removed)}
@@ -226,7 +226,7 @@ def filtered(
 
 
 def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[str]:
-    """Return the entries of the last version whose text or sources a forgotten source contributed to."""
+    """Return the entries of the last version that an edit from a forgotten source added, updated or merged."""
     after: dict[int | None, set[str]] = {None: set()}
     for version in versions:
         mixed = after[version.version] = set(after[version.parent])
@@ -248,8 +248,8 @@ class _Losses:
 
 
 def _remaining_edit(done: Applied, sources: frozenset[str], lost: _Losses, keep_mixed: bool) -> Applied | None:
-    """Return the edit as it stays in the log, or None if it is dropped; then `lost` gets the entries that depend on
-    it."""
+    """Return the edit as it stays in the log, or None if it is dropped. If an entry depends on the dropped edit, the
+    entry is added to `lost`."""
     edit = done.edit
     if isinstance(edit, Merge):
         return _remaining_merge(done, edit, sources, lost)
@@ -360,7 +360,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str], stay
     for id, data in run.tasks():
         if matches := requested & {f"task:{id}", *_aliases(data)}:
             of_tasks |= matches
-            # A task that was learned from an interaction is a revision of its outcome; all revisions are removed.
+            # A task from an interaction is one revision of the interaction's outcome; all its revisions are removed.
             forgotten |= {f"task:{id}", *(own for own in _shared_name(data) if own not in stay)}
     for id, data in run.tasks():
         forgotten |= {f"task:{id}"} if forgotten & {*_shared_name(data)} else set()
@@ -400,8 +400,8 @@ def _rare_words(
 ) -> frozenset[str]:
     """Return rare pieces of the forgotten texts: of the tasks, and of lessons from these tasks only.
 
-    A piece that also occurs in the operator's own texts or in another task is not specific to them. Neither is a piece
-    of a lesson that many other lessons and entries contain.
+    Left out are pieces that also occur in the operator's own texts or in another task, and pieces of lessons that many
+    other lessons and entries contain.
     """
     own_texts = [text for row in run.of(schema.spaces) for text in _nested_texts([row.config or ""])]
     own_texts += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.attempts)]
@@ -417,7 +417,7 @@ def _rare_words(
     raw.update(texts_of_tasks(of_forgotten=True))
     for row in run.of(schema.lessons):
         data, sources = json.loads(row.data), json.loads(row.sources)
-        # A single word in the data of a lesson is written by practicum, such as an attribution; so is a trace's name.
+        # Left out are texts that practicum itself writes into a lesson's data: single words, and the trace's name.
         texts = [data["text"], *(text for text in strings({**data["data"], "trace": ""}) if " " in text)]
         if not forgotten & {*sources}:
             others.update(texts)
@@ -555,8 +555,8 @@ def _remove(
     for row in run.of(schema.steps):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data["tasks"] if f"task:{id}" not in forgotten]
-        # The sampler's data on sizes stay. Its data on tasks, the reasons of resolutions and the refused edits may
-        # quote forgotten texts; the number of refused edits stays in `data`.
+        # Removed, because they may quote forgotten texts: the sampler's data on tasks, the reasons of resolutions and
+        # the refused edits. The sampler's data on sizes and the number of refused edits stay in `data`.
         data["sampled"] = {k: v for k, v in data["sampled"].items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
         changed = update(schema.steps).values(data=json.dumps(data), refused="[]")
@@ -584,9 +584,10 @@ def _without_prompts(
     run: _Rows, forgotten: frozenset[str], removed_keys: set[str], texts: _ForgottenTexts, words: frozenset[str]
 ) -> Iterator[Any]:
     """Yield the statements that delete the prompts of forgotten rows, the texts that only these prompts used, and every
-    text that contains a forgotten one.
+    text that contains a forgotten text.
 
-    Remaining prompts no longer refer to such a text, so that no old reference keeps a text that is stored again later.
+    References to the deleted texts are removed from the other prompts. If such a text is stored again later, an old
+    reference would otherwise protect it from deletion.
     """
 
     prompts, text_table, store = schema.prompts, schema.texts, run.store
@@ -626,8 +627,8 @@ def _holds(table: Table, key: str, row: Any, forgotten: frozenset[str], texts: _
 
 
 def _is_about(place: str, sources: set[str], forgotten: frozenset[str]) -> bool:
-    """Return whether a row names a forgotten source, or its place is below a forgotten attempt or a job on a forgotten
-    task ("2.t1"), which may not name its sources."""
+    """Return whether a row names a forgotten source, or has a place below a forgotten attempt or below a job on a
+    forgotten task ("2.t1"). Rows of such a job may not name their sources."""
     if forgotten & sources:
         return True
     above = place.split("/")
@@ -651,7 +652,7 @@ def _count_left(run: _Rows, forgotten: frozenset[str], ids: frozenset[str], text
     )
     shown = [row.text for row in run.of(schema.texts)]
     left += sum(map(texts.quoted_in, shown))
-    # A piece that is also part of a remaining text proves nothing; these texts were checked one by one.
+    # Pieces that are also part of a remaining text prove nothing. The remaining texts were checked one by one above.
     # The row of a removal in progress names the removed sources, and is checked at the end.
     tables = (schema.versions, schema.corrections, schema.spaces, schema.steps, schema.erasures, *RECORDS)
     stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))

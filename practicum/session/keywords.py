@@ -28,8 +28,8 @@ class RunOptions(TypedDict, total=False):
     roles: Mapping[str, str]
     """Models by role (agent, reflector, curator, judge, state), as ROLE=MODEL; repeatable."""
     profile: Profile | None
-    """Prompts and formats for capable models (full) or for small models (small). None: small if the reflector's model,
-    or else the agent's, runs in this process; otherwise full."""
+    """Prompts and formats for capable models (full) or for small models (small). None: small if the model of the
+    reflector runs in this process (without one, the agent's model); otherwise full."""
     sections: Mapping[str, str] | Sequence[str]
     """Sections of the playbook with their descriptions (NAME: DESCRIPTION), or only names. On the command line a file
     of such lines, or a,b,c. Empty: the sections of the seed and a general set; in the profile small, only the
@@ -50,8 +50,8 @@ class RunOptions(TypedDict, total=False):
     tool_timeout: float
     """Timeout (s) of a tool call, and of opening or closing the tools' environment."""
     guard_tools: GuardTools
-    """Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).
-    Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
+    """Handling of tool calls whose text comes only from untrusted sources: off (no check), refuse, or ask (for
+    approval). Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
     (`agents.guard`)."""
     labels: bool
     """Learning uses targets and scores; --no-labels hides both."""
@@ -72,8 +72,8 @@ class RunOptions(TypedDict, total=False):
     that need less than one CPU share a process."""
     structure: Structure
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
-    call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar cannot change after the first stored
-    attempt."""
+    call; prompted: in the prompt; grammar: for llama.cpp. With choices, no change to or from grammar is possible
+    after the first stored attempt."""
     temperature: float | None
     """Sampling temperature of every role. None (Python only): the provider's default."""
     max_output_tokens: int | None
@@ -138,8 +138,8 @@ class ResumeOptions(TypedDict, total=False):
     agent: str | None
     """Agent: chat, tools:module:name, command:PROGRAM, module:function, or an agent of a plug-in."""
     guard_tools: GuardTools | None
-    """Handling of tool calls whose text comes only from untrusted sources: off (run), refuse, or ask (for approval).
-    Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
+    """Handling of tool calls whose text comes only from untrusted sources: off (no check), refuse, or ask (for
+    approval). Approval comes from `Parts(approve=...)` or the terminal; if neither is available, the call is refused
     (`agents.guard`)."""
     concurrency: int | None
     """Maximum number of concurrent calls to one endpoint, or concurrent attempts of your own agent."""
@@ -154,8 +154,8 @@ class ResumeOptions(TypedDict, total=False):
     that need less than one CPU share a process."""
     structure: Structure | None
     """How JSON is requested from models: native, tool, prompted, grammar. native: a schema in the request; tool: a tool
-    call; prompted: in the prompt; grammar: for llama.cpp. With choices, grammar cannot change after the first stored
-    attempt."""
+    call; prompted: in the prompt; grammar: for llama.cpp. With choices, no change to or from grammar is possible
+    after the first stored attempt."""
     temperature: float | None
     """Sampling temperature of every role. None (Python only): the provider's default."""
     timeout: float | None

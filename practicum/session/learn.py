@@ -85,7 +85,7 @@ SAVE_TIME_EVERY = 5.0
 """Maximum work time (s) that may be missing from the count of minutes after a kill."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "attempted": Count.ATTEMPTED_LOWERED}
-"""Settings that are limited by the number of training tasks, with the counters of larger values."""
+"""Settings that cannot exceed the number of training tasks, each with the counter for a larger value."""
 
 
 async def learn(
@@ -311,7 +311,7 @@ class LearningSession:
         finally:
             self.watch.ended(result)
             await self.watch.flush()
-        # A watch may have counted data that it could not send.
+        # The counters are read after the flush, which may count data that a watch could not send.
         result = replace(result, errors=self.state.nonzero_counts)
         state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
         ended, served = result, self.store.is_served
@@ -349,7 +349,7 @@ class LearningSession:
             if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
-        # New versions may replace the final versions of the run before it was resumed.
+        # After a resume, new versions may have the numbers of the run's last versions, so its snapshot is not valid.
 
         def change(at: Transaction) -> None:
             invalidate_snapshot(at)
@@ -364,7 +364,7 @@ class LearningSession:
         except Stopped as stop:
             stopped = stop.reason
         best = await self._restore_best()
-        # If the evaluation before learning was cut off, this evaluation would open the same places again. A resume
+        # If the evaluation before learning was cut off, the final evaluation would open the same places again. A resume
         # finishes both.
         cut_off = config.before and self.leg.number == 1 and "before" not in self.progress.attempts
         if splits.test and stopped != INTERRUPTED and not cut_off:
@@ -404,10 +404,10 @@ class LearningSession:
             at.run(at.delete(table).where(table.c.step >= self.leg.step + min(lost)))
 
     async def _settle(self) -> str | None:
-        """Settle the calls that the provider failed and that no result depends on.
+        """Decide whether a resume retries the calls that the provider failed and that no result depends on.
 
-        Returns the reason to stop if a resume should retry them, otherwise None. A call that fails again after a resume
-        stays failed.
+        Returns the reason to stop if a resume should retry them. Otherwise they are stored as failed, and None is
+        returned. A call that fails again after a resume stays failed.
         """
         lost, journal = self.state.lost, self.state.journal
         failed = [row.place for row in lost.values() if not row.ok]
@@ -467,7 +467,7 @@ class LearningSession:
             version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
             await self.store.write(schema.versions, [version_row(version)])
             best = replace(best, version=version.version, next_number=last.next_number)
-        # Before a resume, the run may have ended with another best context, written as its last version.
+        # Later versions come from an earlier end of this run, which restored another best context.
         self.store.change(lambda at: at.run(at.delete(schema.versions).where(schema.versions.c.version > best.version)))
         return best
 

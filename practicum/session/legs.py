@@ -93,7 +93,7 @@ def _with_ids(tasks: Sequence[Task], matches: Callable[[str], bool]) -> Sequence
 
 
 def is_note(place: str) -> bool:
-    """Return whether a row of the journal is the note of a leg."""
+    """Return whether the row at a place of the journal is the note that `begin_leg` wrote."""
     return place.startswith("leg ") and "/" not in place
 
 

@@ -334,7 +334,7 @@ class Live(Watch):
         return wait_text(wait, ceil(until - now), len(self._waits))
 
     def _explain(self, report: StepReport) -> None:
-        """Show the reason of a step: every change of its primitives, other reasons at intervals."""
+        """Show why a step uses its primitives: at once if they differ from the last step's, otherwise at intervals."""
         why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
         switched, self._primitives = primitives != self._primitives, primitives
         due = why != self._why and time.monotonic() - self._explained_at >= LINE_INTERVAL

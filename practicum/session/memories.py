@@ -60,7 +60,7 @@ class _Memory(Memory):
 
 
 class _Line(BaseModel):
-    """Line with an entry as one text."""
+    """Base class of lines whose entry is one text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -75,14 +75,14 @@ class _Line(BaseModel):
 
 
 class _Text(_Line):
-    """Line with any other entry, such as a rule, or an episode with its answer in `data`."""
+    """Line with an entry other than a memory or an experience: a rule, or an episode with its answer in `data`."""
 
     data: dict[str, Any] = Field(default_factory=dict)
 
 
 class _ExperienceData(BaseModel):
-    """Fields that an experience is retrieved by, in addition to its state. `output` is the agent's output, as an object
-    or its JSON, if it is more than the text."""
+    """Fields that an experience is retrieved by, in addition to its state. `output` is the agent's whole output, as an
+    object or as JSON; None if the text of the line is the whole output."""
 
     model_config = ConfigDict(extra="allow")
 

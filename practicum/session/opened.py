@@ -55,7 +55,7 @@ class Opened:
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, Reader]] = []
         self._writer: Store | None = None
-        """The run, open for writing shown contexts and reports."""
+        """The run, open so that shown contexts and reports can be written to it; None before the first write."""
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
         self._closed = False

@@ -48,7 +48,7 @@ GOOD = frozenset({"good", "up", "thumbs_up", "thumbs-up", "+1", "like", "positiv
 BAD = frozenset(
     {"bad", "down", "thumbs_down", "thumbs-down", "-1", "dislike", "negative", "no", "incorrect", "wrong", "👎"}
 )
-"""Labels that are scores: 1 and 0. Any other label is stored unchanged."""
+"""Labels that count as scores: `GOOD` as 1, `BAD` as 0. Any other label is stored unchanged."""
 
 REPORTS = 20
 """Number of reports on one interaction that are stored; older ones are dropped."""
@@ -463,10 +463,10 @@ def _waiting(store: Store, row: Any, trusted: Trusted, question: Question) -> Wa
     last, users = own[-1], {one.user for one in own}
     material = any("material" in json.loads(one.data) for one in own)
     if last.session is not None:
-        # Earlier messages and results of the conversation count too, since a request repeats them.
+        # The users and the tool results of earlier requests count too, since a request repeats the conversation.
         before = (i.c.session == last.session) & (i.c.number <= last.number)
         users |= {one.user for one in store.rows(store.select(i.c.user).where(before).distinct())}
-        # Quotes inside texts are escaped in JSON, so only the field itself matches.
+        # JSON escapes quotes inside texts, so the pattern matches only the field `material`.
         read = store.select(i.c.id).where(before, i.c.data.like('%"material": true%')).limit(1)
         material = material or bool(store.rows(read))
     fields, by = learnable_fields(data)

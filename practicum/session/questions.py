@@ -130,7 +130,8 @@ class Questions:
         )
 
     def _neighbours(self, text: str, pieces: list[_Piece]) -> set[int]:
-        """Return the sequence numbers of messages that share at least half the length of the longest shared text."""
+        """Return the sequence numbers of the messages that share enough text with this one: at least half the largest
+        shared length."""
         own, shared = self._messages.get(hash(text)), Counter[int]()
         for piece in {piece.key: piece for piece in pieces}.values():
             for message in self._having.get(piece.key, ()):

@@ -107,9 +107,9 @@ def free_folder(path: Path) -> Path:
 def create(folder: Path, where: str | Elsewhere | None = None) -> Store:
     """Create the store of a new run.
 
-    The store is in the folder, or in the PostgreSQL database that `where` names: by its URL, under the folder's name,
-    or by an Elsewhere, under the name in it. A folder whose run was stopped before it paid for or created anything
-    counts as new; the failures and notes in its journal are discarded.
+    The store is in the folder, or in the PostgreSQL database that `where` names. With a URL,
+    the run is stored under the name of the folder; an Elsewhere has a name for the run. A folder whose run was stopped
+    before it paid for or created anything counts as new; the failures and notes in its journal are discarded.
     """
     if (store := _opened(folder)) is not None:
         (row,) = store.rows(store.select(schema.spaces.c.learning))
@@ -157,7 +157,7 @@ def discard_unbegun(folder: Path) -> None:
 def read_stored_results(store: Store, leg: int | None = 1) -> StoredResults:
     """Return the stored results of a run.
 
-    Only the results of this leg count in the journal. `leg` None is a new leg, without results.
+    Of the results in the journal, only the results of this leg are counted. `leg` None is a new leg, without results.
     """
     journal, versions, asked = Journal(store), schema.versions.c, schema.journal.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
@@ -196,7 +196,7 @@ def begin(
     """Write the start of a run in one transaction: its configuration, tasks and seed, and the edits that wait for
     review.
 
-    It replaces any earlier run. Tasks that are stored already stay.
+    An earlier run in the store is replaced. Tasks of the new run that `store_tasks` has written stay.
     """
     stored_splits = [split for split, tasks in splits.by_name.items() if isinstance(tasks, StoredTasks)]
 
@@ -427,8 +427,8 @@ def acting_config(config: Config) -> dict[str, Any]:
 def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a run with overrides; None keeps the run's value.
 
-    A different method drops the run's settings. A new `model` also replaces the run's model of the role `agent`. The
-    window of a local model is dropped if the new model is not local.
+    If the method is overridden, the settings of the run's method are dropped. A new `model` also replaces the run's
+    model of the role `agent`. The window of a local model is dropped if the new model is not local.
     """
     changed = {
         name: value for name, value in overrides.items() if value is not None and name not in ("settings", "roles")
@@ -459,7 +459,8 @@ def run_summary(store: Store, version: int | None = None) -> dict[str, Any]:
     """Return the scores of a version (None: the last), the usage and the counts in the run's last report, and the
     numbers of steps and versions.
 
-    The scores come from the last report if it was about this version or, if this version is a copy, about its original.
+    The scores come from the last report, if its version and this one are the same or copies of the same version.
+    Otherwise `scores` is empty.
     """
     last = last_report(store)
     scored = original(store, last.get("version")) == original(store, version) if last else False

@@ -176,14 +176,14 @@ def mean_measures(attempts: Iterable[Attempt]) -> dict[str, float]:
 
 
 def keyed_means(mappings: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each value over the mappings that have it."""
+    """Return the mean of the values of each key, over the mappings that have the key."""
     names = dict.fromkeys(name for values in mappings for name in values)
     return {name: fmean(values[name] for values in mappings if name in values) for name in names}
 
 
 def _attempt_json(attempt: Attempt) -> dict[str, Any]:
-    """Return the score and the scorer's note of the first attempt at a task, null if it was not scored; and the score
-    of the chosen attempt, if one was chosen."""
+    """Return the score of the first attempt at a task and the scorer's note, both null if the attempt was not scored.
+    If an attempt was chosen from several, return its score too."""
     score, best = attempt.first.score, attempt.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
     chosen = {"best_of_k": best and best.value} if attempt.choice else {}

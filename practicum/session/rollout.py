@@ -30,7 +30,7 @@ BY_HAND = "was made live by hand"
 """End of the text of an alarm about a rollback."""
 
 KINDS_FROM = 1_000
-"""Maximum number of the newest requests that the kinds of requests are computed from."""
+"""Maximum number of requests from which kinds of requests are computed: the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Rollout:
     def take(self, version: int, score: float, kind: int | None, session: str) -> RolloutDecision | None:
         """Count the score of a request that was shown this version. Return a decision on the candidate, or None.
 
-        Only the first score of a session counts: further scores of a session are not independent, and with ten per
-        session, one in five equal candidates would be taken back.
+        Only the first score of a session counts: further scores of a session are not independent. With ten scores per
+        session, one in five candidates that are as good as the live version would be taken back.
         """
         if session in self.sessions:
             return None

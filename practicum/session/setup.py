@@ -206,7 +206,8 @@ def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any
 
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
-    """Build the objects of a run that was checked at its first setup. Raises UsageError if one is missing."""
+    """Build the objects of a run that was checked at its first setup. Raises UsageError if a Python object is not
+    passed."""
     redactor = make_redactor(config)
     if redactor is not None:
         splits = redactor(splits)

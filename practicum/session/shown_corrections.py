@@ -212,7 +212,7 @@ class Corrections:
         self.changes += 1
 
     def reconsider(self, pieces: frozenset[int]) -> None:
-        """Derive the questions of unsettled corrections again that share pieces with a new message of the space."""
+        """Derive the question again of each unsettled correction that shares pieces with a new message of the space."""
         shared = [number for number, own in self._unsettled.items() if not own.isdisjoint(pieces)]
         old = [self._live[number] for number in shared]
         new = [self._settled(each) for each in old]

@@ -119,7 +119,7 @@ async def try_reviews(
         reviews = [review for review in pending if ids is not None or not review.held.flags]
         setup = set_up(values, Splits(test=tasks), parts)
         same = tasks == own_tasks and not {name for name, value in overrides.items() if value is not None} - FREE
-        # The run's own validation counts if the tasks and settings are the same.
+        # If the tasks and settings are the same, the scores of the run's own validation are used.
         split = "val" if same else setup.test_name("try")
         budget, watch = Budget(setup.config.limits), one_watch(watch)
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
