@@ -184,8 +184,9 @@ class _Filler:
 class Behaviour:
     """A deviation from the usual answer: an error (`status`), or changes of the answer (the other fields).
 
-    Behaviours with neither concern the connection and are implemented in the server. In texts, {text}, {half} and
-    {reversed} are replaced by the text of the answer, its first half, and its reverse, and {thought} by THOUGHT.
+    A behaviour with neither an error nor changes affects the connection, and is implemented in the server. In texts,
+    {text}, {half} and {reversed} are replaced by the text of the answer, its first half, and its reverse, and {thought}
+    by THOUGHT.
     """
 
     about: str
@@ -204,7 +205,7 @@ class Behaviour:
     """Parameters that cause the error. Empty: every request causes it."""
 
     message: Mapping[str, Any] | None = None
-    """Fields of the message to replace."""
+    """New values for fields of the message."""
 
     answer: str | None = None
     """Text that replaces the answer, or the arguments of a tool call."""
@@ -213,7 +214,7 @@ class Behaviour:
     """Finish reason that replaces the usual reason."""
 
     choices: Sequence[Any] | None = None
-    """Value that replaces all choices."""
+    """Value of the field `choices` of the completion, in place of the usual choices."""
 
     @property
     def changes(self) -> bool:
@@ -259,8 +260,8 @@ def _with_text(template: Any, text: str) -> Any:
 
 
 def _parameters(body: Body) -> set[str]:
-    """Return the parameters of a request that a model may refuse, "system" if a message has the system role, and the
-    type of the response format."""
+    """Return the names of all parts of a request that a model may refuse: its parameters, the type of its response
+    format, and "system" if a message has the system role."""
     usual = {"temperature": 1, "response_format": {"type": "text"}}
     names = {name for name, value in body.items() if value is not None and value != usual.get(name)}
     names |= {str((body.get("response_format") or {}).get("type"))}
@@ -844,7 +845,7 @@ class SimulatedServer:
         return None
 
     def _active(self, body: Body) -> list[str]:
-        """Return the behaviours that apply to this request, which is already counted."""
+        """Return the behaviours that apply to this request. Count the request before this call."""
         if not self.options.behaviours:
             return []
         number, texts = self._counts["received"], "\n".join(text for _, text in _turns(body))

@@ -49,7 +49,7 @@ def require_package() -> None:
 
 
 def can_draw(path: Path) -> bool:
-    """Whether the plots that belong to this file can be drawn; if not, warns (PracticumWarning) what to install."""
+    """Return whether the plots of this file can be drawn. If not, warn (PracticumWarning) which package is missing."""
     if missing := missing_package():
         warnings.warn(PracticumWarning(f"{path}: {missing}"), stacklevel=2)
     return not missing

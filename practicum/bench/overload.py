@@ -54,7 +54,7 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "exact": ("combee", {"exact": True}),
     LEVEL_1: ("combee", {"levels": 1, "copies": 1, "accounting": False}),
 }
-"""Arm → its method and settings. By default, the batch contains all lessons."""
+"""Name of a measured variant → its method and settings. Without the setting `batch`, one batch has all lessons."""
 
 INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
 
@@ -142,7 +142,7 @@ def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
                 wall = f"{n} lessons: wall time of combee relative to sequential"
                 targets.append(Target(name=wall, value=many.wall_s / one.wall_s, bound=WALL))
         if plain and level_1:
-            share = f"{n} lessons: share readable without accounting (bound: level 1 only)"
+            share = f"{n} lessons: share of facts readable without accounting (bound: the share with level 1 only)"
             targets.append(Target(name=share, value=plain.readable, bound=level_1.readable, at_least=True))
     return targets
 

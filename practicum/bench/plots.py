@@ -62,7 +62,7 @@ def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
     axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.set_xlabel("lessons in the update", fontsize=12)
     axes.set_title("Facts still readable after one update", loc="left", fontsize=14, pad=24)
-    # Shorten the name of a model that is a file or an address to its last part.
+    # If the model's name is a path or an address, show only its last part.
     subtitle = f"each lesson states one distinct fact; curator: {model.rpartition('/')[2]}"
     axes.text(0, 1.03, subtitle, transform=axes.transAxes, fontsize=10, color=GREY)
     _legend_below(figure)

@@ -235,7 +235,7 @@ def _labelled(path: Path, label: str) -> list[Task]:
 
 
 def has_conversations(path: Path) -> bool:
-    """Whether a file contains turns of conversations."""
+    """Return whether a file contains turns of conversations."""
     return any("conv" in task.meta for task in load_tasks(path))
 
 

@@ -169,7 +169,8 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             out=Path(folder) / "run",
             method=harmful(ace, setting.every) if setting.every else ace,
             settings={"gate": True} if gate else {},
-            # Validate only once in a run with the gate, because the last context is measured.
+            # The validation tasks are only for the gate. The last context is measured, not the best by validation, so
+            # one validation is enough.
             validate_every=LEARNING if gate else 1,
             seed=seed,
             profile="small",

@@ -62,7 +62,7 @@ class Format(BaseModel):
 
 @dataclass(frozen=True)
 class ServedFormat:
-    """Format of tasks that are stored on a server. `read` takes a file with task ids and the server's URL."""
+    """Format of tasks that are stored on a server. `read` takes a file with task ids, then the URL of the server."""
 
     about: str
     read: Callable[[Path, str], Coroutine[Any, Any, Dataset]]
@@ -155,7 +155,8 @@ def matching_formats(path: Path) -> list[str]:
 
 
 def _fields_of(records: Iterable[tuple[str, Record]]) -> Record:
-    """Return the fields of the first records, each with its first value, because one record may have empty cells."""
+    """Return all fields that occur in the first records, each with its first value. A single record lacks the fields of
+    its empty cells."""
     fields: dict[str, Any] = {}
     for _, record in islice(records, SAMPLED_RECORDS):
         fields = {**record, **fields}
@@ -192,8 +193,7 @@ def _parse_task(kind: type[Format], record: Record, path: Path | str, place: str
         task = kind.model_validate(kind.plain(record)).task(f"{stem}-{place.split()[1]}")
     except ValidationError as error:
         first = error.errors()[0]
-        # Keep the field and list positions. The names of pydantic's types, which `loc` also holds, mean nothing to a
-        # user.
+        # Keep field names and list positions. `loc` also holds names of pydantic's types, which mean nothing to a user.
         field, *inner = (str(part) for part in first["loc"] if part == first["loc"][0] or isinstance(part, int))
         aliases = [field, *(alias for alias, name in kind.names.items() if name == field)]
         if first["type"] == "missing" and not inner:

@@ -52,7 +52,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust:
 
     `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. The other keys of a
     record are stored in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in
-    JSON. A record without an id gets its place as id ("line-7" or "record-7"; counted from 1, with blank lines).
+    JSON. A record without an id gets its place as id ("line-7" or "record-7", from 1; blank lines count).
     `trust` is the trust level of the tasks; a record can only lower it. Lessons from tasks below "own" wait for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.

@@ -343,7 +343,8 @@ def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]
 
 
 def _named(value: Any, classes: list[str] | None) -> Any:
-    """Return the class name of a label, or None for an unknown class (-1). Return values of other columns unchanged."""
+    """Return the class name of a label, or None for an unknown class (-1). Return a value of a column without class
+    names unchanged."""
     if classes is None or type(value) is not int:
         return value
     return classes[value] if 0 <= value < len(classes) else None

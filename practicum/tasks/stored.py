@@ -1,6 +1,6 @@
 """Sequences of a run's tasks, read from the run's table on demand.
 
-Slices, shuffles and selections are such sequences too. A sequence holds at most eight bytes per task.
+Slices, shuffles and selections of a sequence are read on demand too. A sequence holds at most eight bytes per task.
 """
 
 from __future__ import annotations

@@ -57,13 +57,13 @@ class Survey:
 
     @property
     def repeated(self) -> int | None:
-        """Position of the first task whose id occurs before; None if all ids differ."""
+        """Position of the first task with the same id as an earlier task; None if all ids differ."""
         ids = np.frombuffer(self._ids, dtype=np.int64) if self._ids else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
         same = np.flatnonzero(ids[order][1:] == ids[order][:-1])
         return int(order[same + 1].min()) if len(same) else None
 
     def shared(self, inputs: Iterable[str]) -> int:
-        """Return the number of these inputs that are also inputs of tasks."""
+        """Return how many of these inputs are also inputs of the surveyed tasks."""
         digests = np.array([digest(text) for text in inputs], dtype=np.int64)
         return int(np.isin(digests, np.frombuffer(self._inputs, dtype=np.int64)).sum()) if self._inputs else 0

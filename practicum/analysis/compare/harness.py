@@ -68,7 +68,7 @@ class ComparisonWatch:
 
 @dataclass
 class ComparisonLines(ComparisonWatch):
-    """Watch that prints a line for each run that ends, and for waits of calls, at most one per `WAIT_EVERY` seconds.
+    """Watch that prints a line for each run that ends, and a line about waits at most every `WAIT_EVERY` s.
 
     `log`: creates the trackers of a run from its name and group."""
 
@@ -254,7 +254,7 @@ class _Runs:
                     raise
 
     async def _in_turn(self, gate: asyncio.Semaphore, run: PlannedRun, shared: Shared) -> RunOutcome | None:
-        """Execute a run after the run that it starts from has finished and the gate is open."""
+        """Execute a run as soon as the run that it starts from has ended and the semaphore `gate` has a free slot."""
         if run.start in self.jobs:
             await asyncio.wait([self.jobs[run.start]])
         async with gate:
@@ -291,8 +291,8 @@ class _Runs:
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.attempts.get("test", ())
             outcome = completed_outcome(run, path, result, attempts, concurrency)
-            # Do not save a run without a score: the next command tries it again, and its judge may answer then. Save a
-            # run that spent its budget, because a retry cannot help.
+            # A run without a score is not saved, so the next command tries it again: its judge may answer then. But a
+            # run that spent its budget is saved without a score, because a retry cannot help.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
             return outcome

@@ -68,9 +68,9 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     `by_task`: task id → score of the first attempt. `best_of_k`: mean score of the attempts chosen from several.
     `learning` and `testing`: costs of the two stages. `by_role`: usage of each role in both stages. `at_once`: maximum
     number of concurrent calls. `agent_steps`: mean number of steps of an attempt at a scored task. `helpful`: helpful
-    votes of all entries at the end. `measures`: means, over these attempts, of the additional measures of the scorer
-    and of the rounds of critique of a network of agents. `stopped`: reason of an early end, such as a spent budget.
-    `failed`: reason for a missing score."""
+    votes of all entries at the end. `measures`: means, over the attempts at scored tasks, of the additional measures of
+    the scorer and of the rounds of critique of a network of agents. `stopped`: reason of an early end, such as a spent
+    budget. `failed`: reason for a missing score."""
 
     variant: str
     seed: int

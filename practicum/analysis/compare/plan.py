@@ -106,8 +106,8 @@ def make_plan(
 ) -> ComparisonPlan:  # fmt: skip
     """Plan a comparison. `common`: fields of `Config` that all runs share.
 
-    Raises UsageError for problems that would fail later: overlapping splits, unknown methods or settings, methods that
-    cannot run with these tasks."""
+    Raises UsageError for problems that would stop a run later: overlapping splits, unknown methods or settings, methods
+    that cannot run with these tasks."""
     if seeds < 1:
         raise UsageError("settings.invalid", f"`seeds={seeds}`: pass at least 1", setting="seeds")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:

@@ -140,8 +140,8 @@ def _parsed(text: str) -> Variant:
 
 
 def reachable(variant: Variant) -> set[str]:
-    """Return the settings of a variant that a value for all variants applies to, unless the variant defines its own."""
-    # A stream sees each task once. A variant with one of these settings has already defined the end of learning.
+    """Return the names of the settings to which values for all variants apply. A variant's own value has priority."""
+    # `LENGTH` does not apply to a stream, which sees each task once, nor to a variant that has one of these settings.
     fixed = LENGTH if variant.stream or LENGTH & variant.settings.keys() else frozenset()
     return {name for name in methods.setting_docs(variant.method) if name not in fixed}
 

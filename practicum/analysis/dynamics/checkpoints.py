@@ -108,7 +108,8 @@ async def dynamics(
     resumed.
 
     Raises UsageError, before any paid call, if `tasks` are missing or a model cannot be opened; ProviderError if a
-    whole checkpoint failed or no task could be scored; and Stopped. Finished calls stay in the journal.
+    whole checkpoint failed or no task could be scored; Stopped if the budget was stopped. Finished calls stay in the
+    journal.
     """
     if every < 1:
         raise UsageError(
@@ -123,8 +124,8 @@ async def dynamics(
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
-        # The run's limits were set for learning. A separate budget has no limits, and counts only the costs of this
-        # call.
+        # Use a separate budget, which counts only the costs of this call. It has no limits, because the run's limits
+        # were set for learning.
         async with open_state(store, store.files, setup, act_only=True, budget=budget) as state:
             watch = one_watch(watch or Watch())
             watch.began(RunInfo(folder, config, setup.splits, budget))

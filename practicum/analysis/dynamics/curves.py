@@ -3,8 +3,8 @@
 The gap between the tasks solved now and the tasks ever solved has two parts: tasks solved within a window of recent
 checkpoints (active instability), and tasks solved only before the window (stale regressions). A wider window counts
 more tasks as recently solved, so with a wider window, active instability can only grow and stale regressions can only
-shrink. The numbers of the paper agree (15.7, 17.9 and 19.0 points for windows of 5, 10 and all); the text of the
-paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
+shrink. The numbers of the paper agree (active instability of 15.7, 17.9 and 19.0 points for windows of 5, 10 and all
+checkpoints); the text of the paper's appendix states the opposite. (RCL, section 4.4 and appendix B.)
 """
 
 from __future__ import annotations

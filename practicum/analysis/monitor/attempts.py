@@ -14,11 +14,12 @@ StepAttempts = Sequence[tuple[int, Sequence[Attempt]]]
 """Steps in order, each with its attempts."""
 
 ALL_DOMAINS = "all"
-"""Domain of tasks without a domain."""
+"""Name of the domain of all tasks for which no domain is given."""
 
 
 def outcome(attempt: Attempt, by: str) -> bool | None:
-    """Return whether an attempt succeeded, by its score or (by="verdict") by its feedback; None if this is missing."""
+    """Return whether an attempt succeeded, by its score, or with by="verdict" by its feedback. None if the score or the
+    verdict is missing."""
     if by == "verdict":
         return attempt.feedback.success
     return None if attempt.score is None else attempt.score.correct
@@ -135,7 +136,7 @@ def judged_attempts(steps: StepAttempts, verdict_places: Collection[str]) -> lis
     for attempt in (r for _, attempts in steps for r in attempts if place_of_all(r.place) in verdict_places):
         group, verdicts = list(attempt.group), [r.feedback.success for r in attempt.group]
         if (stored := attempt.choice.get("verdicts")) is not None:
-            # A choice stores its verdicts in the order of the attempts.
+            # The choice among several attempts stores the verdicts in the order of the attempts.
             group, verdicts = sorted(group, key=number_of), stored
         distinct = {
             (one.trace.answer, verdict): (one, verdict)

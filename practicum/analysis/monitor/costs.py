@@ -28,7 +28,8 @@ COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary
 """Segment of a place → component, for any role."""
 
 COMPONENTS_BY_ROLE = {"reflector": "reflection", "curator": "curation", "score": "scoring"}
-"""Role → component, at places without such a segment. Other roles are components with the name of the role."""
+"""Role → component, at places without a segment of `COMPONENTS_BY_SEGMENT`. Any other role is a component of the same
+name."""
 
 
 class JournalCall(NamedTuple):
@@ -67,7 +68,7 @@ def read_calls(store: Store) -> list[JournalCall]:
 
 
 def read_step_ends(store: Store) -> dict[int, float]:
-    """Return step → Unix time of its first end."""
+    """Return step → Unix time at which the step first ended."""
     t = schema.journal
     noted = (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
     rows = store.rows(store.select(t.c.place, t.c.answer).where(noted))

@@ -175,7 +175,7 @@ def _learning(group: MetricGroup) -> list[Panel]:
     for name, colour in zip(largest, COLOURS, strict=False):
         curve = domains[name]["by_attempt"]
         interval = (curve["low"], curve["high"]) if with_interval else (None, None)
-        # Without an interval, the rate of the first few attempts would look too certain: leave it out.
+        # Leave out the rate of the first few attempts if no interval is drawn: it would look too certain.
         skipped = 0 if with_interval or domains[name]["attempts"] < SMALLEST_WINDOW else SMALLEST_WINDOW // 2
         rate = [None] * skipped + curve["rate"][skipped:]
         lines.append(Line(name, rate, colour, curve["attempt"], *interval))
@@ -227,7 +227,8 @@ PICTURES: Mapping[str, tuple[str, str, Callable[[MetricGroup], list[Panel]] | No
     "pace": ("Pace", "latency", None),
     "tokens": ("Tokens", "tokens", _tokens),
 }
-"""Name of a plot → its title, its group, and the function of its panels in addition to `SERIES_PANELS`."""
+"""Name of a plot → its title, the group of its metrics, and the function that returns its further panels, after the
+panels from `SERIES_PANELS`."""
 
 
 # Drawing

@@ -2,7 +2,7 @@
 
 The metrics follow the unified learner (METHODS, section 5): memory growth and retrieval relevance, context size
 and drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain. Only judging
-again calls a model. Metrics that a method does not have are left out instead of 0.
+again calls a model. Metrics that a method does not have are left out, not reported as 0.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def monitor(
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store)))
-        # The texts that retrieval compares, of all entries that were ever shown.
+        # The texts by which retrieval compares entries, of all entries that were ever visible to the agent.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)
         if missing := len(texts) - len(vectors):
@@ -94,7 +94,7 @@ async def monitor(
         memory, context = contexts.context_metrics(changes, records, vectors)
         judged = list(attempts.judged_attempts(attempted, costs.verdict_places(calls)))
         judge = {"against_scorer": against} if (against := attempts.against_scorer(judged)) is not None else {}
-        # If the judge is the scorer, its scores are its verdicts, which it gave with the right answer in the prompt.
+        # If the judge is the scorer, the scores are the judge's verdicts. Its prompts contained the right answers.
         scores = not judged and config.scorer == "judge"
         judged = attempts.scored_attempts(attempted) if scores else judged
         if judge_again is not None:

@@ -9,7 +9,7 @@ from practicum.analysis.compare.variants import Variant
 from practicum.bench.papers.table import PaperTable
 
 NOTHING = (1.0, 1.0)
-"""Part of the tasks to learn from, for variants that only read pools: none."""
+"""Empty part of the training tasks, for variants that do not learn."""
 
 NO_EXPERIENCE = Variant("no experience", "mael", {"experience": "none"}, part=NOTHING)
 ONE_AGENT = Variant("one agent", "mael", {"experience": "none", "depth": 0}, part=NOTHING)
@@ -18,7 +18,8 @@ TASK = Variant("task-wise", "mael", {"experience": "task"})
 
 
 def reading(name: str, **settings: Any) -> Variant:
-    """Return the network with the pools of the task-wise variant. Pools do not depend on the setting for retrieval."""
+    """Return a variant that reads the pools of the task-wise variant and does not learn. Pools do not depend on the
+    setting for retrieval."""
     return Variant(name, "mael", settings, after=TASK.name, part=NOTHING)
 
 

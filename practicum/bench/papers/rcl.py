@@ -58,8 +58,8 @@ table = partial(
     columns=COLUMNS,
     settings={"steps": 30},
     measures=("learning_calls", "tokens", "entries"),
-    note="The paper starts from seed playbooks, which are in its appendix D (--seed-playbook). BrowseComp+ needs its "
-    "corpus.",
+    note="The paper starts from the seed playbooks in its appendix D (pass one with --seed-playbook). BrowseComp+ "
+    "needs its corpus.",
 )
 """Makes a table with the fields that both tables share."""
 

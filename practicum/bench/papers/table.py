@@ -105,7 +105,7 @@ class PaperTable:
         return {
             name: value
             for name, value in {**RETRIEVAL, **self.settings}.items()
-            # Epochs and steps both limit the length of learning: one of them overrides both.
+            # Epochs and steps both limit the length of learning: a user who sets one of them overrides both.
             if name not in overrides
             and not (name in LENGTH and overrides.keys() & LENGTH)
             and self.takes(name, overrides)
@@ -117,7 +117,8 @@ class PaperTable:
         return Study((table,)).with_settings({**self.paper_settings(overrides), **overrides})
 
     def takes(self, name: str, overrides: Collection[str] = ()) -> bool:
-        """Whether at least one row has a setting of this name that neither the row nor an override of this row sets."""
+        """Return whether at least one row has this setting without a value for it, from the row or from an override of
+        the row."""
 
         def free(v: Variant) -> bool:
             named = {key.rpartition(".")[2]: None for key in overrides if key.startswith(f"{v.name}.")}
@@ -150,8 +151,8 @@ class PaperTable:
         return titles, lines
 
     def delay(self, folder: Path, seeds: int, tasks: int) -> DelayFit | None:
-        """Fit the time of an epoch by batch size to the steps of the runs in `folder` that have a fixed batch size.
-        Return None for fewer than two sizes."""
+        """Fit epoch time as a function of batch size, from the step times of the runs in `folder` that have a fixed
+        batch size. Return None for fewer than two sizes."""
         points = []
         for variant in (v for v in self.variants if str(v.settings.get("batch", "auto")) != "auto"):
             for seed in range(seeds):

@@ -54,8 +54,8 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not restrict these calls, so they do nothing. They report success, because copying a file also copies
-# its mode.
+# Landlock does not restrict these calls, so the filter skips them. They report success, because a program that copies a
+# file also copies its mode.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
@@ -237,7 +237,7 @@ def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
 
 
 def _argument(index: int) -> BpfInstruction:
-    """Return an instruction that loads the lower half of an argument, which comes first on both machines."""
+    """Return an instruction that loads the lower half of an argument. Both machine types store this half first."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 

@@ -1,7 +1,7 @@
 """Script that tests an answer: it runs the tests, checks every assert, and reports the results.
 
-It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, the names of
-the answer are `RemoteObject`s. A call of one sends the arguments to the answer and receives plain data. So asserts
+It runs in the sandbox. The code of the answer runs in another process (`run_answer.py`); in this process, each name
+of the answer is a `RemoteObject`. Calling it sends the arguments to the answer and receives plain data. So asserts
 compare values that this process built from text, and the answer cannot manipulate the tests, the asserts or the
 expected values. The script uses only the standard library. Standard input is the job as JSON: the prompt, the tests and
 the name of the entry point. The arguments are the file descriptors of the pipes from and to the answer. Standard output
@@ -43,8 +43,8 @@ from practicum.tasks.sandbox.plain import (
 MODULE = "tests"
 SEARCHES = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count"}
 LOOKUPS = SEARCHES | {"issubset", "issuperset", "isdisjoint"}
-"""Methods that search plain data for a value. They are refused on objects that a call returned, because such an object
-could return true for any value."""
+"""Methods that search an object for a value. They are refused on objects that the answer returned, because the answer
+could make them find any value."""
 
 T = TypeVar("T")
 
@@ -287,7 +287,7 @@ class AnswerConnection:
         if not raised:
             return result
         if isinstance(result, (StopIteration, StopAsyncIteration, GeneratorExit)) and do != "next":
-            # The exception would end some loops of the tests early, and nothing would be tested.
+            # This exception could end a loop of the tests early without an error, and nothing would be tested.
             raise RuntimeError(f"the code raised {type(result).__name__}")
         raise result
 
@@ -387,7 +387,7 @@ class AnswerConnection:
         raise ValueError(f"no {node[0]}")
 
     def remote(self, info: ObjectInfo) -> RemoteObject:
-        """Return the RemoteObject of an object, the same one on each call."""
+        """Return the RemoteObject of an object. An object always has the same RemoteObject."""
         if info.number not in self.remotes:
             remote = self.remotes[info.number] = RemoteObject()
             object.__setattr__(remote, "practicum_remote", info)

@@ -1,4 +1,5 @@
-"""Functions that watch and end a program in its own session, with every process that it started."""
+"""Functions that watch a program, and end it with every process that it started. The program has its own session of
+processes."""
 
 from __future__ import annotations
 

@@ -215,8 +215,8 @@ def _await(value: Any) -> Any:
 
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
-    """Run the code. Code that continues the prompt is joined to the prompt; other code runs after the prompt, which may
-    have imports for it."""
+    """Run the code. Code that continues the prompt is joined to the prompt. Other code runs after the prompt, because
+    it may need the prompt's imports."""
     # `bare` is the code from the first line that looks like Python, without prose before it.
     lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
     bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])

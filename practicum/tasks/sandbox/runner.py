@@ -38,7 +38,7 @@ UNFENCED = "PRACTICUM_UNFENCED_CODE"
 
 UNFENCED_WARNING = (
     f"{UNFENCED}=yes is set: generated code runs even if fences of the sandbox are missing, and can then read, change "
-    "and send all data that you can access. Unset it, unless this machine may be damaged"
+    "and send all data that you can access. Unset it, unless you can afford to lose this machine"
 )
 
 # All in seconds.
@@ -214,13 +214,14 @@ class Sandbox:
             raise UsageError(
                 "sandbox.unavailable",
                 f"generated code is not run, because fences are missing ({reasons}): use Linux 5.13 or newer "
-                f"with Landlock and seccomp, or set {UNFENCED}=yes on a machine that may be damaged",
+                f"with Landlock and seccomp, or set {UNFENCED}=yes on a machine that you can afford to lose",
             )
         return replace(watcher.result(), unfenced=bool(missing))
 
 
 class _Watcher:
-    """Watcher of a running program. Time is measured from the start of the fenced program, which `status` reports."""
+    """Watcher of a running program. Its time counts from the moment at which `fences.py` starts the program, as written
+    to the pipe `status`."""
 
     def __init__(self, process: Process, limits: Limits, folder: Path, status: int) -> None:
         self.process, self.limits, self.folder, self.status = process, limits, folder, status
@@ -347,7 +348,8 @@ _REFUSALS = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]"
 
 
 def was_refused(error: str) -> bool:
-    """Return whether a program's error, as Python prints it, is a refusal of the sandbox (memory, or outside files)."""
+    """Return whether a program's error, as Python prints it, is a refusal by the sandbox: of memory, for example, or of
+    a file outside the program's folder."""
     return error.startswith(_REFUSALS)
 
 
@@ -357,7 +359,7 @@ def _last_line(stderr: str) -> str:
 
 # Notes of scores quote these reasons and models read them. Do not reword them: that changes the prompts of stored runs.
 def _failure(code: int, stderr: str, limits: Limits) -> str:
-    """Return why a program that this module did not stop has failed; empty if it succeeded."""
+    """Return why a program failed, for programs that this module did not stop; empty if it succeeded."""
     last = _last_line(stderr)
     if code == 0:
         return ""

@@ -22,9 +22,9 @@ _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
     """Return the task for scoring the solution of a part, or None if the scorer cannot score the solution.
 
-    `tests`: the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`: the concepts
-    that occur in the part. `software`: the part as the requirement, if the solution holds a program that imports only
-    its own files and the standard library.
+    The scorer `tests` gets the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`
+    get the part with the concepts that occur in it. `software` gets the part as the requirement, if the solution holds
+    a program that imports only its own files and the standard library.
     """
     if meta_fault(scorer, whole.meta):
         return None

@@ -56,7 +56,7 @@ async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspect
 
 
 async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:
-    """Run a project. The `reason` is also empty for a program that asks for more input than `stdin` holds."""
+    """Run a project. The `reason` of the result is also empty if the program asks for more input than `stdin` holds."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
     result = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))

@@ -70,7 +70,7 @@ def _program(script: str) -> dict[str, str]:
 
 
 class _Report(BaseModel):
-    """Report of the tests. They print it line by line, a few fields per line."""
+    """Report that the tests print line by line, a few fields per line."""
 
     at: str | None = None  # the assert that is checked now
     total: int | None = None  # asserts in the tests
@@ -136,7 +136,7 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
         hint = ", or set meta.entry_point to the name that check is called with" if name == "check" else ""
         return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{hint}"
     if not names_used(_joined(tests), meta.get("entry_point"))[0]:
-        return "has meta.tests that use no name of the answer: set meta.entry_point to the name that it has to define"
+        return "has meta.tests that use no name of the answer: set meta.entry_point to the name that an answer defines"
     return None
 
 

@@ -5,9 +5,9 @@ and `observation.results`. Steps copied from an earlier trajectory are read like
 is a separate trace.
 
 The score comes from `verifier_result.rewards` in Harbor's `result.json`: the `reward` there, or the mean of all
-rewards. The file is looked up in the trajectory's folder and in up to three folders above. For a task in several parts,
-the result of the part in `step_results` is used. Without a result, a score in the record or its `extra` is read (see
-`stored_score`). Subagents have no score, because Harbor does not score them.
+rewards. `result.json` is looked up in the trajectory's folder and in up to three folders above. If the trajectory is
+for one part of a task, the result of this part in `step_results` is used. Without a result, a score in the record or
+its `extra` is read (see `stored_score`). Subagents have no score, because Harbor does not score them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 
 def is_trial_result(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is Harbor's result of a trial. It is not a trace, but holds the score of one."""
+    """Return whether a record is Harbor's result of a trial. Such a record is not a trace, but
+    holds the score of a trace."""
     return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 

@@ -31,7 +31,7 @@ _INSERTED = (
 )
 _COMMAND_TAGS = ("<command-name>", "<command-message>")
 _COMMAND = "command"
-"""Kind of a slash command before it is decided whether it is the task."""
+"""Temporary kind of slash commands, until `ClaudeCodeReader.tasks` decides whether a command is the task."""
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -51,7 +51,7 @@ class _Session:
 
 
 class ClaudeCodeReader:
-    """Collector of the lines of a file, which converts its sessions to tasks at the end."""
+    """Reader that collects the lines of a file, and at the end converts each session to a task."""
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], _Session] = {}
@@ -102,8 +102,8 @@ class ClaudeCodeReader:
 
 
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
-    """Return the kind of an item by its author: the user, the agent, or the program, which inserts messages of
-    both kinds."""
+    """Return "system" for an item that the program inserted, the temporary kind for a slash command, else the kind of
+    the item."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
     if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
         return "system"

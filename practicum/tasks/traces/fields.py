@@ -86,8 +86,8 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
 
 
 def recorded_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
-    """Return the mean of several scores. It is correct if all scores are, and its note names each score. Invalid values
-    are skipped and reported."""
+    """Return the mean of several scores. The mean is correct if all scores are correct, and its note names each score.
+    Invalid values are skipped and reported."""
     scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
     if not scores:
         return None

@@ -54,10 +54,10 @@ record is a whole trace, else a class that collects the records of a file."""
 @dataclass
 class TraceStream:
     """Stream of the traces of a file, of all files and run folders below a folder, or at a URL that fsspec supports
-    (`s3://`, `gs://`, `az://`, `https://`; with `*` in the name where the store can list names). Traces are read one by
-    one and not held in memory. `learn` accepts a stream in place of tasks.
+    (`s3://`, `gs://`, `az://`, `https://`; the URL may contain `*` if the store can list names). Traces are read one
+    by one and not held in memory. `learn` accepts a stream in place of tasks.
 
-    Each iteration resets and counts `count`, `formats`, `problems`, `further` and `unscored`; see `Traces`. After the
+    Each iteration clears `count`, `formats`, `problems`, `further` and `unscored` first; see `Traces`. After the
     last trace, `at_end` is called with these counts, without the traces. For the other arguments see `load_traces`.
     """
 
@@ -183,7 +183,7 @@ class _HarborResults:
 
 
 def without_verdict(task: Task) -> Task:
-    """Return the task without its target and the score of its trace."""
+    """Return the task without its target and without the score of its trace."""
     recorded = None if task.recorded is None else replace(task.recorded, score=None)
     return replace(task, target=None, recorded=recorded)
 
@@ -301,7 +301,8 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return name
     if atif.is_trial_result(record):
         return _HARBOR_RESULT
-    # New versions of Claude Code add types of lines. After a Claude Code line, such a line counts as Claude Code.
+    # New versions of Claude Code add types of lines. A line of an unknown type has the format of the line before it if
+    # that format is Claude Code.
     return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
 
 

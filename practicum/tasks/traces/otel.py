@@ -110,7 +110,7 @@ class _Trace:
 
 
 class OtelReader:
-    """Collector of the spans of a file, which converts their traces to tasks at the end."""
+    """Reader that collects the spans of a file, and at the end converts each trace to a task."""
 
     def __init__(self) -> None:
         self._traces: dict[str, _Trace] = {}

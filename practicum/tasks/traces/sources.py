@@ -164,7 +164,8 @@ def _remote(url: str, problem: Callable[[Problem], None]) -> Iterator[Source]:
                 yield _object(system, root, PurePosixPath(root), name, _named(scheme, root))
                 continue
             for folder, folders, names in system.walk(root, on_error="raise"):
-                # Sorting the list in place sorts the walk, as in `os.walk`. A dict is sorted already.
+                # Sort `folders` in place, so that the walk visits them in this order, as in `os.walk`. A dict is
+                # sorted already.
                 if isinstance(folders, list):
                     folders.sort()
                 for file in sorted(names):

@@ -92,8 +92,8 @@ class Cases:
 @dataclass(frozen=True)
 class Source:
     """File or run to read. `shown` is its address in messages, without passwords. `open` opens a file for sequential
-    reading, and `open_table` for random access: this file, or a file in the same folder or in a folder above. `cases`
-    holds the problems of the source by reason."""
+    reading, and `open_table` for random access. Both take the path of the source, or of a file in the same folder or in
+    a folder above. `cases` holds the problems of the source by reason."""
 
     path: PurePath
     name: str
@@ -174,8 +174,8 @@ def nonempty_values(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
-    """Return the other items, the thoughts directly before the answer, and the answer (empty if the agent ended with
-    thoughts)."""
+    """Split off the agent's answer and the thoughts directly before it. Return the other items, the thoughts and the
+    answer. The thoughts and the answer are empty if the agent ended with thoughts."""
     end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
     while start and items[start - 1].kind in _AGENT_KINDS:
