@@ -1,6 +1,9 @@
-"""Reports of an agent in addition to its answer: the entries that it used. An annotated view also asks for the entries
-that it doubted and the guidance that it missed, a noting view for a note for a later attempt. This module defines and
-reads the JSON fields and the labelled parts of a text in which agents report."""
+"""Reports of an agent in addition to its answer.
+
+An agent reports the entries that it used. If the view is `annotated`, the agent also reports the entries that it
+doubted and the guidance that was missing; if the view is `noting`, a note for a later attempt. This module defines and
+reads the JSON fields and the labelled parts of a text in which agents report.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ PARTS = {
 
 def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
     """Split a text into parts by labels at the beginning of a line. "Answer" is the last part and extends to the end of
-    the text. Without that label, the answer is the text after the first line of the last part, or the whole text."""
+    the text. Without that label, the answer is the text after the first line of the last part. A text without any label
+    is the answer."""
     parts: dict[str, str] = {}
     pattern = re.compile(rf"^[ \t*_#>-]*({'|'.join(labels)})[*_]*:[*_]*", re.IGNORECASE | re.MULTILINE)
     starts = list(_first_of_each(pattern, text))

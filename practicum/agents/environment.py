@@ -1,9 +1,9 @@
 """Environment of an agent with tools: the tools of one attempt, and its state after the attempt.
 
-A source is a list of tools or a function. Tools are Python functions or pydantic-ai toolsets, MCP servers included. The
-function is called with the task once per attempt, and returns the environment: a list of tools, or an object with
-`tools` and, if a scorer should see the result, `state()`. If the environment is a context manager, it is entered and
-exited. pydantic-ai derives the names, descriptions and argument schemas of tools.
+A source is a list of tools, or a function that makes the environment. The source function is called with the task once
+per attempt, and returns a list of tools, or an object with `tools` and, if a scorer should see the result, `state()`.
+If the environment is a context manager, it is entered and exited. Tools are Python functions or pydantic-ai toolsets,
+MCP servers included. pydantic-ai derives the names, descriptions and argument schemas of tools.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class CommandAgent:
         """Run the program with a line on standard input, and return its standard output. Raise AgentError if the
         program fails or times out."""
         try:
-            # Start a new session, so that Ctrl-C on the terminal does not reach the program, which may finish.
+            # Start a new session, so that Ctrl-C on the terminal does not reach the program: its attempt may finish.
             process = await asyncio.create_subprocess_exec(
                 *HELD, *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
             )
@@ -152,8 +152,8 @@ def decode(printed: bytes, program: str) -> str:
             detail = f"Latin-1 or cp1252, it seems: byte 0x{byte:02x} is {bytes([byte]).decode('latin-1')!r} there"
         raise AgentError(
             "agent.invalid_answer",
-            f"{program} printed text that is not UTF-8 ({detail}): make it print UTF-8, for a Python program with "
-            "PYTHONIOENCODING=utf-8 in its environment, for others with LC_ALL=C.UTF-8",
+            f"{program} printed text that is not UTF-8 ({detail}): make it print UTF-8 (set PYTHONIOENCODING=utf-8 "
+            "for a Python program, LC_ALL=C.UTF-8 for others)",
         ) from error
 
 

@@ -3,10 +3,10 @@
 Every entry has the trust level of its origin. The guard holds a call if an argument contains text of an entry below the
 level `own`, and no trusted text contains that text. Trusted texts are the task, the instructions, the manual of the
 tools, entries with the level `own`, and the results of tools in this attempt. Text matches if it has five consecutive
-words of the entry, or a quotation, an address, a code or a long number from the entry (as in `core.shingles`). A whole
-argument also matches if it has four letters or digits, or two if the entry has the argument in quotes. Single words and
-names inside a longer argument do not match, because arguments in SQL or code share their words with any notes about
-them.
+words of the entry, or a quotation, an address, a code or a long number from the entry (as in `core.shingles`). A
+complete argument that the entry contains also matches if it has at least four letters or digits, or at least two if the
+entry contains it in quotes. Single words and names inside a longer argument do not match, because arguments in SQL or
+code share their words with any notes about them.
 
 The guard does not detect text that the model rewrote, encoded or composed, or a tool that an untrusted entry chose for
 arguments of another origin.

@@ -40,7 +40,10 @@ class AgentKind:
 
 
 def _lacks(plugin: object) -> Sequence[str]:
-    return [] if isinstance(plugin, AgentKind) or callable(plugin) else ["a call: it is neither function nor AgentKind"]
+    return (
+        [] if isinstance(plugin, AgentKind) or callable(plugin)
+        else ["a way to call it: it is neither a function nor an AgentKind"]
+    )  # fmt: skip
 
 
 AGENTS: Group[Any] = Group(

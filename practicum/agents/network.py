@@ -34,9 +34,9 @@ FAILURES = (AgentError, OutputError, ProviderError)
 @dataclass(frozen=True, slots=True)
 class Question:
     """Question to one agent. `kind`: kind of step. `state`: the text it acts on. `task`: id of the (sub)task: "" is the
-    whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the subtasks, from the whole
-    task down to this one, that another agent failed to solve; with `task`, they identify the attempt at a part.
-    `colleagues`: agents that may get the parts of a plan."""
+    whole task, "2" its second part, "2.1" the first part of that part. `again`: ids of the parts, from the
+    whole task down to this part, that a second agent tries because the first agent failed. `colleagues`: agents that
+    may get the parts of a plan."""
 
     kind: Kind
     agent: str
@@ -98,9 +98,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Answer and the moves that led to it, in the order of places. `rounds`: maximum rounds of critique of any part.
-    `error`: reason for a missing answer. `lost`: whether a failure of the model was the reason. `refused`: whether the
-    provider refused only this request."""
+    """Answer and the moves that led to it, in the order of places. `rounds`: largest number of rounds of critique of a
+    part. `error`: reason for a missing answer. `lost`: whether a failure of the model was the reason. `refused`:
+    whether the provider refused only this request."""
 
     text: str
     moves: tuple[Move, ...]

@@ -34,9 +34,9 @@ class TeamMember:
 
 @dataclass(frozen=True)
 class AgentTeam:
-    """Members of a team, and the pairs of names that may hand each other work. Raise UsageError if the team has no
-    members, if two names only differ in case or spaces, if a link names an unknown agent, or if the graph is not
-    connected."""
+    """Members of a team. `edges`: pairs of names of agents that may hand each other work. Raise UsageError if the
+    team has no members, if two names only differ in case or spaces, if a link names an unknown agent, or if the graph
+    is not connected."""
 
     members: tuple[TeamMember, ...]
     edges: frozenset[tuple[str, str]]
@@ -172,7 +172,7 @@ def _from_json(value: Any) -> AgentTeam:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether the name of an agent is valid: one line, because the name of its pool contains it."""
+    """Return whether the name of an agent is valid: one line, because the name of the agent's pool contains it."""
     return bool(name.strip()) and len(lines(name)) == 1
 
 

@@ -12,8 +12,9 @@ between two quotes, these rules decide which backslashes are literal and are dou
 4. In unescaped strings, the backslashes of `\b` and `\f` are literal too (a regular expression), and `\\` before a
    space is two literal backslashes.
 
-All other escapes are unchanged: `\n` before "next" is a line break. JSON from a serializer is unchanged, unless a
-control character in it precedes the letters that complete a command of rule 2 or, within `$ … $`, of rule 3.
+All other escapes are unchanged: `\n` before "next" is a line break. JSON from a serializer is unchanged, with one
+exception: an escaped control character, such as a tab, is changed if it and the next letters look like a command of
+rule 2 or, within `$ … $`, of rule 3.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _AMBIGUOUS = "ne neg nexists ni nless nmid nparallel nprec nsim nsubset nsucc ns
 _WITH_BRACE = "tag text thanks title"
 
 COMMANDS = frozenset(_CERTAIN.split())
-"""LaTeX commands that begin like a JSON escape, with other letters that are not a word."""
+"""LaTeX commands of rule 2: they begin like a JSON escape, and their letters after the first are not a word."""
 
 AMBIGUOUS = frozenset(_AMBIGUOUS.split())
-"""Commands whose other letters are a word or a common name."""
+"""Commands of rule 3: their letters after the first are a word or a common name."""
 
 WITH_BRACE = frozenset(_WITH_BRACE.split())
 """Commands that are unambiguous before a brace: `\\text{…}`."""
@@ -83,7 +84,7 @@ def _mended(part: str) -> str:
 
 
 def _certain(match: re.Match[str], part: str) -> bool:
-    """Return whether this backslash is literal by rule 1 or 2, independent of the rest of the string."""
+    """Return whether this backslash is literal by rule 1 or 2. The rest of the string does not matter."""
     word = match[1]
     if word[0] in _OTHERS or _CODE.fullmatch(word):
         return False

@@ -1,7 +1,8 @@
 """Hard budgets: a call reserves its maximum cost before it is sent, and returns the unused part.
 
-A call that does not fit next to the calls in flight waits until they settle. The budget is spent only if a call does
-not fit and no other call is in flight. A part of the budget can be held back for the final evaluation.
+A call that does not fit next to the calls in flight waits until they settle. The run stops with "the budget is spent"
+only if a call does not fit and no other call is in flight. A part of the budget can be held back for the final
+evaluation.
 
 A stop prevents new work. Calls in flight may finish, because they are paid; but a call that failed before and is being
 retried is cancelled.
@@ -143,7 +144,7 @@ class Budget:
             self._repeating.discard(task)
 
     def repeats(self) -> None:
-        """Record that the call in this task failed and is retried."""
+        """Record that the call in the current asyncio task failed and is retried."""
         if (task := asyncio.current_task()) is not None:
             self._repeating.add(task)
 

@@ -1,8 +1,8 @@
 """Model at an address of the OpenAI protocol, called only through the `openai` client.
 
-pydantic-ai reads all kinds of replies and classifies errors. But its import takes half of the time before a run's first
-call, and it takes a fifth of the CPU time of a call. So plain answers are read without pydantic-ai, and only other
-replies and errors are read with it.
+pydantic-ai reads all kinds of replies and classifies errors. But importing pydantic-ai takes half of the time before a
+run's first call, and reading with pydantic-ai takes a fifth of the CPU time of a call. So only errors, and replies
+other than plain answers, are read with pydantic-ai.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ChatModel:
         return plain_reply(completion) or await self._read(completion)
 
     async def _read(self, outcome: object) -> Reply:
-        """Read a completion with pydantic-ai. An error as `outcome` is raised as an error of pydantic-ai."""
+        """Read a completion with pydantic-ai. If `outcome` is an exception, raise the error of pydantic-ai for it."""
 
         from openai.types.chat import ChatCompletion
         from pydantic_ai.exceptions import UnexpectedModelBehavior
@@ -95,8 +95,8 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """Return the reply of a JSON completion without tool calls; None for other completions. pydantic-ai is not used,
-    because it would treat unclosed thoughts as the answer."""
+    """Return the reply of a JSON completion without tool calls; None for other completions. A second reason to avoid
+    pydantic-ai here: it would treat unclosed thoughts as the answer."""
     try:
         choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]
@@ -159,8 +159,8 @@ def is_strict(schema: Any) -> bool:
 
 
 def untitled(schema: Any, names: bool = False) -> Any:
-    """Remove pydantic's titles from a JSON schema. With `names`, `schema` maps names to schemas, so a key "title" is
-    kept."""
+    """Remove pydantic's titles from a JSON schema. With `names`, the keys of `schema` are names of properties or
+    definitions, so the name "title" is kept."""
     if isinstance(schema, list):
         return [untitled(part) for part in schema]
     if not isinstance(schema, dict):

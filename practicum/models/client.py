@@ -32,8 +32,8 @@ WINDOW_ADVICE = (
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
-    tries, the reason, and whether the reason is the provider's rate limit. `moved`: the server (`model`) has just
-    failed, and its calls move to the model's other servers."""
+    tries, the reason, and whether the reason is the provider's rate limit. `moved`: a server of the
+    model, named in `model`, has just failed, and its calls move to the other servers."""
 
     model: str
     seconds: float
@@ -71,8 +71,8 @@ class Reply:
     """Unparsed answer of a model. `cut`: the model reached its output limit. `changed` lists the repairs of the
     received reply (see `models.receiving`), and the reason for an empty text.
 
-    A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field. `refused`
-    and `filtered`: the model, or the provider's content filter, withheld the answer.
+    A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field.
+    `refused`: the model withheld the answer. `filtered`: the provider's content filter withheld it.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Client(Protocol):
     """Protocol of a model that can be called.
 
     `window` is its context window (tokens); None: unknown. Clients of one `endpoint` share its `slots`, the maximum
-    number of calls in flight; None: the run's concurrency. `priced`: whether `cost` has a price.
+    number of calls in flight; None: the run's concurrency. `priced`: whether `cost` returns a price.
     """
 
     @property
@@ -132,8 +132,8 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def once_per_schema(function: Callable[[JSON], T]) -> Callable[[JSON], T]:
-    """Cache a function of a schema by schema object. The object is stored with the result, so that no other object gets
-    the same id."""
+    """Cache the results of a function by the id of its argument, a schema object. The object is stored with the result,
+    so that no other object gets the same id."""
     cache: dict[int, tuple[JSON, T]] = {}
 
     def computed(schema: JSON) -> T:

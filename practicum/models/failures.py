@@ -90,7 +90,8 @@ _ERRORS: Mapping[Kind, tuple[str, str]] = {
     "parameter": ("provider.refused", "{name} refused the request"),
     "key": (
         "model.key_refused",
-        "{name} refused the key: check the environment variable that holds it (for an address: `api_key_env`)",
+        "{name} refused the key: check the environment variable with the key (for a model at an address: "
+        "`api_key_env`)",
     ),
     "credit": ("model.no_credit", "the account of {name} has no credit left: add credit, or use another model"),
     "model": (
@@ -262,7 +263,8 @@ def _no_connection(error: BaseException) -> str:
 
 
 def unanswered(name: str, error: BaseException, tries: int | None = None) -> str:
-    """Return the message for a call that got no answer after `tries` tries; None: for a server that never answered."""
+    """Return the message for a call that got no answer after `tries` tries. `tries` None: the server has never
+    answered."""
     refused = _no_connection(error)
     if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
         often, refused = f" after {quantity(tries, 'try')}" if tries else "", refused or error_summary(error)

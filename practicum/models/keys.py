@@ -21,7 +21,7 @@ KEYS_FILE_VARIABLE = "PRACTICUM_KEYS_FILE"
 """Environment variable with the path of the keys file. Default: `practicum/keys.toml` in the user's settings folder."""
 
 ADDRESSES = ("http://", "https://")
-"""Prefixes of model names that are addresses."""
+"""Prefixes of a model name that begins with an address."""
 
 _FORM = '"HOST" = "env:NAME" or "HOST:PORT" = "KEY"'
 _PORTS = {"http": 80, "https": 443}
@@ -115,8 +115,8 @@ def without_keys(text: str, key: str | None) -> str:
 
 
 _SHORTEST_KEY = 6
-"""Minimum length of a key that is replaced (characters), because "none" or "EMPTY" are used as keys for some
-servers."""
+"""Minimum length of a key that is replaced (characters). Shorter keys, such as "none" or "EMPTY", are placeholders for
+servers without keys."""
 
 
 def _configured(to: SplitResult) -> str | None:
@@ -160,8 +160,8 @@ def _is_openai(to: SplitResult) -> bool:
 
 
 def _named_by_environment() -> SplitResult:
-    """Return the server in OPENAI_BASE_URL, or OpenAI's. It may receive OPENAI_API_KEY, because the user set both
-    variables."""
+    """Return the server that may receive OPENAI_API_KEY: the server in OPENAI_BASE_URL, because the user set both
+    variables, or else OpenAI's server."""
     return urlsplit(os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
 
 

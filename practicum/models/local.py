@@ -1,8 +1,8 @@
 """Local models: llama.cpp, through xllamacpp, serves the OpenAI protocol on a loopback port.
 
-The server runs in a child process, which has its own log and can be killed. If the server ran in this process, closing
-it would wait forever for a request in flight, and exiting without closing it could crash. Its log and its abort() would
-affect this process, and spinning of OpenMP threads could not be limited.
+The server runs in a child process, which has its own log and can be killed. A server in this process would have these
+problems: closing the server would wait forever for a request in flight, exiting without closing it could crash, the
+log and the abort() of llama.cpp would affect this process, and spinning of OpenMP threads could not be limited.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _checked(path: Path) -> Path:
 
 
 def pinned(name: str) -> str:
-    """Return a model name with the commit of its file, if the name is of a model on the Hugging Face hub and has no
-    revision. The file on the hub may later be replaced by a model of another author. Return other names unchanged. The
-    file is downloaded if necessary."""
+    """Add the commit of the file to the name of a model on the Hugging Face hub, because the file on the hub may
+    later be replaced by a model of another author. The file is downloaded if necessary. Return names of other models,
+    and names with a revision, unchanged."""
     if not name.startswith(_HUB) or "@" in name:
         return name
     # huggingface_hub stores each file in a folder that is named after its commit.
@@ -108,8 +108,7 @@ class LocalServer:
     url: str
     """Address of the OpenAI protocol; ends in /v1."""
     window: int
-    """Window of one slot (tokens): the requested window, or the window that the model was trained with if it is
-    smaller."""
+    """Window of one slot (tokens): the requested window, or the window of the model's training if that is smaller."""
     key: str
     """API key that requests must send, because other users of this machine can reach the port, too."""
 
@@ -225,7 +224,8 @@ def _grammar(schema: str) -> str:
     _require_xllamacpp()
     import xllamacpp
 
-    # Builds of llama.cpp with llguidance read this key of the schema; other builds have a rule named `space`.
+    # Forbid white space: builds of llama.cpp with llguidance read this key of the schema; the grammars of other builds
+    # have a rule named `space`, which is emptied below.
     compact = {"x-guidance": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}}
     try:
         grammar = str(xllamacpp.json_schema_to_grammar(json.loads(schema) | compact))

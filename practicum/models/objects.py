@@ -23,7 +23,8 @@ from practicum.models.prompting import extract_json
 M = TypeVar("M", bound=BaseModel)
 
 MOST_REPAIRED, MOST_BRACES = 20_000, 500
-"""Maximum number of characters and opening braces of an answer that is repaired, because the time is quadratic."""
+"""Maximum number of characters, and of opening braces, of an answer that is repaired: the time of a repair is
+quadratic in both."""
 
 MAX_STARTS = 8
 """Maximum number of opening braces at which a repair is tried, because prose before the object may contain braces."""

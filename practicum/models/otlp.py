@@ -71,7 +71,7 @@ def resource() -> Resource:
 @contextmanager
 def exporter_log(exporter: str) -> Iterator[list[str]]:
     """Collect the log messages of an HTTP exporter in this thread, and hide them from the terminal. The exporter
-    reports failures only there."""
+    reports failures only in its log."""
     thread, messages = threading.get_ident(), list[str]()
     logger = logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{exporter}")
 

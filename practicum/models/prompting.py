@@ -50,10 +50,10 @@ def check_fits_window(client: Client, role: str, tokens: int) -> None:
 
 
 def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
-    """Cut the last message of the prompt to about `tokens`.
+    """Cut the last message of the prompt to about `tokens` tokens.
 
-    The longest parts are cut to the same size. Each of these parts is cut in the middle, where a mark is inserted, so
-    that the part keeps its beginning and its end.
+    The longest parts of the message are cut to the same size. Each of these parts is cut in the middle, where
+    a mark is inserted, so that the part keeps its beginning and its end.
     """
     parts = prompt.parts or (prompt.user,)
     sizes = [count_tokens(part) for part in parts]

@@ -43,8 +43,8 @@ SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class _SentRequest:
-    """Request to send. `sent` are the names of its parameters, plus "system" if it has a system message. `replaced` are
-    the parameters that the server had refused before."""
+    """Request to send. `sent` are the names of its parameters, plus "system" if it has a system message. `replaced`
+    maps the parameters that the server refused before to their replacements."""
 
     form: Form
     prompt: Prompt
@@ -56,8 +56,8 @@ class _SentRequest:
 
 @dataclass(kw_only=True)
 class ProviderClient:
-    """Client of a model through pydantic-ai, or of a server with OpenAI's chat completions, whose plain answers are
-    read without pydantic-ai."""
+    """Client of a model through pydantic-ai. Plain answers of a server with OpenAI's chat completions are read without
+    pydantic-ai."""
 
     name: str
     model: Model | ChatModel

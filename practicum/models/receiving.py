@@ -47,8 +47,8 @@ def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
-    """Return the reply of any client with plausible usage and storable text. The text is the answer without the model's
-    thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
+    """Return a client's reply with its usage made plausible and its text made storable. The text is the answer without
+    the model's thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
     text, usage, changed = storable(reply.text), reply.usage, reply.changed
     if text != reply.text:
         changed = (*changed, Count.MENDED_TEXTS)

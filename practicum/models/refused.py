@@ -1,6 +1,6 @@
 """Parameters that a model's server refused, and their replacements in later requests.
 
-A refused parameter is sent only once. All later requests to the model omit or replace it.
+After a parameter was refused once, all later requests to the model omit or replace it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Structure = Literal["native", "tool", "prompted", "grammar"]
 llama.cpp."""
 
 Form = Literal["native", "tool", "prompted", "grammar", "json_object", "text"]
-"""Method of one request: a `Structure` or, if the server refused it, JSON without a schema, or text. The last two put
-the schema into the prompt."""
+"""Method of one request: a `Structure` or, if the server refused that, `json_object` (JSON without a schema) or `text`.
+With these two, the schema is in the prompt."""
 
 LIMITS = ("max_tokens", "max_completion_tokens")
 """Names of the limit of output tokens: a server that refuses one accepts the other."""

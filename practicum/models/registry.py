@@ -101,8 +101,8 @@ class Models:
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
 
-        Raises UsageError if the name or the version of openai is wrong, or the API key is missing or unsafe, and
-        ModelError if a local model does not start.
+        Raises UsageError if the name is invalid, the package `openai` is missing or has a wrong version, or the API key
+        is missing or unsafe, and ModelError if a local model does not start.
         """
         if name not in self._clients:
             if not name.startswith("scripted:"):

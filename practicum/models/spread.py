@@ -35,7 +35,7 @@ SIDE_BY_SIDE = 8
 """Number of calls that a server may always have in flight, because it answers a few nearly as fast as one."""
 
 PAUSE = 5.0
-"""Pause before a failed server is tried again, by one call (s)."""
+"""Pause (s) before one call tries a failed server again."""
 
 CONVERSATIONS = 10_000
 """Maximum number of conversations whose server is stored."""
@@ -77,8 +77,8 @@ class Server:
 @dataclass(kw_only=True, eq=False)
 class Spread:
     """Client of one model on several servers. `clients` maps each server to its client. `name` is the model's name
-    without a server, so that a run can be resumed on other servers. The number of times that a call changes its server
-    is at most `attempts` times the number of servers. A failed server is skipped for `pause` seconds."""
+    without a server, so that a run can be resumed on other servers. `attempts` times the number of servers is the
+    maximum number of changes of server per call. A failed server is skipped for `pause` seconds."""
 
     name: str
     clients: Mapping[Server, Client]

@@ -65,13 +65,15 @@ class Rows:
         return matches
 
     def places(self, place_of: np.ndarray) -> np.ndarray:
-        """Return the places of the matching rows, ascending, given the place of each row. Computed once."""
+        """Return the places of the matching rows in the lists, ascending. `place_of` holds the place of each row. The
+        result is computed once."""
         if "places" not in self._cache:
             self._cache["places"] = np.sort(place_of[self._all])
         return self._cache["places"]
 
     def placed(self, order: np.ndarray) -> np.ndarray:
-        """For each row in this order, return whether the row matches. Computed once."""
+        """Return, for each place in the lists, whether its row matches. `order` holds the row at each place. The result
+        is computed once."""
         if "placed" not in self._cache:
             self._cache["placed"] = self.mask[order]
         return self._cache["placed"]
@@ -166,7 +168,7 @@ class Lists:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """Place of each row."""
+        """Place of each row: its position in `order.rows`."""
         places = np.empty(len(self), dtype=np.int32)
         places[self.order.rows] = np.arange(len(self), dtype=np.int32)
         return places

@@ -51,8 +51,8 @@ class RoughPart:
 class Rough:
     """Vectors of unit length with 8 bits per number, in parts. `lengths` and `error` cover all parts.
 
-    The bound of a cosine's error limits the candidates for the best results. The candidates are compared with full
-    precision, so the result is exact.
+    The error of a cosine has a bound, so all rows that may be among the best are known. These candidates are compared
+    with full precision, so the result is exact.
     """
 
     parts: tuple[RoughPart, ...]

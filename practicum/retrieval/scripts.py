@@ -20,19 +20,19 @@ from practicum.core.shingles import words
 from practicum.retrieval.words import STOP_WORDS
 
 HEADROOM = 0.75
-"""Minimum fraction of the similarity range above a language's median that lies below the threshold. Chosen on five
-languages and tested on eleven others (bench/languages_bench.py); English has 0.79 with `wordllama` and 0.82 with
-`granite`."""
+"""Minimum of (threshold - median) / (1 - median) for texts of a language to be compared by their vectors. `median` is
+the median similarity of these texts. Chosen on five languages and tested on eleven others (bench/languages_bench.py);
+English has 0.79 with `wordllama` and 0.82 with `granite`."""
 
 FEWEST, MOST = 3, 64
 """Minimum and maximum texts of a language in a measurement."""
 
 SHARE, MARKED = 0.1, 0.02
-"""Minimum fraction of a text's letters in a script other than Latin, or of Latin letters beyond ASCII, for the text to
-be assigned to that script."""
+"""A text counts as text of another script if more than SHARE of its letters are not Latin, otherwise as "LATIN" if
+more than MARKED of its letters are Latin letters beyond ASCII."""
 
 ENGLISH = 0.15
-"""Minimum fraction of English function words in English texts."""
+"""Minimum fraction of English function words among the words of ASCII texts that count as English."""
 
 
 def script(text: str) -> str:
@@ -73,9 +73,10 @@ def _some(rows: Sequence[int]) -> Sequence[int]:
 
 
 def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return two masks of shape (n,). The first marks texts that must not be compared by their vectors. The second
-    marks the measured texts among these: the median similarity of their language is close to the threshold. The others
-    are too few to measure. `vectors` has shape (n, d), with rows of unit length."""
+    """Return two masks of shape (n,). The first marks all texts that must not be compared by their vectors: either the
+    median similarity of their language is close to the threshold, or their language has too few texts for a
+    measurement. The second mask marks only texts of measured languages. `vectors` has shape (n, d), with rows of unit
+    length."""
     unknown, blind = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
     for rows in _groups(texts).values():
         if len(rows) < FEWEST:
@@ -89,8 +90,8 @@ def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float)
 
 
 def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
-    """Return a mask of the similar pairs of one of the first n texts and one of the other texts, shape (n, len(texts) -
-    n). Texts are compared by their vectors, or by their words if the vectors do not distinguish them."""
+    """Compare each of the first n texts with each of the other texts. Return the mask of similar pairs, shape
+    (n, len(texts) - n). Texts are compared by their vectors, or by their words if vectors do not distinguish them."""
     unknown, _ = undistinguished(texts, vectors, threshold)
     digests = np.array([words_digest(text) for text in texts], dtype=object)
     same_words = digests[:n, None] == digests[None, n:]

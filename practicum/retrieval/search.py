@@ -3,9 +3,11 @@
 Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
 weighted mean of both; an identical text has similarity 1. A turn of a conversation raises the similarity of its
 neighbours. Ties go to the older entry. Contexts are immutable and share pages, and a search only reads the pages that
-have changed since the last search. So its cost depends on the changes and not on the number of entries. The result is
-exact. Among many entries, only candidates are compared: the entries that have most of the words, or that a vector index
-proposes (see `lists`, and plug-ins of the entry point group `practicum.indexes`).
+have changed since the last search. So the cost of reading depends on the changes and not on the number of entries.
+
+With fewer than `MANY_ENTRIES` matching entries, the result is exact. With more, only candidates are compared: the
+entries that have most of the words, or that a vector index proposes (see `lists`, and plug-ins of the entry point group
+`practicum.indexes`).
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from practicum.retrieval.vectors import Vectors, products
 from practicum.retrieval.words import WordIndex, highest, joined_similarity
 
 EntryPredicate = Callable[[Entry], bool]
-"""Function that selects the entries to search. Pass an equal function each time, because its results are cached with
-the pages."""
+"""Function that selects the entries to search. Results are cached by predicate, so pass an equal function in each
+search."""
 
 Retrieval = Literal["cosine", "words", "mixed"]
 """Measure of similarity: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
@@ -44,7 +46,7 @@ DEFAULT: Retrieval = "mixed"
 
 NEIGHBOUR = 1 / 2
 """Weight with which the similarity of a turn of a conversation raises the similarity of the turns before and after it.
-It is needed because an answer repeats little of its question. Values from 0.4 to 0.6 make little difference
+Neighbours are raised because an answer repeats little of its question. Values from 0.4 to 0.6 make little difference
 (docs/results.md)."""
 
 ALL = slice(None)
@@ -126,7 +128,8 @@ class SavedIndex(Protocol):
         has no index, or if too few of the proposed entries match."""
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of its run. Returns the number of entries in the index."""
+        """Save an index of the context, which is the last version of its run. Returns the number of entries in the
+        index."""
 
 
 class IndexKind(Protocol):
@@ -200,8 +203,8 @@ class Retriever:
         return SearchResult(matches, exact)
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of the run whose store the vectors use. Returns the number of
-        entries in the index; 0 if no index is saved, because the context has few entries."""
+        """Save an index of the context, which is the last version of the run whose store holds the vectors. Returns the
+        number of entries in the index; 0 if no index is saved, because the context has few entries."""
         if len(context) < self.many or self.saved is None:
             return 0
         return await self.saved.save(context)
@@ -223,15 +226,15 @@ class Retriever:
 
 @dataclass(frozen=True)
 class _Query:
-    """Vector of a query, shape (d,), the share of the query's words in the text of each row, and the weight of these
-    shares. A part without weight is None."""
+    """Parts of a query: its vector, shape (d,), and the share of its words in the text of each row. `weight` is the
+    weight of the shares. A part with weight 0 is None."""
 
     vector: np.ndarray | None
     shares: np.ndarray | None
     weight: float
 
     def cosines(self, vectors: Vectors, rows: np.ndarray) -> np.ndarray | None:
-        """Return the cosines of the vectors of some rows; None if they have no weight."""
+        """Return the cosines of the vectors of some rows; None if cosines have weight 0."""
         return None if self.vector is None else products(vectors.matrix.take(rows), self.vector)
 
     def similarity(self, cosines: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
@@ -259,7 +262,7 @@ class _Members:
 
     def rough(self, vectors: Vectors) -> Rough | None:
         """Return the vectors with 8 bits per number. Return None if the vectors are few or belong to turns of
-        conversations, and in the first search without `earlier` vectors."""
+        conversations, or in the first search if `earlier` is None."""
         self._searches += 1
         pays = self._searches > 1 or self.earlier is not None
         if self._rough is None and pays and len(self.rows) >= FEWEST and rough_installed():
@@ -292,7 +295,7 @@ class _Members:
                 future.set_result((row, error))
 
     def listed(self, count: int) -> Rows:
-        """Return a mask of the first `count` rows, which are in lists: true for rows of members."""
+        """Return which of the first `count` rows belong to members. Only the first `count` rows are in lists."""
         if self._listed is None or len(self._listed.mask) != count:
             mask = np.zeros(count, dtype=bool)
             mask[: len(self.of_row)] = self.of_row[:count] > 0
@@ -305,7 +308,7 @@ class _Members:
 
     @cached_property
     def place_of(self) -> np.ndarray | None:
-        """Place of each row, -1 for none; None if several entries have the same text."""
+        """Place among the members of each row's entry, -1 for none; None if several entries have the same text."""
         if len(self.of_row) and self.of_row.max() > 1:
             return None
         places = np.full(len(self.of_row), -1)
@@ -477,7 +480,7 @@ def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, 
     places = members.with_neighbours(near)
     rows, row = members.rows[places], np.arange(len(places))
     if members.place_of is None:
-        # Compare equal texts once, because the last digits may differ.
+        # Compare equal texts once, because the last digits of their similarities may differ.
         rows, row = np.unique(rows, return_inverse=True)
     similarity = query.similarity(query.cosines(vectors, rows), rows)[row]
     if members.neighbours is not None:

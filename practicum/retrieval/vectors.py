@@ -22,10 +22,10 @@ from practicum.store.schema import text_key
 
 VECTORS_PER_BLOCK, FIRST = 16_384, 1_024
 """Vectors in a block of a matrix, and initial capacity of the first block. NumPy allocates arrays of some megabytes in
-pages of 2 MB, and a number of small matrices would waste most of these pages."""
+pages of 2 MB, and many small matrices would waste most of these pages."""
 
 CHUNK = 4_096
-"""Texts that are embedded, or looked up in the store, at a time."""
+"""Number of texts that are embedded, or looked up in the store, at a time."""
 
 KEYS = 500
 """Maximum texts in one query to the store."""
@@ -475,7 +475,8 @@ class Vectors:
         if self.matrix.dims not in (0, dims):
             raise ModelError(
                 "embedder.failed",
-                f"embedder {name} returned {dims} dimensions after {self.matrix.dims}: use a different embedder",
+                f"embedder {name} returned a vector of {dims} dimensions after vectors of {self.matrix.dims}: "
+                "use a different embedder",
             )
         return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 

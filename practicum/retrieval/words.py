@@ -248,7 +248,7 @@ class Words:
 
 def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
     """Return the similarity of texts to a query, at most 1, from the cosines of their vectors and their shares of the
-    query's words. `weight` is the weight of the words. A part without weight may be None."""
+    query's words. `weight` is the weight of the words. `cosines` or `shares` may be None if its weight is 0."""
     if cosines is None or weight == 1:
         assert shares is not None
         return shares
