@@ -36,7 +36,8 @@ class HumanEval(Format):
 
 
 class Gsm8k(Format):
-    """GSM8K. The target is the worked solution without its calculator annotations. Its last number is the answer."""
+    """GSM8K. The target is the worked solution without its calculator annotations. The last number of the solution is
+    the answer."""
 
     about = "grade-school maths problems, with the answer after ####"
     scorer = "numeric"
@@ -135,7 +136,7 @@ class Formula(Format):
 class RewardBench2(Format):
     """RewardBench 2. The task is to choose the best of several answers. Answers are shuffled with the id as the seed,
     so that their order is reproducible. Lines with several correct answers (the subset Ties) are skipped, because the
-    benchmark scores them by ratings."""
+    benchmark scores these lines by ratings of their answers, not by a choice."""
 
     about = "requests with four answers, to choose the best answer (RewardBench 2)"
     scorer = "choice"

@@ -27,7 +27,7 @@ NONE = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class IndexInFiles:
-    """Open index that is stored in files."""
+    """An open index that is stored in files."""
 
     index: Index
 
@@ -51,7 +51,7 @@ class IndexInFiles:
 
 @dataclass(frozen=True)
 class UnchangedFileEntries:
-    """Entries of an index except the entries with the numbers `touched`."""
+    """Entries of an index except the entries whose numbers are in `touched`."""
 
     index: Index
     touched: np.ndarray
@@ -59,7 +59,7 @@ class UnchangedFileEntries:
 
     @cached_property
     def _dead(self) -> list[np.ndarray | None]:
-        """Hidden or touched rows of each part, as a mask of shape (n,); None: no such rows."""
+        """Mask of the hidden and touched rows of each part, shape (n,); None: the part has none."""
         masks = []
         for part, hidden in zip(self.index.parts, self.index.hidden, strict=True):
             rows = part.rows_by_number(self.touched)
@@ -101,7 +101,7 @@ class UnchangedFileEntries:
         return numbers, cosines, shares
 
     def _selected(self, keys: tuple[int, ...] | None) -> list[Rows | None]:
-        """Return the live rows of each part that have these facets; None: all rows."""
+        """Return the live rows of each part that have these facets; None for a part: all of its rows."""
         if keys not in self._rows:
             by_part = []
             for part, dead in zip(self.index.parts, self._dead, strict=True):
@@ -158,7 +158,7 @@ class IndexFiles:
 
 
 async def _parts(covers: Covers, chunks: AsyncIterator[Chunk], touched: np.ndarray) -> AsyncIterator[Part]:
-    """Yield the entries as parts, at least one. The first part has the touched numbers."""
+    """Yield a part for each chunk of entries. The first part also has the touched numbers."""
     first = True
     async for entries, vectors in chunks:
         yield await asyncio.to_thread(Part.of, covers, entries, vectors, touched if first else touched[:0])

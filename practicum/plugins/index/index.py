@@ -1,11 +1,12 @@
 """Search index of a run's entries in memory-mapped files, used to find entries without reading them all.
 
 A file covers the entries that changed between two versions: their vectors (8 bits per number, in lists, see `lists`),
-and postings of their words, sections, tags, trust and outcome (see `postings`). The first file starts with the run.
-Each later file covers the changes after the previous file, and hides the older state of the changed entries. Files of
-similar size are merged in the background, so that each entry is rewritten only a few times and a search reads few
-files. A file is written under a temporary name and then renamed, and its name states the versions that it covers, so
-that a killed process leaves a valid index. The index is rebuilt from the database if it is missing or does not match.
+and postings of their words, sections, tags, trust and outcome (see `postings`). The first file covers the run from its
+start. Each later file covers the changes after the previous file, and hides the older state of the changed entries.
+Files of similar size are merged in the background, so that each entry is rewritten only a few times and a search reads
+few files. A file is written under a temporary name and then renamed, and its name states the versions that it covers,
+so that a killed process leaves a valid index. The index is rebuilt from the database if it is missing or does not
+match.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ WORK = 2**18
 """Maximum number of postings of the query's rarest words that are read to propose rows."""
 
 SHARE = 2**16 - 2**6
-"""Score of a row with all words of a query, when rows are proposed. Scores have 16 bits and lengths 8 bits in this
-step, because the amount of memory that the step reads determines the speed of a search."""
+"""Score of a row that has all words of a query, in the step that proposes rows. This step uses scores of 16 bits and
+lengths of 8 bits, because its speed depends on the amount of memory that it reads."""
 
 FEW = 4_096
 """If at most this many rows match the filter, all of them are proposed."""
@@ -209,7 +210,7 @@ class Part:
         return np.where(self.numbers[at] == numbers, at, -1)
 
     def rows_with(self, keys: tuple[int, ...]) -> Rows | None:
-        """Return the rows that have all of these facets; None: all rows."""
+        """Return the rows that have all of these facets, or None if all rows of the part have them."""
         if keys in self._rows:
             self._rows.move_to_end(keys)
             return self._rows[keys]
@@ -252,7 +253,8 @@ class Part:
         return rows, cosines, self.shares(query, rows)
 
     def having(self, key: int, dead_rows: np.ndarray, dead: np.ndarray | None) -> int:
-        """Return the number of live rows that have a key. The dead rows are passed as rows and as a mask."""
+        """Return the number of live rows that have a key. The dead rows are passed twice: as row numbers, and as a
+        mask."""
         packed = self.postings.of(key)
         if dead is None:
             return len(packed)
@@ -290,7 +292,7 @@ class Part:
                 shares.append(score)
             if not by_word:
                 return np.zeros(0, dtype=np.intp)
-            # A row appears once per word, with its score up to that word.
+            # A row appears once for each of its words, with a running total of its score.
             top = highest_places(np.concatenate(shares), n * len(by_word))
             best: np.ndarray = _distinct(np.concatenate(by_word)[top])
             best = best[highest_places(scores[best], n)]
@@ -506,7 +508,7 @@ class Index:
         return Index(self.folder, (*self.parts, _saved(self.folder, covers, write)))
 
     def due(self) -> int:
-        """Return the number of last parts that should be merged; 0: no merge is due."""
+        """Return how many of the newest parts should be merged; 0: no merge is due."""
         sizes = [len(part) + len(part.touched) + SMALL for part in self.parts]
         total, count = sizes[-1], 1
         while count < len(sizes) and sizes[-count - 1] < GROWTH * total:
@@ -515,7 +517,7 @@ class Index:
         return count if count > 1 else 0
 
     def merge(self, count: int) -> Index:
-        """Merge the last `count` parts, delete their files, and return the new index."""
+        """Merge the newest `count` parts, delete their files, and return the new index."""
         unchanged, old = self.parts[:-count], self.parts[-count:]
         covers = replace(old[-1].covers, first=old[0].covers.first)
         merged_index = Index(self.folder, (*unchanged, _saved(self.folder, covers, lambda file: merge(old, file))))

@@ -99,8 +99,8 @@ def _ranges(number: int) -> Iterator[tuple[int, int]]:
 
 
 def _renumbered(unique: np.ndarray, postings: Postings, numbers: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Return the postings of the keys `start` to `end`, each packed as the position of its key in `unique`, row and
-    count."""
+    """Return the postings of the keys `start` to `end`, without dropped rows. One number packs the position of the key
+    in `unique`, the new row and the count."""
     packed = postings.packed[int(postings.starts[start]) : int(postings.starts[end])]
     sizes = np.diff(postings.starts[start : end + 1])
     key = np.repeat(np.searchsorted(unique, postings.keys[start:end]).astype(np.uint64), sizes)

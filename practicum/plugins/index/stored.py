@@ -29,10 +29,10 @@ from practicum.retrieval.words import WordIndex, WordQuery, Words, joined_simila
 from practicum.store.snapshot import SnapshotPages, stored_pages
 
 CANDIDATES, MAX_CANDIDATES = 2_048, 32_768
-"""Minimum and maximum number of entries that an index proposes by vectors, and by words."""
+"""Minimum and maximum number of entries that an index proposes by vectors, and the same number by words."""
 
 READ = 16
-"""Number of proposed entries that are read and compared in full, in addition to 2 k."""
+"""Number of proposed entries that are read and compared in full, in addition to twice the number of results."""
 
 CHUNK = 32_768
 """Number of entries that are read and embedded at a time to build an index."""
@@ -68,8 +68,8 @@ class Unchanged(Protocol):
 
 
 class StoredIndex(Protocol):
-    """Open index of a run in the state of version `last`. Its methods raise IndexMoved if another process has changed
-    the index since."""
+    """An open index of a run, in the state of version `last`. Its methods raise IndexMoved if another process has
+    changed the index since."""
 
     @property
     def last(self) -> int: ...
@@ -77,8 +77,7 @@ class StoredIndex(Protocol):
     def __len__(self) -> int: ...
 
     def changed_after(self, version: int) -> np.ndarray:
-        """Return the sorted numbers of the entries whose state in the index differs from the snapshot of an earlier
-        version. The result may contain further entries."""
+        """Return the sorted numbers of the entries that were added, changed or removed in the index after a version."""
 
     def prints(self, pages: Sequence[int]) -> list[dict[int, int]]:
         """Return the fingerprints of all entries of each page, by number."""
@@ -173,7 +172,7 @@ class StoredSearch:
         return None
 
     async def save(self, context: Context) -> int:
-        """Save an index of a context, the last version of its run. Return the number of indexed entries."""
+        """Save an index of a context, which is the last version of its run. Return the number of indexed entries."""
         async with self._lock:
             while True:
                 try:
@@ -199,7 +198,7 @@ class StoredSearch:
         self._storage.settle()
 
     async def _index(self, stored: SnapshotPages) -> StoredIndex | None:
-        """Return the index of a snapshot. Rebuild it if it is missing or damaged and this process may write."""
+        """Return the index of a snapshot. A missing or damaged index is rebuilt if this process may write."""
         if not stored.indexed or not stored.store.trusted or self._vectors.folder != stored.store.files:
             return None
         async with self._lock:
@@ -257,7 +256,7 @@ class _Changes:
         by_page = {page: cached[page] if page in cached else new[page] for _, page in differing}
         entries = [entry for changed in by_page.values() for entry in changed.entries]
         numbers = [number for changed in by_page.values() for number in changed.touched]
-        # Entries that were added later, on pages that this context does not have.
+        # Also exclude entries that were added later, on pages that this context does not have.
         numbers += [number for number in later if number >= PAGE * len(context.pages)]
         touched = np.unique(np.array(numbers, dtype=np.int32))
         return cls(context.pages, index, by_page, entries, touched, index.without(touched))

@@ -52,8 +52,8 @@ SCHEMA = "practicum"
 """PostgreSQL schema with practicum's tables."""
 
 URL_VARIABLE = "PRACTICUM_STORE"
-"""Environment variable with the URL of a database: the default of `--store`, and the password for runs in that
-database."""
+"""Environment variable with the URL of a database. The URL is the default of `--store`, and its password is used for
+runs in that database."""
 
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.75, 1.5, 3.0, 4.5, 4.5)
 """Delay (s) before each retry after a lost connection."""
@@ -108,9 +108,9 @@ _WITH_PASSWORD: dict[str, URL] = {}
 
 
 def with_password(url: URL) -> URL:
-    """Return the URL with a password added for the connection: the password passed to this process before for the same
-    address, or the password of the URL in the environment variable if that URL names the same database. Without a
-    password, libpq reads PGPASSWORD and ~/.pgpass."""
+    """Return the URL for a connection, with a password from the first of these that has one: the URL itself, a URL with
+    the same address that was passed before, the URL in the environment variable if it names the same database. If none
+    has a password, libpq reads PGPASSWORD and ~/.pgpass."""
     url = url.difference_update_query([INDEX])
     if url.password is not None:
         _WITH_PASSWORD[address(url)] = url
@@ -366,7 +366,7 @@ class PostgresqlLease:
         """Release the lock."""
         self._closed = True
         if self._connection is not None:
-            # Without this, the server releases the lock only when it notices that the connection has ended.
+            # Unlock explicitly: otherwise the server keeps the lock until it notices that the connection has ended.
             with suppress(DBAPIError):
                 self._connection.execute(select(func.pg_advisory_unlock(lease_number(self._space))))
         self._drop()
@@ -421,7 +421,8 @@ class _Listener:
         self._thread.start()
 
     def number(self, name: str) -> int:
-        """Return a number that changes after each change under this name, and at each call while not listening."""
+        """Return a number that changes after each change under this name, and at each call while the thread does not
+        listen."""
         if not self._listening:
             self._gap = next(self._gaps)
         return (self._gap << 40) + self._counts[hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()]
@@ -456,8 +457,8 @@ class _Listener:
 
 
 def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Table]:
-    """Return the PostgreSQL versions of the SQLite tables, by name. Indexes begin with the space unless they are
-    unique. Tables in `numbered` get a column with the order of writing."""
+    """Return the PostgreSQL versions of the SQLite tables, by name. The first column of each index is the space, except
+    in unique indexes. Tables in `numbered` get a column that numbers the rows in the order of writing."""
     twins, target = {}, MetaData()
     for table in metadata.sorted_tables:
         columns: list[Any] = [column._copy() for column in table.columns]
@@ -465,7 +466,7 @@ def tables(metadata: MetaData, numbered: Sequence[Table] = ()) -> dict[str, Tabl
             # Integers in SQLite have 64 bits.
             column.type = BigInteger() if isinstance(column.type, Integer) else column.type
         indexes = [(str(index.name), [c.name for c in index.columns]) for index in table.indexes]
-        # An index on only the space is replaced by the index on the order of writing.
+        # Omit indexes with the space as their only column: the index on the order of writing serves the same searches.
         indexes = [(name, names) for name, names in indexes if names != ["space"]]
         if table in numbered:
             columns.append(Column(ROW_ORDER, BigInteger, Identity(), nullable=False))

@@ -36,7 +36,8 @@ MOST_DIMS = 4_000
 """Maximum number of vector dimensions that pgvector can index with HNSW, at 16 bits per number."""
 
 NEAR = 8
-"""One in NEAR of the requested entries is proposed by its vector. This suffices: the order by HNSW is nearly exact."""
+"""Of n requested entries, n / NEAR are proposed by their vectors. This suffices, because the order by HNSW is nearly
+exact."""
 
 LIST, MOST_LIST = 200, 1_000
 """Minimum and maximum number of candidates that HNSW holds (`hnsw.ef_search`)."""
@@ -57,7 +58,8 @@ KEY = np.dtype([("size", ">i4"), ("key", ">i8")])
 """Layout of a key in an array in PostgreSQL's binary format."""
 
 ARRAY_HEAD = 20
-"""Bytes before the first item of such an array: dimensions, flags, item type, number of items, index of the first."""
+"""Number of bytes before the first item of an array in PostgreSQL's binary format: dimensions, flags, item type, number
+of items, index of the first item."""
 
 INT8 = 20
 """PostgreSQL's type number (OID) of a key."""
@@ -236,7 +238,7 @@ class PgvectorIndex:
                 raw = _raw(db)
                 with raw.pipeline():
                     # The state of the index is read last, so that all earlier reads are covered by the check below.
-                    # Statements are not prepared: a generic plan would be bad, because the row counts of values differ.
+                    # Statements are not prepared: the best plan depends on how many rows match the values.
                     cursors = [raw.cursor(binary=True) for _ in range(len(queries) + 2)]
                     everything = ((sets, parameters), *queries, (current, (self.space,)))
                     for cursor, (query, values) in zip(cursors, everything, strict=True):
@@ -255,7 +257,7 @@ class PgvectorIndex:
 
 @dataclass(frozen=True)
 class UnchangedPgvectorEntries:
-    """Entries of an index except the `dead` entries, which were changed or removed since."""
+    """Entries of an index except the `dead` entries, which the context has changed or removed."""
 
     index: PgvectorIndex
     dead: list[int]
@@ -304,7 +306,7 @@ class UnchangedPgvectorEntries:
         if matching <= FEW:
             queries: list[Question] = [(nearest, [code, *values])]
         else:
-            # The index does not apply to a sum, so PostgreSQL compares all matching rows.
+            # PostgreSQL cannot use the HNSW index for a sum, so "+ 0" makes it compare all matching rows.
             exactly = " + 0" if matching**2 <= SPARSE * len(self.index) else ""
             order = f" ORDER BY (vector <#> %s::halfvec){exactly} LIMIT %s"
             queries = [(nearest + order, [code, *values, code, near])]
@@ -320,7 +322,7 @@ class UnchangedPgvectorEntries:
         )
 
     def _rarest(self, query: WordQuery) -> list[int]:
-        """Return the rarest words of a query, up to about WORK entries in total."""
+        """Return the rarest words of a query. In total, at most about WORK entries have these words."""
         words = [*query.weights]
         rarest, left = list[int](), WORK
         for having, key in sorted(zip(self.having(words).tolist(), words, strict=True)):
@@ -330,7 +332,8 @@ class UnchangedPgvectorEntries:
         return rarest
 
     def _count(self, keys: Sequence[int], most: int) -> int:
-        """Return the number of entries that have all of these keys. `most` is the smallest count of a single key."""
+        """Return the number of entries that have all of these keys. `most` is an upper bound, which is returned without
+        counting if it is at most FEW."""
         if len(keys) < 2 or most <= FEW:
             return most
         key = tuple(sorted(keys))

@@ -32,10 +32,10 @@ class _Claim:
     """Space and session."""
 
     version: int
-    """Version that the node would show."""
+    """Version to assign if the session has none yet, or has the version `dead`."""
 
     dead: int | None
-    """Version that the node knows to be rolled back; it is replaced by `version`."""
+    """Version that the node knows to be rolled back; None: no such version."""
 
     done: Future[int | None]
     """Version of the session; None if the space was deleted."""

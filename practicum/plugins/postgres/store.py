@@ -1,7 +1,7 @@
 """Store backend `postgresql`: spaces in a PostgreSQL database that several nodes share.
 
-A change locks its space until it is committed, so that no two nodes both make the same decision. The commit announces
-the change, and the other nodes reload the space.
+A node locks a space for each change until the commit, so that two nodes never make the same decision. The commit
+announces the change, and the other nodes reload the space.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class PostgresqlBackend:
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Hold an advisory lock of a connection. The lock ends when the node stops or loses its connection to the
-        database."""
+        """Hold an advisory lock on a separate connection. The lock ends when the node stops or loses this
+        connection."""
         number = lock_number(f"{SCHEMA} {name}")
         with ExitStack() as stack:
             with self.server.errors():
@@ -166,7 +166,7 @@ class PostgresqlBackend:
             try:
                 yield
             finally:
-                # Without this, the server releases the lock only when it notices that the connection has ended.
+                # Unlock explicitly: otherwise the server keeps the lock until it notices that the connection has ended.
                 with suppress(SQLAlchemyError):
                     db.execute(select(func.pg_advisory_unlock(number)))
 

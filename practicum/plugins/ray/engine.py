@@ -39,7 +39,8 @@ class RayWorkers:
     pool: Pool
 
     def host(self, name: str, settings: ClientSettings) -> Client:
-        """Return a client of a local model, loaded by one actor per GPU or, without GPUs in the cluster, per node."""
+        """Return a client of a local model, loaded by one actor per GPU, or by one per node if the cluster has no
+        GPUs."""
         return hosted(name, settings)
 
     def spread(self, state: RunState, agent: str, scorer: str) -> AbstractAsyncContextManager[None]:

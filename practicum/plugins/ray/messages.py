@@ -10,8 +10,8 @@ from practicum.core.types import Profile, Task, Trace
 from practicum.core.views import View
 
 Kind = Literal["reply", "mended", "give_up", "text", "observed", "recall", "decided", "approve", "embed"]
-"""Kind of a request from an attempt to the run. `observed` and `decided` report the result of an action or a
-decision."""
+"""Kind of a request from an attempt to the run. `observed` reports the result of an action, and `decided` the result of
+a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RayRequest:
 
     kind: Kind
     at: tuple[str, ...]
-    """Path of place names below the attempt."""
+    """Names of the places from the attempt down to the request."""
 
     name: str
     args: tuple[Any, ...] = ()

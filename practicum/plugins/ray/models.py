@@ -70,7 +70,7 @@ def _places() -> Iterator[tuple[str, Any]]:
 
 
 def _opened(name: str, settings: ClientSettings, actors: list[tuple[str, Any]]) -> Iterator[tuple[Server, Client]]:
-    """Yield the actors' servers with their clients, once all actors have loaded the model."""
+    """Yield a server and a client for each actor, once all actors have loaded the model."""
     import ray
 
     opening = [actor.window.remote() for _, actor in actors]
@@ -146,7 +146,7 @@ class HostedClient:
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         """Send the call to the actor, and retry after a temporary failure or when the actor was lost. Raise
-        ProviderError if all attempts fail, and ModelError if a retry cannot help."""
+        ProviderError if all tries fail, and ModelError if a retry cannot help."""
         tries = 0
         while True:
             tries += 1

@@ -18,7 +18,7 @@ from types import FunctionType
 from practicum.core.errors import UsageError
 
 DEEPEST = 8
-"""Maximum depth of the attributes of an object that are searched for the part that cannot be pickled."""
+"""Maximum depth of the search in an object's attributes for the part that cannot be pickled."""
 
 
 def pickled(value: object, name: str) -> bytes:

@@ -1,8 +1,8 @@
 """Pool of worker processes on the nodes of a cluster, each with several concurrent attempts.
 
-A worker is an async Ray actor, not a Ray task: attempts that wait for a model or a server share a process, and one call
-resumes an attempt. Ray chooses the node of a worker; an attempt goes to the worker with the fewest attempts. A lost
-worker is replaced, and its attempts are repeated on other workers.
+A worker is an async Ray actor, not a Ray task: many attempts that wait for a model or a server share one process, and a
+waiting attempt is resumed by a call to the actor. Ray chooses the node of a worker; an attempt goes to the worker with
+the fewest attempts. A lost worker is replaced, and its attempts are repeated on other workers.
 """
 
 from __future__ import annotations

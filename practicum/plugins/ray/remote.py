@@ -142,7 +142,8 @@ class _Exchange:
                     return decided.value
                 if at.recall(request.name) is None:
                     return None
-                # Journaled before a resume: open the place, and store the value for an attempt that is repeated.
+                # The journal has the decision from before a resume. Open its place, and store its value in case the
+                # attempt is repeated.
                 value = await at.once(request.name, _returning(None))
                 self.answered["decided", request.at, request.name] = RayAnswer(value)
                 return value

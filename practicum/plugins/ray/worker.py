@@ -132,7 +132,7 @@ class WorkerRun:
         return with_values(value, self.exchange.redacted) if self.exchange.redacted else value
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        # Requests wait for a slot in the run itself.
+        # Never waits: on a worker, a request is sent to the run and waits there for a slot.
         return asyncio.Semaphore(1)
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

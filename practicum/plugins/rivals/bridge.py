@@ -121,7 +121,7 @@ class _Mute:
 @dataclass(eq=False)
 class PackageSearch(ABC):
     """Schedule with the iterations of a package as its steps. `optimize` runs the package in a thread and requests
-    coroutines, which run in the event loop. A step ends when a coroutine returns its report."""
+    coroutines, which run in the event loop. A step ends when a coroutine returns a StepReport."""
 
     method: Method
     tasks: Sequence[Task]
@@ -153,8 +153,8 @@ class PackageSearch(ABC):
         self.lessons: list[Lesson] = []
 
     async def compared(self, tasks: Sequence[Task], context: Context, name: str = "compared") -> list[Attempt]:
-        """Return attempts for the comparison of candidates, each made once per run. Evaluations do not call a judge. So
-        if a judge gives the feedback, ordinary attempts are made at the place `name`."""
+        """Return attempts for the comparison of candidates. If a judge gives the feedback, they are ordinary attempts
+        at the place `name`. Otherwise they are evaluations, which call no judge and are made once per run."""
         if self.run.judged:
             return await once(self.method.act)(Batch(tuple(tasks)), context, self.at.at(name))
         split = "compared" if self.validation is None else "val"

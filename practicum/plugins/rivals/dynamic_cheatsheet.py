@@ -135,8 +135,8 @@ class Synthesis:
 
 
 async def keep_attempts_and_sheet(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Store every attempt with its task as the key, and the sheet of the last task, which the next sheets start
-    from."""
+    """Store every attempt with its task as the key, and the last sheet that was written, from which the next sheets
+    start."""
     cases = (Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons)
     written = [x for x in lessons if x.data["sheet"]][-1:]
     return Delta((*cases, *(e for x in written for e in _next_sheet(sheet(context), x.data["sheet"], [x]))))

@@ -48,7 +48,8 @@ SHARPNESS = 10.0
 """Inverse of the temperature of the softmax over priorities: larger values draw helpful criticisms more often."""
 
 NEAR = 4
-"""Ratio of retrieved to shown exemplars. The exemplars to show are selected by priority."""
+"""The number of retrieved exemplars is NEAR times the number to show. The exemplars with the highest product of
+similarity and priority are shown."""
 
 MARGIN = 2
 """A memory is deleted when its harmful votes exceed its helpful votes by this number."""
@@ -68,7 +69,7 @@ class Settings(SearchSettings, RetrievalSettings):
     feedback: int = Field(default=4, ge=1)
     """Maximum number of criticisms per reflection; each criticism gives a new instruction."""
     recalled: int = Field(default=2, ge=0)
-    """Number of remembered criticisms from which each instruction is edited, in addition to new ones; 0: none."""
+    """Number of remembered criticisms that an instruction is edited with, in addition to its new ones; 0: none."""
     k: int = Field(default=5, ge=0)
     """Number of exemplars that are shown to the agent (paper: 5); 0: none."""
 
@@ -142,7 +143,8 @@ def by_exemplars(most: int) -> Critic:
 
 
 def judging_exemplars(reflect: ReflectSeam) -> ReflectSeam:
-    """Return `reflect` with additional lessons that vote on the exemplars shown in an attempt, by its success."""
+    """Return a reflect seam that runs `reflect` and then votes on the exemplars of each attempt: helpful if the attempt
+    succeeded, else harmful."""
 
     async def reflected(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
         lessons = await reflect(attempts, context, run)

@@ -1,8 +1,8 @@
 """EvoMAC: a team that changes during the task; its result is checked, faults are traced back to members, and members
 are revised, added or removed (Hu et al., 2025, section 3: textual backpropagation).
 
-Does not learn across tasks: a baseline for MAEL (its table 1). docs/learn/methods/reproductions.md lists the
-differences from the paper.
+Does not learn across tasks: a baseline for MAEL (table 1 of the MAEL paper). docs/learn/methods/reproductions.md lists
+the differences from the paper.
 """
 
 from __future__ import annotations

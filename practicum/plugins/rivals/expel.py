@@ -89,8 +89,8 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
 
 
 async def solved_and_compared(attempts: Sequence[Attempt], context: Context, run: Run) -> list[Lesson]:
-    """Return lessons for each solved task. If a try failed before, the first lesson shows the failed tries and the
-    successful try. The last lesson shows the successful try with its answer. Unsolved tasks give no lessons."""
+    """Return one or two lessons for each solved task. One shows the successful try and has its answer. If a try failed,
+    an earlier lesson shows the failed tries and the successful try. Unsolved tasks give no lessons."""
     lessons = []
     for attempt in map(without_target, attempts):
         tries = [attempt, *_retries(attempt)]

@@ -200,7 +200,7 @@ class ParetoSearch(PackageSearch):
         return [visible_score(attempt, self.run) or 0.0 for attempt in attempts]
 
     async def _rewritten(self, text: str) -> str:
-        """Return an improved instruction, learned from the parent's attempts; "" if the calls failed."""
+        """Return an improved instruction, learned from attempts with its parent; "" if the calls failed."""
         context = only(text)
         self.run.require_own(sources_of(self.attempts))
         self.lessons = await self.method.reflect(self.attempts, context, self.at.at("reflect"))
@@ -225,7 +225,7 @@ class ParetoSearch(PackageSearch):
         return self.report(delta, arm, data, val)
 
     def _delta(self, state: Any, best: int) -> Delta:
-        """Return the edits of an iteration: a new candidate, and changed scores, fronts and sections of the others."""
+        """Return the edits of an iteration: add a new candidate, and update the data and the sections of the others."""
         updates, adds = list[Edit](), list[Edit]()
         for n, candidate in enumerate(state.program_candidates):
             first = state.parent_program_for_candidate[n][0]

@@ -1,8 +1,8 @@
 """A group chat: agents with different roles discuss the task, a manager chooses the next speaker, and the chat ends
 when an agent reports that the task is done (AutoGen, Wu et al., 2023, section 2.2: dynamic group chat).
 
-Does not learn: a baseline for MAEL (its table 1). docs/learn/methods/reproductions.md lists the differences from the
-paper.
+Does not learn: a baseline for MAEL (table 1 of the MAEL paper). docs/learn/methods/reproductions.md lists the
+differences from the paper.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Settings(CandidateSettings):
     minibatch: int = Field(default=35, ge=1)
     """Number of tasks on which a combination is tried; all tasks if there are fewer."""
     full: int = Field(default=5, ge=1)
-    """Number of trials between comparisons of the best combination so far on all tasks."""
+    """Number of trials after which the best combination so far is tried on all tasks."""
     bootstrapped: int = Field(default=4, ge=0)
     """Maximum number of the agent's right answers in a set of demonstrations."""
     labeled: int = Field(default=4, ge=0)
@@ -106,8 +106,8 @@ def demonstrations(context: Context) -> list[Entry]:
 
 
 def bayesian_search(s: Settings) -> Schedule:
-    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks or, without
-    validation tasks, on 80% of the training tasks. The agent then learns from the rest of the training tasks."""
+    """Return a schedule of trials of combinations. Candidates are compared on the validation tasks. Without validation
+    tasks, they are compared on 80% of the training tasks, and the agent learns from the other 20%."""
     return lambda method, tasks, context, run, validation: BayesianSearch(
         method, tasks, context, run, validation, s
     ).steps()
@@ -147,7 +147,7 @@ class BayesianSearch(PackageSearch):
     """Outputs of the current comparison, by task id."""
 
     asks: int = 0
-    """Number of calls of the model that proposes."""
+    """Number of calls, so far, of the model that proposes instructions."""
 
     tried: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
     scored: dict[tuple[Candidate, str], Attempt] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class BayesianSearch(PackageSearch):
                     minibatch_full_eval_steps=settings.full, program_aware_proposer=False,
                 )  # fmt: skip
         except ValueError as error:
-            # DSPy fails when all tried combinations are compared on all tasks: the search is finished then.
+            # DSPy raises an error once every tried combination was compared on all tasks. The search is then complete.
             if "No valid program" not in str(error):
                 raise
 
@@ -345,7 +345,8 @@ class BayesianSearch(PackageSearch):
         return self.ids.get(candidate.text), demos
 
     def _score_of(self, id: str) -> dict[str, Any]:
-        """Return the score of an instruction with its best demonstrations. Scores on all tasks take precedence."""
+        """Return the score of an instruction with its best demonstrations. Scores on all tasks take precedence over
+        scores on minibatches."""
         candidates = [each for each in self.parts if self.ids.get(each.text) == id]
         if not candidates:
             return {}
@@ -372,7 +373,7 @@ def _parts(signature: Any, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _example(signature: Any, form: type[BaseModel]) -> tuple[Turn, ...]:
-    """Return the worked example of a signature; empty if WORKED does not have all of its fields."""
+    """Return the worked example of a signature; empty if WORKED lacks a field of the signature."""
     if not {*signature.input_fields, *signature.output_fields} <= WORKED.keys():
         return ()
     answer = form.model_validate({name: WORKED[name] for name in signature.output_fields})

@@ -92,7 +92,7 @@ def bred(size: int, tournaments: int, warmth: float) -> UpdateSeam:
         edits: list[Edit] = []
         for (_, loser), add in zip(pairs, await run.gather(jobs), strict=True):
             if add is not None:
-                # The deletion has the sources of the mutant, so that the loser stays while the mutant waits for review.
+                # The deletion has the sources of the mutant. If the mutant waits for review, so does the deletion.
                 edits += [add, Delete(loser.id, add.sources, reason="lost a tournament")]
         return Delta(tuple(edits))
 

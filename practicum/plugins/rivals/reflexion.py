@@ -116,8 +116,7 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
         by_task[entry.key].append(entry)
     tasks = dict.fromkeys(lesson.data["task"] for lesson in nonempty)
     old = (entry for task in tasks for entry in by_task[task][: max(len(by_task[task]) + 1 - keep, 0)])
-    # The deletion has the sources of the new reflection, so that the old reflection stays while the new one waits for
-    # review.
+    # The deletion has the sources of the new reflection. If the new reflection waits for review, so does the deletion.
     reason = "older reflections are forgotten"
     deletes = [
         Delete(entry.id, sources_of(x for x in nonempty if x.data["task"] == entry.key), reason=reason) for entry in old

@@ -181,9 +181,10 @@ def propose(plan: Plan, warmth: float) -> UpdateSeam:
 
 
 def visible_score(attempt: Attempt, run: Run) -> float | None:
-    """Return the score of an attempt that learning may see: its score, or without labels, whether it succeeded.
+    """Return the score of an attempt that learning may see. Without labels or without a score, it is 1 if the attempt
+    succeeded, else 0.
 
-    Returns None if neither is known, or if the attempt was lost, because a lost attempt says nothing about the
+    Returns None if success is unknown too, or if the attempt was lost, because a lost attempt says nothing about the
     candidate.
     """
     if attempt.trace.lost:
@@ -235,7 +236,7 @@ Evaluate = Callable[
     [Sequence[Entry], Sequence[Add], Sequence[Attempt], Run], Awaitable[tuple[list[Mean | None], Mean | None]]
 ]
 """Function that evaluates the old and new candidates on the tasks of these attempts. Returns the mean of each candidate
-(None: it keeps its score, or has no score), and the mean without a candidate."""
+(None: not measured, so an old candidate keeps its score), and the mean without a candidate."""
 
 
 async def on_all(

@@ -1,8 +1,8 @@
 """OpenTelemetry traces of a run, following the semantic conventions for generative AI.
 
 Each step and each evaluation is a trace: `step 3` > `attempt` > `0.t17` > `chat gpt-4.1-mini`. The span of a model call
-is sent when the call ends. Its parent spans start with the first call below them that ended, and are sent when the step
-or the evaluation ends. Calls that a resume reads from the journal are not sent again.
+is sent when the call ends. A parent span begins at the start time of the call below it that ended first. It is sent
+when the step or the evaluation ends. Calls that a resume reads from the journal are not sent again.
 https://github.com/open-telemetry/semantic-conventions-genai
 """
 

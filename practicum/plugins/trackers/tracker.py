@@ -31,14 +31,14 @@ from practicum.session.result import Evaluation, Progress, Result, RunInfo, Watc
 State = Literal["done", "stopped", "failed"]
 
 _Job = tuple[Callable[[], object], int]
-"""Function that the thread calls, and the step that it sends; 0: no step."""
+"""Function that the thread calls, and the number of the step whose metrics it sends; 0: it sends no step."""
 
 PATIENCE = 30.0
 """Timeout (s) at the end of a run for sending the remaining records."""
 
 SPREAD = 1.25
-"""Growth of the step number between two sent contexts: after step n, the next is sent from step SPREAD * n on. A run of
-1,000 steps sends 27 contexts."""
+"""Contexts are sent at growing intervals: after the context of step n, the next is sent at step SPREAD * n or later. A
+run of 1,000 steps sends 27 contexts."""
 
 UNSENT = {"instructions", "choices", "sections", "trace_faults"}
 """Fields of the configuration that are not sent, because they contain texts about the tasks."""

@@ -58,7 +58,7 @@ class Wandb(Tracker):
         try:
             self._wandb = wandb.init(**options)
         except wandb.errors.CommError as error:
-            # The failed call occupies its id until this process ends.
+            # The id of the failed call cannot be used again in this process.
             id = options["id"] = uuid4().hex[:8]
             self._wandb = wandb.init(mode="offline", **options)
             reason = str(error).partition("\n")[0]

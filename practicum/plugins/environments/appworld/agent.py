@@ -27,8 +27,8 @@ from practicum.core.views import View
 from practicum.plugins.environments.appworld.tasks import AppWorldServer, connect, parse_addresses
 
 OPENING = 120.0
-"""Time (s) for the server in addition to the timeout of the code: opening the first world loads all apps, which took 27
-s on a busy core."""
+"""Time (s) that a call of the server may take beyond the timeout of the code: the first world loads all apps, which
+took 27 s on a busy core."""
 
 MAX_OUTPUT = 10_000
 """Maximum number of characters of an output in the prompt of a small model. API descriptions are long."""
@@ -49,7 +49,7 @@ class AppWorldAgent:
     guard_tools: GuardTools = "off"
     approve: Approve | None = None
     journaled: bool = field(default=True, init=False)
-    # The environment is a server, so the agent has no work to move to a worker.
+    # The environment is a server, so the agent has no work that could move to a worker of a cluster.
     moves: bool = field(default=False, init=False)
 
     @property
