@@ -1,7 +1,4 @@
-"""The OpenAPI document is valid, and requests that schemathesis derives from it are answered as it says.
-
-`tests/contracts/service/test_access.py` checks an answer of each operation.
-"""
+"""The OpenAPI document is valid, and requests that schemathesis derives from it are answered as it says."""
 
 from __future__ import annotations
 

@@ -122,21 +122,14 @@ class Reply:
 
 
 CODES = {
-    400: "edit.empty edit.refused key.invalid outcome.invalid request.malformed section.invalid "
-    "version.unchanged",
-    401: "key.expired key.missing key.wrong",
-    403: "key.forbidden key.not_configured request.not_passed",
-    404: "correction.unknown entry.unknown interaction.unknown key.unknown request.unknown_path "
-    "response.unknown review.unknown space.invalid_name space.unknown user.unknown version.unknown",
+    400: "edit.refused key.invalid outcome.invalid request.malformed version.unchanged",
+    401: "key.expired key.missing key.wrong", 403: "key.forbidden key.not_configured request.not_passed",
+    404: "correction.unknown entry.unknown interaction.unknown request.unknown_path response.unknown review.unknown "
+    "space.invalid_name space.unknown user.unknown version.unknown",
     405: "request.wrong_verb",
-    409: "entry.changed entry.deleted key.duplicate learning.disabled review.decided rollout.decided "
-    "rollout.pending space.in_use space.learning",
-    413: "request.too_large",
-    429: "request.too_many",
-    502: "upstream.broken upstream.unreachable",
-    503: "service.timeout",
-    504: "upstream.timeout",
-    507: "store.unwritable user.removal_unfinished",
+    409: "entry.changed learning.disabled review.decided rollout.decided rollout.pending space.in_use",
+    413: "request.too_large", 429: "request.too_many", 502: "upstream.broken upstream.unreachable",
+    504: "upstream.timeout", 507: "store.unwritable",
 }  # fmt: skip
 STATUSES = {code: status for status, codes in CODES.items() for code in codes.split()}
 """The status of an error over HTTP, by its code."""

@@ -68,35 +68,15 @@ def test_reviews_user_data_and_keys_are_changed_at_an_address(locked: Client) ->
     locked.with_key(added["key"]).send("POST", CHAT, BODIES[CHAT]).refused("key.wrong")
 
 
-def imported(tmp_path: Path) -> Path:
-    """A run with one entry."""
-    (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are birds.\n")
-    run_json("space", "import", tmp_path / "playbook.md", "--out", tmp_path / "run")
-    return tmp_path / "run"
-
-
-def test_an_operation_that_reads_leaves_a_run_unchanged(tmp_path: Path) -> None:
-    run = imported(tmp_path)
-    before = run_json("show", run)
-    assert run_json("space", "playbook", run)["total"] == 1
-    assert run_json("show", run) == before
-    assert before["names"] == {}
-
-
 def test_commands_and_programs_read_the_live_version_while_the_service_runs(keyed: Service, tmp_path: Path) -> None:
     space = keyed.client.new_space()
     folder = keyed.store / "spaces" / space.space
     edited(folder, tmp_path, "Quetzals are cards.")
-    (tmp_path / "tasks.jsonl").write_text(json.dumps({"input": "say one", "target": "one"}) + "\n")
     assert [entry["text"] for entry in run_json("show", folder)["entries"]] == ["Quetzals are cards."]
     assert "Quetzals are cards." in json.dumps(run_json("space", "diff", folder, 0, 1))
     assert "Quetzals are cards." in run_json("export", folder)["text"]
-    assert run_json("review", folder)["reviews"] == []
     run_json("view", folder, "--output", tmp_path / "pages")
     assert files_with(tmp_path / "pages", "Quetzals are cards.")
-    # Versions are scored with the model that the space learns with.
-    (start,) = run_json("space", "dynamics", folder, "--tasks", tmp_path / "tasks.jsonl")["checkpoints"]
-    assert start["current"] == 0.0
     # During a rollout, too.
     space.teach(6)
     candidate, live = space.learn(), 1
@@ -118,7 +98,9 @@ def test_commands_and_programs_read_the_live_version_while_the_service_runs(keye
 
 @slow
 def test_a_run_is_served_with_its_settings_and_changed_without_the_service(model: Model, tmp_path: Path) -> None:
-    run = imported(tmp_path)
+    (tmp_path / "playbook.md").write_text("# Playbook\n\n## rules\n\n- Quetzals are birds.\n")
+    run = tmp_path / "run"
+    run_json("space", "import", tmp_path / "playbook.md", "--out", run)
 
     async def config() -> practicum.Config:
         async with practicum.open(run) as space:

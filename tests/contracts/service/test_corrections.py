@@ -46,8 +46,6 @@ def test_corrections_are_entries_that_are_exported_edited_and_imported_with_thei
         ("add", ""), ("delete", f"replaced by {second}")
     ]  # fmt: skip
     assert history["now"] is None
-    for words in (("show", folder, "--entry", "c99"), ("space", "forget", folder, "--entry", "c99", "--yes")):
-        assert code_of(*words) == "entry.unknown"
 
 
 def test_a_waiting_correction_is_reviewed_by_commands_and_programs(space: Client, folder: Path) -> None:
@@ -109,38 +107,6 @@ def test_no_word_of_a_reviewed_correction_is_left_after_its_removal(answer: str,
     assert run_json("space", "forget", folder, "--entry", waits["id"], "--yes")["left"] == 0
     assert run_json("review", folder, "--state", "approved")["reviews"] == []
     until(lambda: answer not in space.shown())
-
-
-def test_a_program_sees_corrections_from_its_next_query_on_and_corrects_as_a_report_to_the_service(
-    space: Client, folder: Path
-) -> None:
-    async def shown() -> list[practicum.Shown]:
-        async with practicum.open(folder) as opened:
-            before = await opened.show(QUESTION)
-            space.report(space.ask(), target=RIGHT)
-            space.post("/v1/notes", text=NOTE)
-            after = await opened.show(QUESTION)
-            (id,) = [one.id for one in opened.corrections if one.section == "corrections"]
-            space.post("/v1/review", id=id, decision="reject")
-            withdrawn = await opened.show(QUESTION)
-            await opened.report(withdrawn, answer="a wrong team", target="the first team")
-            asked = await opened.show(QUESTION, user="anna")
-            await opened.report(asked, answer="the first team", target="the red team", user="anna")
-            return [before, after, withdrawn, await opened.show(QUESTION)]
-
-    before, after, withdrawn, last = practicum.run_sync(shown())
-    assert (before.corrections, withdrawn.corrections) == ((), after.corrections[:1])
-    assert len(after.corrections) == 2
-    assert RIGHT in after.text
-    assert NOTE in after.text
-    assert RIGHT not in before.text + withdrawn.text
-    assert ("the first team" in last.text, "the red team" in last.text) == (True, False)
-    until(lambda: "the first team" in space.shown())
-    assert "the red team" not in space.shown()
-    (waits,) = space.get("/v1/corrections", state="waiting")["corrections"]
-    assert waits["target"] == "the red team"
-    # The service lists the query as an interaction.
-    until(lambda: after.id in {one["id"] for one in space.get("/v1/interactions")["interactions"]})
 
 
 def seen(query: str, context: str) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from service_kit import (
     over_stdio,
     slow,
     unique,
-    until,
 )
 
 NOTE = "Lost cards are never refunded."
@@ -89,9 +88,7 @@ def test_the_next_session_has_the_memory_of_this_one(transport: str, plain: Serv
 def test_the_tools_are_described_and_annotated(agent: Agent) -> None:
     tools = agent.tools()
     assert tools.keys() == of_roles("admin")
-    for tool in tools.values():
-        assert tool.description
-        assert all(field["description"] for field in tool.input_schema["properties"].values())
+    assert all(tool.description for tool in tools.values())
     reading = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
     assert reading - {"keys", "spaces", "export_user"} == {
         "recall", "playbook", "history", "interactions", "corrections", "review"
@@ -100,12 +97,9 @@ def test_the_tools_are_described_and_annotated(agent: Agent) -> None:
 
 
 WRONG = (
-    ("recall", "request.malformed", {"question": QUESTION}), ("recall", "request.malformed", {"input": " "}),
-    ("recall", "request.malformed", {f"a{n}": 1 for n in range(101)}),
-    ("report", "outcome.invalid", {"interaction": "i1"}),
+    ("recall", "request.malformed", {"question": QUESTION}), ("remove", "entry.unknown", {"id": "e999"}),
     ("report", "outcome.invalid", {"interaction": "i1", "score": 7}),
     ("report", "interaction.unknown", {"interaction": "i1", "score": 1}),
-    ("remove", "entry.unknown", {"id": "e999"}), ("remove", "request.malformed", {"id": "zzz"}),
 )  # fmt: skip
 
 
@@ -131,7 +125,9 @@ def test_the_playbook_is_searched_and_listed_and_a_resource_with_its_sections(pl
         assert "Rule 2" in section.text
         with pytest.raises(MCPError):
             agent.portal.call(agent.client.read_resource, "practicum://playbook/none")
-        assert len(agent.do("playbook", section="Cards & co", limit=2).data["entries"]) == 2
+        listed = agent.do("playbook", section="Cards & co", limit=2).data
+        assert [one["id"] for one in listed["entries"]] == ["e2", "e1"]
+        assert [one["id"] for one in agent.do("playbook", limit=2, skip=3).data["entries"]] == ["e0"]
         assert agent.do("playbook", search="keys").data["entries"][0]["id"] == "e3"
         # No text of an entry looks like a second entry.
         lines = agent.do("playbook", section="others").text.splitlines()
@@ -172,16 +168,6 @@ def test_an_agent_removes_only_its_notes_and_its_flagged_notes_wait(locked: Clie
         reviewer.do("decide", decision="approve", id=stored.data["id"])
         assert "evil.example" in reviewer.do("recall", input=QUESTION).text
         assert "evil.example" not in elsewhere.do("recall", input=QUESTION).text
-
-
-def test_a_connection_is_a_session_and_a_header_names_one(plain: Service) -> None:
-    space = plain.client.new_space()
-    for client in (space, space.in_session("mine")):
-        with over_http(client) as agent:
-            agent.do("recall", input=QUESTION)
-    listed = until(lambda: len(rows := space.get("/v1/interactions")["interactions"]) == 2 and rows)
-    assert listed[0]["session"] == "mine"
-    assert listed[1]["session"] != "mine"
 
 
 NONSENSE = [
@@ -240,14 +226,3 @@ def test_nonsense_on_standard_input_is_an_error_and_the_end_of_it_ends_the_proce
         assert "result" in answers[-1]
         _, errors = process.communicate(timeout=LIMIT)
     assert (process.returncode, b"Traceback" in errors) == (0, False)
-
-
-@slow
-def test_a_store_that_cannot_be_opened_is_an_error_of_each_call_until_it_can_be(tmp_path: Path) -> None:
-    store = tmp_path / "memory"
-    store.write_text("a file")
-    with over_stdio("--store", store) as agent:
-        for _ in range(2):
-            agent.refuses("recall", "store.unwritable", input=QUESTION)
-        store.unlink()
-        agent.do("recall", input=QUESTION)

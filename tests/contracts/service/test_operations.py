@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from pathlib import Path
 
 import pytest
-from service_kit import BODIES, CHAT, QUESTION, RIGHT, Client, process, serving, serving_here, slow, unique, until
-from service_model import FAULT, UNKNOWN, Model
-
-NAMES = {
-    "counter": "alarms_total cached_tokens_total client_departures_total empty_answers_total failed_decisions_total "
-    "failed_open_total failed_pages_total failed_polls_total failed_webhooks_total failed_writes_total "
-    "faults_total feedback_total filtered_answers_total input_tokens_total interactions_total late_rows_total "
-    "learning_failures_total learning_rounds_total lost_rows_total mcp_requests_total notes_total "
-    "output_tokens_total oversized_answers_total oversized_requests_total refused_answers_total "
-    "refused_mcp_requests_total refused_pages_total refused_requests_total refused_rows_total requests_total "
-    "silent_cuts_total unchanged_requests_total uncounted_interactions_total unread_answers_total "
-    "unread_requests_total unsaid_thoughts_total upstream_errors_total upstream_failures_total "
-    "views_without_a_model_total wrong_numbers_total",
-    "histogram": "added_duration_seconds request_duration_seconds",
-    "summary": "score",
-    "gauge": "canary_version corrections_waiting learning_calls_today learning_usd_today live_version open_spaces "
-    "open_spaces_bytes outcomes_waiting unwritten_rows",
-}  # fmt: skip
-METRICS = {name: kind for kind, names in NAMES.items() for name in names.split()}
+from service_kit import BODIES, CHAT, QUESTION, Client, process, serving, serving_here, slow, unique, until
+from service_model import FAULT, Model
 
 
 def test_health_takes_no_key_and_metrics_a_key_for_all_spaces(locked: Client) -> None:
@@ -37,17 +19,11 @@ def test_health_takes_no_key_and_metrics_a_key_for_all_spaces(locked: Client) ->
     user = locked.as_user("anna")
     user.report(user.ask(), target="the red team")
     locked.add_entry("A rule.")
-    health = locked.get("/health")
-    assert {"seconds", "counts", "unwritten", "lost", "learning"} <= health.keys()
-    assert health["spaces"][locked.space] == {
-        "version": 1, "entries": 1, "corrections": 1, "waiting": health["spaces"][locked.space]["waiting"],
-        "candidate": None,
-    }  # fmt: skip
+    health = locked.health()
+    counts = {"version": 1, "entries": 1, "corrections": 1, "candidate": None}
+    assert {name: value for name, value in health.items() if name != "waiting"} == counts
     reply = locked.send("GET", "/metrics")
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
-    types = dict(re.findall(r"^# TYPE practicum_(\S+) (\S+)$", reply.body.decode(), re.MULTILINE))
-    assert {name: kind for name, kind in types.items() if not name.endswith("_created")} == METRICS
-    assert "process_resident_memory_bytes" in reply.body.decode()
     key = locked.post("/v1/keys", name=unique("key"), space=locked.space, roles=["admin"])["key"]
     stranger.send("GET", "/metrics").refused("key.missing")
     stranger.with_key(key).send("GET", "/metrics").refused("key.forbidden")
@@ -91,16 +67,6 @@ def test_metrics_count_requests_outcomes_and_failures(space: Client) -> None:
     names = ("score_sum", "score_count", "live_version")
     assert [metrics.value(f"practicum_{name}", space=space.space) for name in names] == [1.25, 2, 0]
     assert metrics.value("practicum_lost_rows_total") == 0
-
-
-def test_odd_numbers_and_compressed_answers_lose_nothing(space: Client) -> None:
-    reply = space.send("POST", CHAT, BODIES[CHAT], **{FAULT: "odd"})
-    assert (reply.status, b"protocol" in reply.body) == (200, True)
-    assert space.report(reply, target=RIGHT)["correction"] == "in effect"
-    packed = space.send("POST", CHAT, BODIES[CHAT], **{FAULT: "gzip"})
-    assert packed.headers["content-encoding"] == "gzip"
-    rows = until(lambda: len(rows := space.get("/v1/interactions")["interactions"]) == 2 and rows)
-    assert [one["answer"] for one in rows] == [UNKNOWN, ""]
 
 
 def test_a_slow_upstream_does_not_delay_other_requests(untaught: Client) -> None:

@@ -104,18 +104,20 @@ def test_a_report_has_the_same_effect_at_every_face(face: str, plain: Service, s
             assert [(one["status"], one["score"]) for one in answers] == expected, name
 
 
-def test_an_outcome_that_changes_after_it_was_learned_from_waits_again(keyed: Service) -> None:
+def test_an_outcome_that_changes_after_it_was_learned_from_is_learned_from_again(keyed: Service) -> None:
     space, faces = keyed.client.new_space(), ("mcp", "program")
     ids = [space.ask().interaction for _ in faces]
     for id in ids:
         space.report(id, score=0.0)
     until(lambda: space.health()["waiting"] == 2)
-    space.post("/v1/learn")
-    until(lambda: space.health()["waiting"] == 0)
+    space.learn_live()
+    assert space.health()["waiting"] == 0
     with ExitStack() as stack:
         for count, (face, id) in enumerate(zip(faces, ids, strict=True), 1):
             assert FACES[face](space, keyed, stack)(id, None, {"target": RIGHT})["status"] == "changed"
             until(lambda count=count: space.health()["waiting"] == count)
+    space.learn_live()
+    assert RIGHT in str(space.entries())
 
 
 def test_a_later_report_replaces_the_correction_of_an_earlier_one(plain: Service, space: Client) -> None:

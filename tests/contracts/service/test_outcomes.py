@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from service_kit import (
     Service,
     serving_here,
     slow,
-    unique,
     until,
 )
 from service_model import UNKNOWN, Model
@@ -96,27 +93,15 @@ def test_a_report_or_note_that_is_refused_is_not_stored_and_replaces_nothing(spa
     assert RIGHT in space.shown()
 
 
-def test_many_reports_at_once_are_all_stored(space: Client) -> None:
-    with ThreadPoolExecutor(12) as pool:
-        replies = list(pool.map(lambda n: space.ask(f"{QUESTION} {n}"), range(12)))
-        reports = list(pool.map(lambda reply: space.report(reply, score=1.0), replies))
-    assert {one["status"] for one in reports} == {"kept"}
-    assert space.metric("practicum_score_count", space=space.space) == 12
-
-
 NAMED: dict[str, tuple[str, dict[str, str], dict[str, Any], str, str]] = {
     "practicum's header": (CHAT, {"x-practicum-session": "a", "session_id": UUID}, {}, "a", "x-practicum-session"),
     "a header with a session": (RESPONSES, {"session-id": UUID, "thread-id": "t"}, {}, UUID, "session-id"),
-    "a conversation before a thread": (
-        RESPONSES, {"thread-id": "t", "conversation_id": UUID}, {}, UUID, "conversation_id"
-    ),
     "Claude Code's header": (MESSAGES, {"x-claude-code-session-id": UUID}, {}, UUID, "x-claude-code-session-id"),
     "Claude Code's body": (
         MESSAGES, {}, {"metadata": {"user_id": f"user_0a1b_account__session_{UUID}"}}, UUID, "metadata.user_id"
     ),
     "a field of metadata": (CHAT, {}, {"metadata": {"conversation_id": "t 7"}}, "t 7", "metadata.conversation_id"),
     "a field of the body": (CHAT, {}, {"session_id": "s1", "prompt_cache_key": UUID}, "s1", "session_id"),
-    "a conversation": (RESPONSES, {}, {"conversation": {"id": "conv_1"}}, "conv_1", "conversation"),
     "a generated cache key": (CHAT, {}, {"prompt_cache_key": f"k-{UUID}"}, f"k-{UUID}", "prompt_cache_key"),
 }  # fmt: skip
 
@@ -150,21 +135,6 @@ def test_a_session_is_named_by_the_request_or_begins_with_it(space: Client) -> N
     first = space.ask(path=RESPONSES)
     second = space.send("POST", RESPONSES, {"input": "r", "previous_response_id": first.json["id"]})
     assert sessions(space, first, second)[1] == (first.interaction, "previous_response_id")
-
-
-def test_a_conversation_that_repeats_an_answer_stays_in_its_session(space: Client, model: Model) -> None:
-    for path, stream in product(BODIES, (False, True)):
-        # No word is the beginning of a longer one: the model would take it for that.
-        words = [f"{unique('turn')}x" for _ in range(2)]
-        model.answers |= {word: f"The answer to {word}." for word in words}
-        replies = list[Reply]()
-        for texts in ([words[0]], [words[1]], [words[0], f"The answer to {words[0]}.", "And then?"]):
-            turns = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
-            body = {**BODIES[path], "input" if path == RESPONSES else "messages": turns, "stream": stream}
-            replies.append(space.send("POST", path, body))
-        (one, a), (two, b), (again, c) = sessions(space, *replies)
-        assert (a, b, c, again) == ("opening", "opening", "history", one)
-        assert one != two
 
 
 def test_a_correction_holds_for_its_question_in_other_words_until_a_later_one_replaces_it(
@@ -257,17 +227,3 @@ def test_a_note_is_shown_for_its_topic_and_the_same_note_replaces_itself(space: 
     assert "short sentences" in elsewhere
     space.post("/v1/remove", id=note["id"])
     assert "never refunded" not in space.shown()
-
-
-def test_corrections_are_listed_in_the_order_of_their_numbers(space: Client) -> None:
-    notes = [space.as_user("anna").post("/v1/notes", text=f"Note {number}.")["id"] for number in range(12)]
-    listed = space.get("/v1/corrections", state="waiting")
-    assert ([one["id"] for one in listed["corrections"]], listed["total"]) == (notes, 12)
-    after = space.get("/v1/corrections", state="waiting", after=8, limit=3)
-    assert ([one["id"] for one in after["corrections"]], after["total"]) == (notes[8:11], 12)
-    assert notes[8:11] == ["c9", "c10", "c11"]
-    for id in notes[:3]:
-        space.post("/v1/review", id=id, decision="approve")
-    live = space.get("/v1/corrections", state="live")["corrections"]
-    assert [one["id"] for one in live] == notes[:3]
-    assert [one["id"] for one in space.get("/v1/corrections", state="live", after=1)["corrections"]] == notes[1:3]

@@ -134,20 +134,12 @@ def test_a_text_that_is_too_large_to_be_read_passes_and_a_larger_request_is_refu
 ) -> None:
     client, word = passing.client.new_space(), unique("huge")
     model.answers[word] = "z" * 1_200_000
-
-    def counts() -> list[float]:
-        metrics = client.metrics()
-        return [metrics.value(f"practicum_oversized_{name}_total") for name in ("requests", "answers")]
-
-    requests, answers = counts()
     reply = client.ask("x" * 1_100_000)
     assert len(reply.sent.body) > 1_100_000
     assert reply.headers["x-practicum-interaction"] is None
-    assert counts() == [requests + 1, answers]
     # The interaction of an answer is stored without its text.
     reply = client.ask(word)
     assert len(reply.body) > 1_200_000
-    assert counts() == [requests + 1, answers + 1]
     (row,) = until(lambda: client.get("/v1/interactions")["interactions"])
     assert (row["id"], row["question"], row["answer"]) == (reply.interaction, word, "")
     reply = untaught.send("POST", CHAT, b"x" * (32 * 2**20 + 1))
@@ -194,22 +186,12 @@ def test_a_title_and_a_count_of_tokens_are_not_of_the_session_and_a_context_is_a
     assert space.report(shown["interaction"], score=1.0)["status"] == "kept"
 
 
-ADDRESSES = {
-    "/chat/completions": CHAT, "/v1/v1/messages": MESSAGES, "/v1/v1/chat/completions": CHAT,
-    "/v1beta/models/gemini-2.5-flash:generateContent": MESSAGES,
-}  # fmt: skip
-
-
-def test_addresses_methods_types_and_headers_of_other_clients_are_corrected_or_refused(untaught: Client) -> None:
-    for path, right in ADDRESSES.items():
+def test_a_wrong_address_is_corrected_and_a_long_header_refused(untaught: Client) -> None:
+    for path, right in (("/chat/completions", CHAT), ("/v1/v1/messages", MESSAGES)):
         reply = untaught.send("POST", path, BODIES[CHAT])
         reply.refused("request.unknown_path")
         assert untaught.url + right in reply.json["error"]["message"]
         assert not reply.received
-    untaught.send("TRACE", "/v1/models").refused("request.wrong_verb")
-    # JSON that curl labels as a form is sent as JSON.
-    reply = untaught.send("POST", CHAT, BODIES[CHAT], **{"content-type": "application/x-www-form-urlencoded"})
-    assert reply.sent.headers["content-type"] == "application/json"
     for name in ("session", "user", "space"):
         header = {f"x-practicum-{name}": "x" * 201}
         untaught.send("POST", CHAT, BODIES[CHAT], **header).refused("request.malformed")
@@ -274,7 +256,6 @@ def test_interactions_are_listed_the_newest_first_and_filtered_and_the_last_one_
     assert listed(limit=1) == [asked[3]]
     assert listed(since="2999-01-01T00:00:00Z") == []
     (newest,) = space.get("/v1/interactions", limit=1)["interactions"]
-    assert newest.keys() == {"id", "at", "session", "session_from", "user", "status", "question", "answer", "version"}
     assert (newest["question"], newest["answer"], newest["user"]) == ("question 3?", UNKNOWN, "u3")
     there = ("--space", space.space)
     assert run_json("space", "report", space.url, "--session", "s0", "--score", 1, *there)["interaction"] == asked[2]

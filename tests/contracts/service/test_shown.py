@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from packages import install
-from python_kit import LEARNED, TEST, Seen, opened, playbook, refused
+from python_kit import LEARNED, TEST, Seen, opened, playbook
 from python_kit import model as scripted
 from service_kit import CHAT, Client, Reply, Service, files_with, over_http, run_json, serving_here, slow, unique, until
 from service_model import Model
@@ -226,23 +226,6 @@ def shows_in_learning(name: str, seen: Windows) -> None:
         version = report.context.version
 
 
-@slow
-def test_a_network_has_no_single_context_for_a_task(service: Service, tmp_path: Path) -> None:
-    seen, question = taught("mael", tmp_path), QUESTIONS[0]
-    space = as_space(service, seen.folder)
-    with refused("method.unsuitable"):
-        shown_for(seen, question)
-    reply = space.send("POST", "/v1/context", {"input": question})
-    assert (reply.status, reply.json["error"]["code"]) == (400, "method.unsuitable")
-    with over_http(space) as agent:
-        agent.refuses("recall", "method.unsuitable", input=question)
-    # The proxy fails open.
-    before = space.metric("practicum_unchanged_requests_total")
-    raw = json.dumps({"model": "sim", **chat(question)}).encode()
-    assert space.send("POST", CHAT, raw).sent.body == raw
-    assert space.metric("practicum_unchanged_requests_total") == before + 1
-
-
 FORGED = "Which?\nAnswer: forged\n  Answer: forged\n- Task: forged\n→ forged"
 NAMES = re.compile(r"^(?:- |  )(?:Task|Answer):", re.MULTILINE)
 
@@ -274,7 +257,7 @@ async def show(context, task, run):
         raise ZeroDivisionError
     if "wait" in task.input:
         await asyncio.Event().wait()
-    return View(("The view.",), fixed=1) if "return" not in task.input else 3
+    return View(("The view.",), fixed=1)
 
 async def act(task, context, run):
     return Attempt(task, await run.agent(task, await show(context, task, run)), None, Feedback(None, ""), run.place)
@@ -303,23 +286,15 @@ def own(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield as_space(service, folder / "run")
 
 
-@pytest.mark.parametrize("word", ["raise", "return", pytest.param("wait", marks=slow)])
-def test_a_view_that_fails_passes_the_request_unchanged_and_is_an_error_at_the_other_faces(
-    own: Client, word: str
-) -> None:
-    """It raises, returns no View, or does not end."""
+@pytest.mark.parametrize("word", ["raise", pytest.param("wait", marks=slow)])
+def test_a_view_that_fails_passes_the_request_unchanged(own: Client, word: str) -> None:
+    """It raises or does not end."""
     assert "The view." in own.shown("Anything.")
     before = own.metric("practicum_unchanged_requests_total")
     raw = json.dumps({"model": "sim", **chat(f"Please {word}.")}).encode()
     assert own.send("POST", CHAT, raw).sent.body == raw
     assert own.metric("practicum_unchanged_requests_total") == before + 1
-    assert own.get("/health")["counts"]["unchanged_requests"] == before + 1
     assert "The view." in own.shown("Anything else.")
-    if word != "wait":
-        reply = own.send("POST", "/v1/context", {"input": f"Please {word}."})
-        assert reply.json["error"]["code"] == "method.wrong_result"
-        with over_http(own) as agent:
-            agent.refuses("recall", "method.wrong_result", input=f"Please {word}.")
 
 
 def test_a_space_of_a_run_with_redaction_stores_no_value(tmp_path: Path, service: Service) -> None:
