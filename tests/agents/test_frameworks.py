@@ -124,23 +124,6 @@ def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> Non
 
 
 @pytest.mark.slow
-def test_a_langchain_chain_takes_its_own_variables() -> None:
-    needs("langchain_core", "all-tests")
-    from langchain_core.language_models import FakeListChatModel
-    from langchain_core.prompts import ChatPromptTemplate
-    from langchain_core.runnables import RunnableLambda
-
-    def fields(input: str, learned: str) -> dict[str, str]:
-        return {"question": input, "rules": learned}
-
-    prompt = ChatPromptTemplate.from_messages([("system", "{rules}"), ("user", "{question}")])
-    view = prompt | RunnableLambda(lambda value: value.to_string())
-    assert "[e0] (rules)" in act(FunctionAgent(frameworks.langchain(view, fields)), view=render_full(RULES)).answer
-    model = prompt | FakeListChatModel(responses=["word1"])
-    assert act(FunctionAgent(frameworks.langchain(model, fields)), view=render_full(RULES)).answer == "word1"
-
-
-@pytest.mark.slow
 def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
     needs("agents", "all-tests")
     from agents import Agent as OpenAIAgent

@@ -172,18 +172,6 @@ def test_a_tool_that_hangs_is_left_running(stuck: threading.Event) -> None:
     assert (trace.answer, trace.data["tool_errors"]) == ("done", 2)
 
 
-def offered(call: Call) -> list[str]:
-    """The tools that the schema of a turn allows."""
-    return [name for branch in (call.schema or {})["properties"]["action"]["anyOf"] for name in branch["properties"]]
-
-
-def test_the_last_turn_offers_only_the_end() -> None:
-    model = acting(lambda call, turn: {"action": {"add": {"a": turn}} if "add" in offered(call) else finish("6")})
-    (attempt,) = attempts([add], model, max_turns=3)
-    assert [offered(call) for call in model.calls] == [["add", "finish"], ["add", "finish"], ["finish"]]
-    assert (attempt.trace.answer, attempt.trace.error) == ("6", None)
-
-
 def test_a_prompt_that_outgrows_the_window_fails_its_attempt() -> None:
     model = acting(lambda call, turn: {"action": {"megabyte": {}}})
     model.window = 2200

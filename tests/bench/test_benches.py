@@ -14,7 +14,7 @@ from refusals import refused
 from practicum.bench import overloaded_curator
 from practicum.bench.facts import make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
-from practicum.bench.robustness import ReflectorSetting, make_tasks, reflector_rule, robustness
+from practicum.bench.robustness import ReflectorSetting, robustness
 from practicum.bench.robustness import targets as robustness_targets
 from practicum.bench.shared_budget import SharedBudget
 from practicum.models.budget import BudgetLimits
@@ -72,27 +72,6 @@ def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Pat
     assert all(entry.sources[0].startswith("task:fact-") for entry in context)
 
 
-def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    for options, part in {
-        "--n 0,10": "10", "--n ten": "ten", "--n 100000": "100000", "--methods naive,best": "best",
-        "--model scripted:nowhere": "nowhere",
-    }.items():  # fmt: skip
-        done = run_command(["bench", "overload", "--out", "out", *options.split()], tmp_path)
-        assert done.code in (1, 2)
-        assert part in done.line.replace(",", "")
-
-
-TURNS = [
-    {"id": "a1", "input": "Ann: I adopted a puppy.", "meta": {"conv": "a"}},
-    {"id": "a2", "input": "Ben: The code of the gate is ZX-81.", "meta": {"conv": "a"}},
-    {"id": "b1", "input": "Cem: ZX-81 was my first computer.", "meta": {"conv": "b"}},
-]
-QUESTIONS: list[dict[str, Any]] = [
-    {"id": "q1", "input": "ZX-81?", "meta": {"conv": "a", "evidence": ["a2"], "category": 4}},
-    {"id": "q3", "input": "Who is Dora?", "meta": {"conv": "a", "evidence": [], "category": 4}},
-]
-
-
 def written(folder: Path, turns: list[dict[str, Any]], questions: list[dict[str, Any]]) -> tuple[str, str]:
     for name, lines in (("turns", turns), ("questions", questions)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -114,6 +93,18 @@ def test_tasks_are_retrieved_by_their_label(tmp_path: Path) -> None:
     assert (done.code, "'t0'" in done.line, "meta.kind" in done.line) == (2, True, True)
 
 
+@pytest.mark.slow
+def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few tasks, and each step harmful."""
+    for name, count in (("LEARNING", 8), ("GATE", 48)):
+        monkeypatch.setattr(f"practicum.bench.robustness.{name}", count)
+    without, with_ = robustness([ReflectorSetting(every=1)], 1, lambda row: None)
+    assert with_.gain >= 0
+    assert without.gain < -0.5
+    assert without.base == with_.base
+    assert [target.met for target in robustness_targets([without, with_])] == [True]
+
+
 ONE = {"speaker": "Ann", "dia_id": "D1:1", "text": "Hello."}
 LOCOMO: dict[str, Any] = {
     "sample_id": "conv-1",
@@ -133,37 +124,3 @@ def test_a_damaged_locomo_file_is_one_line_with_the_place(tmp_path: Path) -> Non
         done = run_command(["bench", "retrieval", "locomo10.json"], tmp_path)
         assert (done.code, done.line.startswith("locomo10.json record 1")) == (2, True)
         assert place in done.line
-
-
-def test_a_wrong_file_is_one_line_with_its_place(tmp_path: Path) -> None:
-    cases: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
-        ({"meta": {}}, {}, ("turns.jsonl", "'a1'", "meta.conv")),
-        ({}, {"meta": {"conv": 7}}, ("questions.jsonl", "'q1'", "meta.conv")),
-        ({}, {"meta": {"conv": "a", "evidence": "a2"}}, ("'q1'", "meta.evidence")),
-        ({}, {"meta": {"conv": "a", "evidence": ["b1"]}}, ("'q1'", "'b1'")),
-        ({}, {"meta": {"conv": "a"}}, ("questions.jsonl", "evidence")),
-        ({"id": "a2"}, {}, ("turns.jsonl line 2", "'a2'")),
-    ]
-    for turn, question, texts in cases:
-        turns, questions = [{**TURNS[0], **turn}, *TURNS[1:]], [{**QUESTIONS[0], **question}, QUESTIONS[1]]
-        done = run_command(["bench", "retrieval", *written(tmp_path, turns, questions)], tmp_path)
-        assert done.code == 2
-        assert [text for text in texts if text not in done.line] == []
-
-
-@pytest.mark.slow
-def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few tasks, and each step harmful."""
-    for name, count in (("LEARNING", 8), ("GATE", 48)):
-        monkeypatch.setattr(f"practicum.bench.robustness.{name}", count)
-    without, with_ = robustness([ReflectorSetting(every=1)], 1, lambda row: None)
-    assert with_.gain >= 0
-    assert without.gain < -0.5
-    assert without.base == with_.base
-    assert [target.met for target in robustness_targets([without, with_])] == [True]
-
-
-def test_the_share_of_wrong_rules_is_the_set_noise() -> None:
-    texts = [task.input for task in make_tasks(400, "learning", 0)]
-    wrong = sum(reflector_rule(text, 0.25, False) != reflector_rule(text, 0.0, False) for text in texts)
-    assert wrong / 400 == pytest.approx(0.25, abs=0.05)

@@ -41,8 +41,6 @@ OTHERS: dict[str, str] = {
     "stream": "{tasks} --upstream {model} --system Route. --count 4 --out {folder}/stream.png",
 }
 """Benches that only print tables."""
-DATABASES = {"pgvector": "{database} --entries 100 --questions 2", "postgres": "{database} --rounds 1"}
-"""Benches that measure a database."""
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +80,3 @@ def test_a_bench_measures_and_ends_with_json(script: str, values: dict[str, str]
 @pytest.mark.parametrize("script", OTHERS)
 def test_a_bench_prints_its_measurements(script: str, values: dict[str, str]) -> None:
     assert printed(script, OTHERS[script], values)
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-@pytest.mark.parametrize("script", DATABASES)
-def test_a_bench_measures_a_database(script: str, pgvector: str) -> None:
-    report = json.loads(printed(script, DATABASES[script], {"database": pgvector.partition("?")[0]}, "--json")[-1])
-    assert report["result"]

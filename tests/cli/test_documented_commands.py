@@ -81,10 +81,3 @@ def test_commands_of_the_documentation_exist() -> None:
     assert len(pages) > 100
     shown = {words: page for words, page in pages.items() if words[0] not in OF_PLUGINS}
     assert [(page, word, *words) for words, page in shown.items() if (word := unknown([*words])) is not None] == []
-
-
-def test_a_missing_command_is_reported() -> None:
-    assert unknown(["bench", "canary", "--rollouts", "20"]) == "canary"
-    assert unknown(["key", "add", "anna", "--role", "review"]) == "--role"
-    assert unknown(["space", "edit", f"{ADDRESSES[0]}localhost:8700", "e5", "--text", "hi"]) is None
-    assert unknown(["space", "edit", "RUN", "--text", "hi"]) == "--text"

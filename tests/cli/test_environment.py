@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 from helpers import run_command
-from refusals import refused
 
 from practicum.core.errors import UsageError
-from practicum.models.download import SMOLLM2, download
 from practicum.serve.upstream import open_upstream
 
 GREEK = "Πάντα ρεῖ – “café” 漢字"
@@ -79,9 +77,3 @@ def test_missing_certificates_are_reported_by_their_variable(run: Path, monkeypa
         with pytest.raises(UsageError, match=variable):
             open_upstream("https://127.0.0.1:9/v1", run, 1.0)
         monkeypatch.delenv(variable)
-
-
-def test_a_missing_bundle_for_downloads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/certificates")
-    with refused("settings.invalid"):
-        download(SMOLLM2, tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers import make_tasks
 from rich.console import Console
 
-from practicum.cli.live import Download, Terminal
+from practicum.cli.live import Terminal
 from practicum.core.types import Usage
 from practicum.models.budget import Budget
 from practicum.models.client import Wait
@@ -40,18 +40,3 @@ def test_the_bar_shows_a_wait_with_its_time() -> None:
         live.began(RunInfo(Path("run"), config, splits, Budget(spent=Usage())))
         live.waiting(Wait("m", 20.0, 1, 6, "status 429", limited=True))
     assert "rate limited: waiting 20 s (try 2 of 6)" in last_line(screen)
-
-
-def test_a_download_is_drawn_on_a_terminal() -> None:
-    screen = console()
-    with Terminal(screen) as live:
-        live.download(5_000_000, 98_000_000)
-    assert re.match(r"downloading the model \S+ +5/98 MB", last_line(screen))
-
-
-def test_a_download_is_reported_at_every_tenth() -> None:
-    screen = console(terminal=False)
-    report = Download(screen)
-    for done in range(0, 101, 5):
-        report(done * 10**6, 100 * 10**6)
-    assert printed(screen).count("downloading") == 11

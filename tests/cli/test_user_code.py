@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
-from refusals import refused
-
-import practicum
 
 MINE = """
 import asyncio, sys
@@ -106,15 +102,3 @@ def test_a_program_that_prints_in_another_encoding_has_failed(encoding: str, nam
     assert done.code == 1
     assert names in done.err
     assert "PYTHONIOENCODING=utf-8" in done.err
-
-
-def test_a_watch_that_exits_is_named(tmp_path: Path) -> None:
-    class Leaving(practicum.Watch):
-        def attempted(self, task: Any, trace: Any) -> None:
-            sys.exit(0)
-
-    parts = practicum.Parts(agent=lambda text, context: text.split()[-1])
-    with refused("code.exited"):
-        practicum.run_sync(
-            practicum.evaluate(make_tasks(2), practicum.Context(), parts=parts, scorer="exact", watch=Leaving())
-        )

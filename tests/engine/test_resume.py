@@ -3,7 +3,6 @@ result is the same."""
 
 from __future__ import annotations
 
-import re
 import signal
 import sqlite3
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from gate import gated_server
-from helpers import Launcher, client, context_bytes, make_tasks, run_command, wait_until, world, write_tasks
+from helpers import Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
 from profiles import cases
 from refusals import refused
 from scripts import Learned, learned, resumed
@@ -106,8 +105,6 @@ def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, laun
 BATCH: dict[str, Any] = {"settings": {"batch": 4, "rounds": 0}}
 RUNS: dict[str, dict[str, Any]] = {
     "a batch": BATCH,
-    "one task": {"settings": {"batch": 1}},
-    "episodes": {"method": "episodes"},
     "groups": {"method": "rcl", "settings": {"batch": 2}},
     "without a barrier": {
         "method": "combee", "settings": {"asynchronous": True, "batch": 4, "rounds": 0}, "concurrency": 8
@@ -140,12 +137,3 @@ def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_con
     if name != "without a barrier":  # there, the order in which threads end decides
         whole = learned(tmp_path / "whole", client(), 8, **how)
         assert context_bytes(done.result) == context_bytes(whole.result)
-
-
-def test_the_command_line_reports_the_first_error_at_once_and_ends_with_it(tmp_path: Path) -> None:
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
-    how = ("--agent", "command:false", "--model", "http://127.0.0.1:1/v1#none", "--out", "run")
-    done = run_command(("learn", "tasks.jsonl", "--method", "ace", *how), tmp_path)
-    assert done.code == 1
-    assert len(re.findall("^.* t[0-9]: false ended with exit code 1", done.out, re.MULTILINE)) == 1
-    assert "practicum space resume run" in done.line

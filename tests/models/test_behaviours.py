@@ -15,7 +15,6 @@ import practicum
 from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Task
 from practicum.models import provider
-from practicum.models.scripted import ScriptedClient
 from practicum.session.result import Evaluation, Result, Watch
 from practicum.testing import BEHAVIOURS, ServerOptions, SimulatedServer, serve
 
@@ -110,14 +109,6 @@ async def test_a_refused_request_is_named_with_its_task_and_is_not_asked_for_aga
         assert server.stats()["received"] == received
         assert dict(resumed.errors) == dict(whole.errors)
         assert [entry.text for entry in resumed.context] == [entry.text for entry in whole.context]
-
-
-@asynchronous
-async def test_an_answer_that_the_provider_could_not_make_is_asked_for_again() -> None:
-    async with behaving(("json-validate-failed", 4)) as server:
-        evaluation = await evaluated(server, scorer="judge")
-        assert evaluation.counts["repeated_samples"] == server.stats()["faults"] > 1
-        assert (evaluation.errors, evaluation.n) == (0, 6)
 
 
 # ---- transient faults, and behaviours that meet all requests
@@ -244,13 +235,3 @@ async def test_secrets_in_headers_go_to_one_server_and_not_over_plain_http(monke
 
 
 # ---- scripted models
-
-
-def test_a_malformed_script_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "script"
-    with refused("file.unreadable"):
-        ScriptedClient.from_file(path)
-    for text in ("", "answer\n", '{"anser": "x"}\n', '{"match": "(", "answer": "x"}\n'):
-        path.write_text(text)
-        with refused("script.invalid"):
-            ScriptedClient.from_file(path)

@@ -26,7 +26,6 @@ from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Profile
 from practicum.models.local import compact_grammar
-from practicum.testing import Body, ServerOptions, fill, serve
 
 Schema = dict[str, Any]
 
@@ -138,42 +137,3 @@ def test_the_turns_of_an_agent_with_tools_are_accepted_and_keep_the_tools_own_bo
         arguments = form["properties"]
         assert (arguments["day"]["pattern"], arguments["day"]["maxLength"]) == ("^[0-9]{4}-[0-9]{2}$", 7)
         assert ("maxLength" in arguments["note"]) == ("maxItems" in arguments["seats"]) == (profile == "small")
-
-
-def lengthened(schema: Any) -> Any:
-    """The schema with texts of 2,000 characters."""
-    if isinstance(schema, list):
-        return [lengthened(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("type") == "string" and not schema.keys() & {"enum", "const"}:
-        return {"type": "string", "minLength": 2_000, "maxLength": 2_000}
-    return {key: lengthened(part) for key, part in schema.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "profile"), [("rcl", "full"), ("ace", "small"), ("reasoning_bank", "full")])
-def test_a_server_that_ignores_schemas_is_understood(method: str, profile: Profile, tmp_path: Path) -> None:
-    def respond(body: Body) -> str | None:
-        """JSON in prose and a fence, with long texts."""
-        if "response_format" not in body:
-            return None
-        schema = lengthened(body["response_format"]["json_schema"]["schema"])
-        text = json.dumps(fill(schema, len(json.dumps(body["messages"]))), indent=2)
-        text = text.replace(" gu", "\\n\n gu")  # an escaped line break and a raw one
-        return f"Certainly, here it is {{as asked}}:\n```json\n{text}\n```\nThis {{}} is it."
-
-    async def work() -> practicum.Result:
-        async with serve(ServerOptions(responder=respond)) as at:
-            how = {"scorer": "judge", "structure": "native", "settings": MORE.get(method, {}), "profile": profile}
-            return await practicum.learn(
-                make_tasks(3),
-                out=tmp_path / "run",
-                method=method,
-                model=f"{at.url}#sim",
-                max_output_tokens=8_000,
-                **how,
-            )
-
-    errors = practicum.run_sync(work()).errors
-    assert not {name for name in errors if name.startswith(("repaired", "unparsed", "lost", "unscored"))}

@@ -94,17 +94,6 @@ def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) 
     assert requests == 1
 
 
-def test_an_error_with_status_200_is_the_error_of_its_code() -> None:
-    for error, requests in (
-        ({"code": 429, "message": "slow down"}, 2), ({"message": "overloaded"}, 2),
-        ({"type": "invalid_request_error", "message": "bad field"}, 1),
-    ):  # fmt: skip
-        failure, count = ask(ok({"error": error}), attempts=2)
-        assert isinstance(failure, ProviderError)
-        assert count == requests
-        assert str(error["message"]) in str(failure)
-
-
 def nested(depth: int) -> bytes:
     return b'{"choices": ' + b"[" * depth + b"]" * depth + b"}"
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -61,17 +61,6 @@ def test_a_missing_or_damaged_model_is_refused(tmp_path: Path) -> None:
         LocalServer(model, log=tmp_path / "log")
 
 
-def test_a_hub_that_cannot_be_reached_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    def unreachable(*_: object, **__: object) -> str:
-        raise OSError("Temporary failure in name resolution\nand much more")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
-    with refused("model.download_failed"):
-        resolve("local:hf:owner/repo/sub/model.gguf")
-
-
 FAKE_XLLAMACPP = """
 import json, threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,11 +103,6 @@ def test_an_answer_of_a_local_upstream_has_a_limit_unless_the_request_gives_one(
         assert ask(server, "Go on.", max_tokens=2000)["usage"]["completion_tokens"] == 2000
     finally:
         asyncio.run(upstream.close())
-
-
-def test_a_limit_of_output_is_for_local_upstreams(tmp_path: Path) -> None:
-    with refused("settings.unused"):
-        open_upstream("http://127.0.0.1:9/v1#any", tmp_path, 5.0, 7)
 
 
 # ---- the real model
@@ -165,23 +149,6 @@ def test_an_answer_ends_at_the_limit_of_the_server_or_of_the_request_and_when_th
         time.sleep(1)
         server.close()
         assert isinstance(request.exception(), OSError)
-
-
-@pytest.mark.local
-@pytest.mark.slow
-def test_two_models_each_have_their_own_log_and_window_and_a_prefix_cache(
-    server: LocalServer, model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with LocalServer(model, slots=1, window=10_000, log=tmp_path / "new" / "log") as second:
-        assert (server.window, second.window) == (1024, 8192)
-        for _ in range(2):
-            first, other = (ask(each, "The same question. " * 40, max_tokens=2) for each in (server, second))
-        assert min(len(content(first)), len(content(other))) > 0
-    assert "model loaded" in (tmp_path / "new" / "log").read_text()
-    assert capfd.readouterr() == ("", "")
-    with pytest.raises(URLError):
-        ask(second, "Hello.")
-    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] >= first["usage"]["prompt_tokens"] - 4
 
 
 LEAVING = """

@@ -15,7 +15,6 @@ TEXTS = {
     # Forms of most models, with and without the opening mark, which the chat template may have written.
     "<think>\nEagle?\n</think>\n\nword0": "word0",
     "Eagle?\n</think>\n\nword0": "word0",
-    "<think>\n\n</think>\n\nword0": "word0",
     "<think>a</think>word1<think>b</think>word0": "word0",
     "<think>a</think>word0\n<think>and then": "word0",
     "[THINK]Eagle?[/THINK]word0": "word0",
@@ -25,7 +24,6 @@ TEXTS = {
     GPT_OSS: "word0",
     f"{GPT_OSS_JSON}<|message|>word0": "word0",
     "<thinking>Eagle?</thinking>\nword0": "word0",
-    "<reasoning>Eagle?</reasoning>\nword0": "word0",
     # Marks that are part of an answer.
     "The tag `</think>` ends thoughts.": "The tag `</think>` ends thoughts.",
     "<think>They ask for `</think>`.</think>`</think>`": "`</think>`",

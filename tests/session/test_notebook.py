@@ -13,8 +13,6 @@ from needs import needs
 
 from practicum import Parts, ask, evaluate, learn, run_sync
 from practicum.core.context import seed_context
-from practicum.core.html import escape
-from practicum.session.space import open as open_space
 
 PARTS = Parts(clients={"agent": client()})
 
@@ -44,13 +42,6 @@ def test_a_run_draws_itself_and_results_are_short_texts_and_escaped_tables(
         assert part in repr(each)
         assert len(repr(each)) < 600
         assert "<table>" in each._repr_html_()
-    space = open_space(result.run, parts=PARTS)
-    assert "<table>" in space._repr_html_()
-    version = space.versions()[-1]
-    assert repr(version) == f"<Version {version.version}, from version {version.parent}, step {version.step}: 1 edit>"
-    assert escape(version.applied[0].edit.text) in version._repr_html_()
-    run_sync(space.close())
-    assert "closed" in space._repr_html_()
     many = seed_context([("rules", f"Rule <{n}>, which is a long text. " * 9) for n in range(30)])
     assert repr(many) == "<Context version 0: 30 entries>"
     assert len(repr(list(many)[:2])) < 300

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from helpers import make_tasks
 from refusals import refused
-from scripts import learned, scripted
 
 import practicum
 from practicum.core.context import Context
-from practicum.core.errors import WindowError
-from practicum.core.types import Recorded, Score, Trace
-from practicum.models.scripted import Call
 from practicum.session.outcomes import HELD
 from practicum.session.records import create_seed, update_run
 from practicum.store import schema
@@ -56,16 +50,3 @@ def test_outcomes_are_scored_attempts_and_held_out_ones_are_loaded_on_request_on
     assert len(held_out(0, 2)) == 3
     with refused("run.no_data"):
         practicum.load_outcomes(space)
-
-
-def test_a_run_with_only_traces_too_long_for_its_model_fails(tmp_path: Path) -> None:
-    def refuse(call: Call) -> str:
-        raise AssertionError("no task is to be attempted")
-
-    def overflow(call: Call) -> Exception:
-        return WindowError("window.exceeded", "larger than the window")
-
-    record = Recorded(Trace("no"), Score(0, False))
-    tasks = [replace(task, recorded=record) for task in make_tasks(2)]
-    with refused("attempts.all_failed"):
-        learned(tmp_path, scripted(refuse, overflow), tasks, {"batch": 2}, "combee", from_traces=True)

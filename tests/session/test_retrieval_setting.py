@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers import client
 from profiles import cases
-from refusals import refused
 from serving import asynchronous, served
 
 import practicum
-from practicum import methods
 from practicum.core.types import Task
 from practicum.retrieval.search import Retrieval
 
@@ -24,21 +21,6 @@ TRAIN = [Task("t0", NEAR, "Cards"), Task("t1", NAMED, "Parcels")]
 
 def parts(**more: object) -> practicum.Parts:
     return practicum.Parts(clients={"agent": client(lambda call: "Cards")}, **more)
-
-
-def test_a_method_of_the_user_names_its_measure(tmp_path: Path) -> None:
-    method = replace(methods.build("episodes", {}), name="mine", retrieval="cosine")
-    run = tmp_path / "run"
-    practicum.run_sync(practicum.learn(TRAIN, out=run, method=method, parts=parts()))
-
-    async def asked() -> list[str]:
-        async with practicum.open(run, parts=parts(method=method)) as space:
-            return [match.entry.text for match in (await space.ask(QUERY)).retrieved]
-
-    assert practicum.run_sync(asked()) == [NEAR, NAMED]
-    wrong = replace(method, retrieval="cosinus")
-    with refused("settings.invalid"):
-        practicum.run_sync(practicum.learn(TRAIN, out=tmp_path / "no", method=wrong, parts=parts()))
 
 
 @asynchronous

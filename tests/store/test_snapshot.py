@@ -118,12 +118,6 @@ def test_the_history_of_an_entry_and_the_difference_of_two_versions() -> None:
     assert [(b.text, a.text) for b, a in changed] == [("three", "3")]
 
 
-def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
-    context = Context().apply(Delta((Add("s", "a", key="question"), Add("s", "b")))).context
-    for merge, expected in ((Merge(("e0", "e1")), "question"), (Merge(("e0", "e1"), "both"), "both")):
-        assert [entry.embedded_text for entry in context.apply(Delta((merge,))).context] == [expected]
-
-
 def test_a_replaced_snapshot_and_a_missing_version_are_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, memories(100))
     asyncio.run(run.save(index=False))

@@ -11,9 +11,9 @@ import aiohttp
 import openai
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
-from serving import TEXT, asynchronous, say_text, until
+from serving import TEXT, asynchronous
 
-from practicum.testing import BEHAVIOURS, ServerOptions, SimulatedServer, fill, main, serve, start_process
+from practicum.testing import ServerOptions, SimulatedServer, fill, main, serve, start_process
 
 Body = dict[str, Any]
 ASKED = [{"role": "user", "content": "What is 2 + 2?"}]
@@ -184,30 +184,6 @@ async def test_answers_depend_on_the_request_or_come_from_a_responder_and_reques
 
 
 @asynchronous
-async def test_usage_counts_a_prefix_cache_and_stats_count_by_system_message() -> None:
-    two_blocks = "s" * (2 * 64 - len("system"))
-
-    async with simulated() as (server, client):
-
-        async def cached(user: str, system: str) -> int:
-            asked: list[Any] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-            chat = await client.chat.completions.create(model="m", messages=asked)
-            return int(chat.usage.prompt_tokens_details.cached_tokens)
-
-        assert await cached("u" * 80, two_blocks) == 0
-        assert await cached("v" * 80, two_blocks) == 32
-        assert await cached("v" * 80, two_blocks) == 48
-        assert await cached("v" * 80, "t" + two_blocks[1:]) == 0
-        stats = server.stats()
-        assert (stats["calls"], stats["repeats"], stats["cached_tokens"], stats["prompt_tokens"]) == (4, 1, 80, 204)
-        assert stats["by_label"]["s" * 40]["cached_tokens"] == 80
-        assert stats["by_label"]["t" + "s" * 39]["calls"] == 1
-        server.reset()
-        assert (server.requests, server.stats()["calls"]) == ([], 0)
-        assert await cached("v" * 80, two_blocks) == 0
-
-
-@asynchronous
 async def test_errors_have_the_form_of_the_protocol_and_invalid_requests_are_refused() -> None:
     for name, kind, expected, code in (
         ("429", "rate_limit_error", openai.RateLimitError, "rate_limit_exceeded"),
@@ -229,36 +205,6 @@ async def test_errors_have_the_form_of_the_protocol_and_invalid_requests_are_ref
         assert (status, b"flood" in raw) == (400, True)
 
 
-CHANGED: dict[str, tuple[Any, str]] = {
-    "thoughts": ("<think>", "stop"), "thoughts-unopened": ("</think>", "stop"),
-    "thoughts-unclosed": ("<think>", "length"),
-    "reasoning-content": ("reasoning_content", "stop"), "reasoning": ("reasoning", "stop"),
-    "only-reasoning-content": (None, "length"), "only-reasoning": ("", "length"), "empty": ("", "stop"),
-    "null-content": (None, "stop"), "refusal": (None, "stop"), "filtered": ("", "content_filter"),
-    "list-content": ("'type': 'text'", "stop"), "list-content-thinking": ("'type': 'thinking'", "stop"),
-    "only-thinking-content": ("'type': 'thinking'", "length"), "cut": ("content", "length"),
-    "garbage": ("Sure!", "stop"),
-}  # fmt: skip
-"""Content and finish reason of the message of each behaviour."""
-
-
-@asynchronous
-async def test_a_changed_answer_is_the_same_streamed() -> None:
-    assert {name for name, behaviour in BEHAVIOURS.items() if behaviour.changes} == CHANGED.keys() | {"no-choices"}
-    async with simulated(behaviours=[(name, f"Question {name}?") for name in CHANGED]) as (server, client):
-        for name, (holds, finish) in {**CHANGED, "other": ("role", "stop")}.items():
-            body: Any = {"model": "m", "messages": [{"role": "user", "content": f"Question {name}?"}]}
-            choice = json.loads((await post(server, "/chat/completions", body))[2])["choices"][0]
-            message = choice["message"]
-            assert choice["finish_reason"] == finish, name
-            assert message["content"] == holds if not holds else holds in str(message)
-            streamed: Body = {}
-            async for chunk in await client.chat.completions.create(**body, stream=True):
-                for field, value in chunk.choices[0].delta.model_dump(exclude_unset=True, warnings=False).items():
-                    streamed[field] = streamed[field] + value if streamed.get(field) else value
-            assert {**streamed, "content": streamed.get("content") or message["content"]} == message
-
-
 @asynchronous
 async def test_behaviours_come_every_n_requests_and_are_counted_separately() -> None:
     async with serve(ServerOptions(behaviours=[("429", 3), ("500", 2)])) as server:
@@ -268,47 +214,6 @@ async def test_behaviours_come_every_n_requests_and_are_counted_separately() -> 
         assert (stats["calls"], stats["faults"], stats["received"], stats["repeats"]) == (2, 4, 6, 0)
     with pytest.raises(ValueError, match="flood:1"):
         ServerOptions(behaviours=[("flood", 1)])
-
-
-@pytest.mark.parametrize(("path", "stream"), [("/chat/completions", True), ("/messages", True), ("/responses", False)])
-@asynchronous
-async def test_connections_that_break(path: str, stream: bool) -> None:
-    body = {**PATHS[path], "stream": stream}
-    async with simulated(responder=say_text, chunks=60) as (server, _):
-        whole = (await post(server, path, body))[2]
-
-        async def received(fault: str, error: type[Exception]) -> float:
-            """The share of the answer that arrives before the error."""
-            got = bytearray()
-            async with aiohttp.ClientSession(headers={"x-sim-fault": fault}) as session:
-                with pytest.raises(error):  # noqa: PT012
-                    async with session.post(server.url + path, json=body) as response:
-                        async for part in response.content.iter_any():
-                            got.extend(part)
-            return len(got) / len(whole)
-
-        assert 0.3 < await received("die", aiohttp.ClientPayloadError) < 0.7
-        assert await received("drop", aiohttp.ClientConnectionError) == 0
-        assert not stream or await received("unfinished", aiohttp.ClientPayloadError) == 1
-        status, headers, raw = await post(server, path, body, x_sim_fault="html")
-        assert (status, headers["content-type"], raw[:6]) == (200, "text/html", b"<html>")
-        assert b"Provider returned error" in (await post(server, path, body, x_sim_fault="error-in-200"))[2]
-        assert (await post(server, path, body, x_sim_fault="gzip"))[1]["content-encoding"] == "gzip"
-
-
-@asynchronous
-async def test_calls_are_in_flight_until_their_clients_go_away() -> None:
-    async with simulated() as (server, client):
-        hung = client.with_options(default_headers={"x-sim-fault": "hang"}, timeout=0.2)
-        with pytest.raises(openai.APITimeoutError):
-            await hung.chat.completions.create(model="m", messages=ASKED)
-        await until(lambda: server.stats()["in_flight"] == 0)
-        assert (server.stats()["max_in_flight"], server.stats()["calls"]) == (1, 0)
-        async with aiohttp.ClientSession() as session:
-            body, endless = {**PATHS["/responses"], "stream": True}, {"x-sim-fault": "crlf,endless"}
-            async with session.post(server.url + "/responses", json=body, headers=endless) as response:
-                assert b"\r\n\r\n" in await response.content.readany()
-        await until(lambda: server.stats()["left"] == 1)
 
 
 def test_a_process_of_its_own_keeps_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,6 @@ from sites import opened, wrong_at_first
 
 from practicum.core.types import Task
 from practicum.models.scripted import Call
-from practicum.view.files import write_pages
-from practicum.view.library import Folders
 from practicum.view.read import Story
 
 HOSTILE = "<script>document.title = 'taken'</script><img src='http://127.0.0.1:9/x' onerror=\"document.title='taken'\">"
@@ -100,23 +98,3 @@ def test_pages_fit_the_screen_and_are_accessible(
     for path in (*PAGES, f"/episodes/{line.id}"):
         page.goto(f"{address}s/run{path}")
         assert violations(page) == [], path
-
-
-@pytest.fixture
-def files(run: Path, tmp_path: Path) -> Path:
-    write_pages(Folders([run]), tmp_path)
-    return tmp_path
-
-
-def test_files_are_searched_without_a_server(files: Path, browser: Any) -> None:
-    page, console, requests = watched(browser)
-    page.goto((files / "index.html").as_uri())
-    page.click("nav >> text=Episodes")
-    assert page.locator("tbody tr:visible").count() == 6
-    page.fill("input[type=search]", "MESSAGE 3")
-    assert page.locator("tbody tr:visible").count() == 1
-    page.keyboard.press("Enter")
-    page.click("tbody tr:visible td.name a")
-    assert HOSTILE in page.locator("main pre").first.inner_text()
-    assert console == []
-    assert all(url.startswith(("file:", "data:,")) for url in requests)
