@@ -16,7 +16,7 @@ import practicum
 from practicum.analysis.compare.harness import Comparison
 from practicum.analysis.compare.outcome import OUTCOME_FILE
 from practicum.analysis.compare.plan import locked
-from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods
 from practicum.bench.papers import TABLES
 from practicum.core.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient
@@ -114,16 +114,6 @@ def test_a_comparison_that_died_ends_with_the_same_report(tmp_path: Path) -> Non
     assert timeless(rest.report) == timeless(compare(tmp_path / "w", whole, **how).report)
     # At most the calls in flight are made again.
     assert len(whole.calls) <= len(first.calls) + len(second.calls) <= len(whole.calls) + 4
-
-
-def test_a_setting_that_every_variant_of_a_sweep_defines_is_refused() -> None:
-    study = of_sweep("episodes", "k", ["2", "4"])
-    with refused("settings.unused"):
-        study.with_settings({"k": "7"})
-    assert [v.settings["batch"] for v in study.with_settings({"batch": "3"}).variants] == ["3", "3"]
-    # It applies to a baseline of another method.
-    other = of_sweep("episodes", "k", ["2", "4"], "reasoning_bank").with_settings({"k": "7"})
-    assert other.variants[0].settings == {"k": "7"}
 
 
 @pytest.mark.slow

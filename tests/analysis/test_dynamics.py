@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from helpers import client, make_tasks, world
 from refusals import refused
 
@@ -27,19 +26,6 @@ def learn(folder: Path, model: ScriptedClient, n: int = 4, **config: Any) -> Non
 def measure(folder: Path, model: ScriptedClient, tasks: list[Task] | None, **how: Any) -> Dynamics:
     parts = how.pop("parts", practicum.Parts(clients={"agent": model}))
     return practicum.run_sync(dynamics(folder, tasks, parts=parts, **how))
-
-
-@pytest.mark.slow
-def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
-    agents = [{"name": "lead", "role": "You plan."}, {"name": "coder", "role": "You code.", "model": "scripted:none"}]
-    (tmp_path / "team.json").write_text(json.dumps({"agents": agents, "links": [["lead", "coder"]]}), encoding="utf-8")
-    lead, coder = client(), client(name="coders")
-    parts, team = practicum.Parts(clients={"agent": lead, "agent:coder": coder}), str(tmp_path / "team.json")
-    how: dict[str, Any] = {"method": "mael", "val": make_tasks(2, 80), "settings": {"topology": team}}
-    practicum.run_sync(practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, **how))
-    measure(tmp_path / "run", lead, DEV, parts=parts)
-    assert coder.calls
-    assert not [call for call in lead.calls if "Your role: You code." in call.text]
 
 
 def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
-from helpers import client, make_tasks, run_command, world
+from helpers import client, make_tasks, world
 from runs import Words
 from scripts import Learned, learned, memory, number, scripted
 
@@ -40,33 +39,6 @@ def columns(report: MonitorReport, part: str) -> dict[str, list[Any]]:
 
 def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
     return dict(report.groups[part].numbers)
-
-
-def add(a: int) -> str:
-    """Add one."""
-    return str(a + 1)
-
-
-def test_actions_and_tool_seconds_of_an_agent_with_tools(tmp_path: Path) -> None:
-    def acts(call: Call) -> str:
-        if call.role != "agent":
-            return world(call)
-        turns = sum('"action"' in turn.assistant for turn in call.prompt.turns)
-        action = {"add": {"a": turns}} if turns < 2 else {"finish": {"answer": "done"}}
-        assert call.schema is not None
-        turn = {"used": [], "thought": "so", "action": action}
-        return json.dumps({name: value for name, value in turn.items() if name in call.schema["properties"]})
-
-    run = learned(tmp_path, client(acts), 2, {"rounds": 0}, parts={"tools": [add]})
-    report = watched(run.folder)
-    actions = numbers(report, "agent")
-    assert (actions["n"], actions["mean"], actions["p95"]) == (2, 2, 2)
-    assert columns(report, "agent")["actions"] == [2, 2]
-    components = {row["component"]: row for row in numbers(report, "latency")["components"]}
-    assert (components["agent"]["calls"], components["tools"]["calls"]) == (6, 2)
-    attempts = numbers(report, "latency")["attempt_seconds"]
-    spent = components["agent"]["seconds"] + components["tools"]["seconds"]
-    assert (attempts["n"], attempts["mean"]) == (2, pytest.approx(spent / 2))
 
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -101,15 +73,6 @@ def test_every_call_of_any_run_is_counted_once(tmp_path: Path, config: dict[str,
         assert ("evaluation" in tokens) == ("val" in config)
 
 
-def test_a_rollback_changes_only_the_totals(bank: Learned, tmp_path: Path) -> None:
-    folder = copytree(bank.folder, tmp_path / "copy")
-    assert run_command(["space", "rollback", folder, "1", "--yes"], tmp_path).code == 0
-    report = watched(folder)
-    assert numbers(report, "memory") == {"entries": 1, "successes": 1, "failures": 0}
-    assert columns(report, "memory") == columns(watched(bank.folder), "memory")
-    assert columns(report, "context") == columns(watched(bank.folder), "context")
-
-
 def again(
     run: Learned, judge: Callable[[Call], str | Exception], n: int, **how: Any
 ) -> tuple[dict[str, Any], list[Call]]:
@@ -129,10 +92,3 @@ def test_a_judge_without_verdicts_and_a_judge_that_is_stopped(bank: Learned) -> 
     values, asked = again(bank, lambda call: verdict(True), 5, limits={"max_calls": 2})
     assert (values["n"], values["usage"]["calls"], len(asked)) == (2, 2, 2)
     assert "budget of 2 calls" in values["stopped"]
-
-
-def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(judge=lambda call: {"right": number(call) != 1}), 2, scorer="judge")
-    values, _ = again(run, lambda call: verdict("# Reference answer\nword" in call.prompt.user), 2)
-    assert values["same"] == 1 / 2
-    assert "judge" not in watched(run.folder).groups

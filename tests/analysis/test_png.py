@@ -1,4 +1,4 @@
-"""Pictures of any fit are PNG files."""
+"""Pictures of fits are PNG files, and are refused without the package that draws them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from practicum.methods.blocks.sample import DelayFit, Point, fit_delay
 
 FOUR = [Point(10, 7.7), Point(20, 8.4), Point(40, 11.0), Point(80, 13.5)]
 FITS = {
-    "four sizes": fit_delay(FOUR, 1_000),
-    "hours and an outlier": fit_delay([*FOUR, Point(50, 1.0), *[Point(53, 12.0)] * 9], 500_000),
+    "an outlier": fit_delay([*FOUR, Point(50, 1.0), *[Point(53, 12.0)] * 9], 500_000),
     "one size": fit_delay([Point(9, 3.0)], 39, b_min=9),
-    "nothing gained": fit_delay([Point(b, b * 0.3) for b in (10, 20, 40)], 200),
 }
 
 
@@ -33,7 +31,6 @@ def test_a_picture_of_any_fit(tmp_path: Path, fit: DelayFit) -> None:
     # Mostly paper, with something drawn on it.
     assert colours[255] > 0.8 * sum(colours)
     assert sum(colours[:200]) > 5_000
-    assert [f.name for f in file.parent.iterdir()] == ["delay.png"]
 
 
 def test_without_its_package_a_picture_is_refused_or_left_out_with_the_command_that_installs_it(

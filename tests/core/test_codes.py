@@ -1,4 +1,4 @@
-"""Each error has a code of the table, and each code of the table has an error. Each metric has a name and a unit."""
+"""Each error has a code of the table, and each code of the table has an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import practicum
 from practicum.core.codes import CODES
 from practicum.core.errors import PracticumError, RequestError, Stopped, UsageError
-from practicum.core.metrics import METRICS, UCUM
 from practicum.serve.access import TooMany
 from practicum.session.users import Unfinished
 
@@ -45,11 +44,3 @@ def test_an_error_survives_pickling(error: PracticumError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.body(), vars(copy)) == (type(error), error.body(), vars(error))
     assert str(copy).endswith(", and more")
-
-
-def test_each_metric_has_a_unit_and_one_name_in_each_output() -> None:
-    service = [metric for metric in METRICS.values() if metric.group == "service"]
-    for output, metrics in (("name", METRICS.values()), ("otel", METRICS.values()), ("prometheus", service)):
-        names = [getattr(metric, output) for metric in metrics]
-        assert len({*names}) == len(names)
-    assert all(metric.unit in UCUM for metric in METRICS.values())

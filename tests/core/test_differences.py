@@ -107,7 +107,8 @@ def test_few_tasks_or_an_interval_around_0_are_unclear() -> None:
     assert verdict(enough, enough.p) == "runs higher"
     assert verdict(enough, 0.051) == "unclear"
     assert verdict(difference(*marks(0, 0, 10, 0)), 0.01) == "runs lower"
-    thrice = difference(*([score * 3 for score in side] for side in marks(0, 10, 0, 0)))
+    twice, thrice = (difference(*([score * n for score in side] for side in marks(0, 10, 0, 0))) for n in (2, 3))
+    assert (verdict(twice, twice.p), twice.seeds) == ("runs higher", 2)
     assert (verdict(thrice, thrice.p), thrice.seeds) == ("better", 3)
 
 

@@ -86,33 +86,12 @@ def test_no_text_makes_a_heading_an_item_or_another_entry_of_an_export(
         assert all(line.startswith(("- ", "## ", "# ", "Follow what")) for line in at_margin)
 
 
-def test_every_line_break_counts_as_one_in_exports_and_imports(tmp_path: Path) -> None:
-    for between in ("\n", "\r\n", "\x85", "\u2028"):
-        text = between.join(["Do it.", "", "## orders", "- [e7] obey", "```", "* x"])
-        (entry,) = load(written(tmp_path, export(seed_context([("rules", text)]), "markdown"), "p.md"))
-        assert (entry.id, entry.section, entry.text) == ("e0", "rules", "\n".join(text.split(between)))
-        (tmp_path / "p.md").write_bytes(f"## a b{between}- one{between}- two{between}".encode())
-        assert [(e.section, e.text) for e in load(tmp_path / "p.md")] == [("a b", "one"), ("a b", "two")]
-        with refused("playbook.invalid_entry"):
-            seed_context([(f"a{between}## b", "x")])
-
-
 def test_agents_md_has_answers_and_escapes_and_no_ids() -> None:
     context = context_of([Add("rules", "2 + 2?", data={"answer": 4}, helpful=1)], used=True)
     assert export(context, "agents-md").endswith("## rules\n\n- 2 + 2? → 4\n")
     assert "- [e0] 2 + 2? → 4 (+1/-0)" in export(context, "markdown")
     hidden = export(seed_context([("rules", "a\u202eb <|im_start|>system")]), "agents-md")
     assert hidden.endswith("- a\\u{202e}b \\x3c|im_start|>system\n")
-
-
-def test_an_entry_of_several_lines_is_a_list_item_of_markdown() -> None:
-    code = "Wait:\n\n```python\n# each page\nread()\n```"
-    context = context_of([Add("code", code, helpful=2), Add("code", "1. Look.\n2. Act.")], used=True)
-    assert export(context, "markdown") == (
-        "# Playbook\n\n## code\n\n- [e0] (+2/-0)\n  Wait:\n\n  ```python\n  # each page\n  read()\n  ```\n"
-        "- [e1]\n  1. Look.\n  2. Act.\n"
-    )
-    assert "\n- 1. Look.\n  2. Act.\n" in export(context, "agents-md")
 
 
 def imported(folder: Path, text: str, name: str = "p.md") -> tuple[list[tuple[str, str]], list[str]]:
@@ -131,7 +110,6 @@ def imported(folder: Path, text: str, name: str = "p.md") -> tuple[list[tuple[st
         ("# one\n- a\n# two\n- b\n## three\n- c\n", "one: a, two: b, three: c", []),
         ("# Title\n\n## one\n- a\n### two\n- b\n", "one: a, two: b", []),
         ("# Title\n- a\n## one\n- b\n", "general: a, one: b", [1]),
-        ("###### deep\n- a\n####### deeper\n- b\n", "deep: a, deep: b", [3]),
         ("Title\n===\n\nOne\n---\n- a\n\nTwo\nlines\n--\n- b\n", "One: a, Two lines: b", []),
         ("## one\n- a\n---\n- b\n\n***\n* * *\n\n---\n- c\n", "one: a, one: b, one: c", []),
         ("---\nname: x\n---\n# one\n- a\n", "one: a", [2]),
@@ -144,10 +122,8 @@ def imported(folder: Path, text: str, name: str = "p.md") -> tuple[list[tuple[st
         ("\ufeff# one\n- a\n", "one: a", []),
         ("## one\n- a\n## two\n- b\n## one\n- c\n# one\n- d\n", "one: a, two: b, one: c, general: d", [7]),
         ("## one\n## two\n- a\n## three\n", "two: a", [1, 4]),
-        ("[a link](x)\n\n- rule\n", "general: rule", [1]),
         ("# T\n\n- a\n- second,\n  of two\n  - nested\n+ [e9] b (+2/-1)\n", "T: b, T: a, T: second,\nof two\n- nested", []),  # noqa: E501
         ("## a\n\n- Do:\n```\n- x\n```\n\n```\n# y\n```\n", "a: Do:\n```\n- x\n```\n\n```\n# y\n```", []),
-        ("# Playbook\n", "", []),
         ("**Bold**\n\n- a\n\n| x | y |\n|---|---|\n<!-- z -->\n", "general: a", [1, 5, 6, 7]),
     ],
 )  # fmt: skip

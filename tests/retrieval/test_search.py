@@ -193,12 +193,6 @@ def test_only_the_measure_of_words_embeds_no_query(retrieval: Retrieval, order: 
     assert (query in embedder.texts) == (retrieval != "words")
 
 
-def test_a_rare_word_decides_between_texts_with_similar_vectors() -> None:
-    texts = [f"the order {n} of customer K{n} came late" for n in range(1_000, 1_200)]
-    search = Retriever(Vectors(WordLlama())).nearest(memories(*texts), "Which order is of K1117?", 1)
-    assert asyncio.run(search).matches[0].entry.text == texts[117]
-
-
 def test_a_search_finds_the_same_with_and_without_cosines_from_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(1)
     texts = [pseudo_words(rng) for _ in range(2_100)]

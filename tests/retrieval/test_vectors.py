@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -221,19 +219,6 @@ def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
     assert similarity[1] > 0.5 > similarity[2]
     assert (root.level, list(root.handlers)) == before
     assert (vectors == np.concatenate([asyncio.run(WordLlama().embed([text])) for text in texts])).all()
-
-
-@pytest.mark.slow
-def test_the_vectors_of_wordllama_are_those_of_its_package() -> None:
-    texts = ["my card was stolen", "a", "naïve 🦙 [PAD] \x00", "the weather is fine, and will be so all week. " * 40]
-    together = asyncio.run(WordLlama().embed(texts))
-    program = "import json, sys; from wordllama import WordLlama; from wordllama.inference import WordLlamaInference\n"
-    program += "from practicum.retrieval.vectors import _wordllama; tokenizer, table = _wordllama()\n"
-    program += "vectors = WordLlamaInference(table, tokenizer).embed(json.load(sys.stdin), norm=True)\n"
-    program += "print(json.dumps(vectors.tolist()))"
-    # In another process, since the package's import configures the root logger.
-    done = subprocess.run([sys.executable, "-c", program], input=json.dumps(texts), capture_output=True, text=True)
-    assert np.allclose(together, json.loads(done.stdout), atol=1e-6), done.stderr
 
 
 @needs_granite

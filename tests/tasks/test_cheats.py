@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,18 +207,3 @@ def test_a_value_that_cannot_be_transferred_is_named_and_counted() -> None:
     scored = score(f"{CLASSES}\ndef f(n): return Stack(n)", "assert f(1) == f(1)")
     assert not scored.untestable
     assert "of the answer's Stack object decides nothing" in scored.note
-
-
-HUMANEVAL = Path("/work/shared/data/humaneval_first82.jsonl")
-
-
-@pytest.mark.skipif(not HUMANEVAL.exists(), reason="the data set is not on this machine")
-@pytest.mark.parametrize("right", [True, False])
-def test_canonical_solutions_of_humaneval_pass_and_fail_with_another_result(right: bool) -> None:
-    other = (
-        "" if right else "\n_f = {0}\ndef {0}(*args):\n    r = _f(*args)\n    return [r, 0] if r is not None else 0\n"
-    )
-    for row in map(json.loads, HUMANEVAL.read_text().splitlines()[::6]):
-        meta = {"tests": row["test"], "entry_point": row["entry_point"], "prompt": row["prompt"]}
-        answer = row["prompt"] + row["canonical_solution"] + other.format(row["entry_point"])
-        assert score(answer, **meta).correct is right

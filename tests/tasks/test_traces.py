@@ -206,33 +206,6 @@ def test_unknown_parts_of_a_chat_are_reported_once_and_the_rest_is_read(write: W
 # Formats of agents.
 
 
-def test_mini_swe_agent_over_the_responses_api_and_out_of_budget(write: Write) -> None:
-    called = {"type": "function_call", "call_id": "1", "name": "bash", "arguments": '{"command": "ls"}'}
-    messages: list[dict[str, Any]] = [
-        ASKED,
-        {"object": "response", "output": [{"type": "reasoning", "summary": []}, called], "extra": {"actions": []}},
-        {"type": "function_call_output", "call_id": "1", "output": "bin", "extra": {"returncode": 0}},
-        {"role": "exit", "content": "LimitsExceeded", "extra": {"exit_status": "LimitsExceeded"}},
-    ]
-    ended = {"exit_status": "LimitsExceeded", "submission": ""}
-    traces = load_traces(write(chat(*messages, trajectory_format="mini-swe-agent-1.1", info=ended), "x.json"))
-    assert (only(traces), traces.problems) == (([("observation", "bin")], 'bash({"command": "ls"})'), ())
-    assert trace_of(traces.tasks[0]).error == "ended without a submission (LimitsExceeded)"
-
-
-def test_results_of_harbor_that_are_broken_or_have_no_trace_are_reported(write: Write) -> None:
-    turns = [("user", "2+2?"), ("agent", "4")]
-    turned = [{"step_id": n, "source": source, "message": text} for n, (source, text) in enumerate(turns, 1)]
-    atif = {"schema_version": "ATIF-v1.2", "session_id": "s", "agent": {"name": "x"}, "steps": turned}
-    root = write({**atif, "extra": {"reward": 1.0}}, "a/agent/trajectory.json").parents[2]
-    write("{", "a/result.json")
-    write({"task_name": "sum", "trial_name": "sum__1", "verifier_result": {"rewards": {"reward": 1}}}, "b/result.json")
-    texts = [str(problem).replace(f"{root}/", "") for problem in load_traces(root).problems]
-    assert texts[0].startswith("a/result.json line 1: truncated JSON (EOF")
-    assert texts[1].startswith("a/agent/trajectory.json: the result.json of the trial cannot be read (EOF")
-    assert texts[2] == "b/result.json: a Harbor result without an ATIF trajectory below it"
-
-
 # OpenTelemetry, in its earlier and current conventions.
 
 

@@ -21,9 +21,8 @@ from refusals import refused
 import practicum
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError
-from practicum.core.types import Attempt, Task, Trace
+from practicum.core.types import Attempt, Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.plugins.environments.appworld.scorer import score_world
 from practicum.tasks.load import load_tasks
 from practicum.testing import start_process
 
@@ -204,12 +203,6 @@ def test_wrong_use_is_refused_before_anything_is_opened_and_paid(server: AppWorl
         with refused(code):
             practicum.run_sync(practicum.evaluate(tasks_of("s1_1"), Context(), parts=parts, **config))
     assert (server.seen, model.calls) == ([], [])
-
-
-def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
-    for data in ({}, {"state": None}, {"state": {"evaluation": {"success": True}}}, {"state": []}):
-        with refused("scorer.failed"):
-            score_world(Task("s1_1", "x"), Trace("done", data=data))
 
 
 def test_a_list_of_ids_becomes_tasks_and_the_printed_command_runs(server: AppWorlds, tmp_path: Path) -> None:

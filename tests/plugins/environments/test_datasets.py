@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,6 @@ LINES: dict[str, list[dict[str, Any]]] = {
         {"id": "8", "prompt": "Name a colour.", "chosen": ["Red", "Blue"], "rejected": ["Dog"], "subset": "Ties"},
     ],
     "ddxplus": [{"PATIENT_PROFILE": "Coughs. ", "PATHOLOGY": "URTI", "AGE": 5}],
-    "hotpotqa": [
-        {"id": "q1", "question": "Who?", "answer": "Ann", "level": "hard",
-         "context": {"title": ["T", "U"], "sentences": [["Ann did.", " Yes."], ["Nothing."]]}},
-    ],
     "classification": [{"text": "Where is my card?", "category": "arrival"}],
 }  # fmt: skip
 
@@ -85,34 +80,6 @@ def test_mmlu_is_read_from_tables(tmp_path: Path) -> None:
     for question in ('"Which\nof; these;\nthen?"', "Which\tof\tthese\tthen?"):
         path.write_text(f"{question},x,y,z,w,D\nAnd?,1,2,3,4,A\n")
         assert [task.target for task in convert(path).tasks] == ["D", "A"]
-
-
-def test_hotpotqa_in_the_layout_of_its_authors(tmp_path: Path) -> None:
-    (line,) = LINES["hotpotqa"]
-    (expected,) = convert(write(tmp_path / "d.jsonl", [line])).tasks
-    pairs = [["T", ["Ann did.", " Yes."]], ["U", ["Nothing."]]]
-    record = {"_id": "q1", "supporting_facts": [["T", 0]], "type": "bridge"} | line | {"context": pairs}
-    del record["id"]
-    path = tmp_path / "d.json"
-    path.write_text(json.dumps([record]))
-    assert convert(path).tasks == (expected,)
-    for context in ({"title": ["T", "U"], "sentences": [["Ann did."]]}, [["T"]]):
-        path.write_text(json.dumps([record | {"context": context}]))
-        with refused("tasks.invalid_field"):
-            convert(path)
-
-
-def test_columns_of_other_names_and_ids_of_packed_files(tmp_path: Path) -> None:
-    path = tmp_path / "train.csv.gz"
-    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,\n"))
-    with refused("tasks.missing_field"):
-        convert(path)
-    path.write_bytes(gzip.compress(b"text,intent\nWhere?,arrival\nHi,hello\n"))
-    assert [(task.id, task.input, task.target) for task in convert(path).tasks] == [
-        ("train-2", "Where?", "arrival"), ("train-3", "Hi", "hello"),
-    ]  # fmt: skip
-    for label, target in (({"label": "a", "category": "b"}, "a"), ({"label": 3, "label_text": "lost"}, "lost")):
-        assert convert(write(tmp_path / "d", [{"text": "x"} | label])).tasks[0].target == target
 
 
 def test_an_error_names_the_line_and_the_field(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The index of a run in its database: lost, killed, changed by another node, filtered, refused."""
+"""The index of a run in its database: lost, killed, changed by another node, filtered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -20,7 +19,6 @@ from uuid import uuid4
 import psycopg
 import pytest
 from indexed import Run
-from refusals import refused
 from runs import Words
 from sqlalchemy import make_url
 
@@ -168,21 +166,6 @@ def test_another_node_finds_the_entries_of_its_version_while_the_index_changes(
         assert not {*before} & {*tables(pgvector)}
 
 
-def test_nodes_that_miss_the_index_at_once_build_one(tmp_path: Path, run: Run, pgvector: str) -> None:
-    run.store.remove_index()
-    folders = [tmp_path / f"node{n}" for n in range(3)]
-    for folder in folders:
-        Store.connect(folder, pgvector, run.store.name).close()
-
-    def search(folder: Path) -> str:
-        with Store.read(folder) as store:
-            return Reader(store).first("text 7")
-
-    with ThreadPoolExecutor() as threads:
-        assert list(threads.map(search, folders)) == ["e7"] * 3
-    assert len(tables(pgvector)) == 2
-
-
 def test_a_role_that_may_only_read_searches_the_index_and_builds_none(tmp_path: Path, run: Run, pgvector: str) -> None:
     role = f"reader_{uuid4().hex[:8]}"
     url = make_url(pgvector).set(username=role, password="only-for-tests").render_as_string(hide_password=False)
@@ -242,33 +225,3 @@ def test_forgetting_reembedding_and_removal_delete_the_index(run: Run, pgvector:
     assert len(tables(pgvector)) == 2
     run.store.remove()
     assert tables(pgvector) == []
-
-
-def test_wrong_use_is_refused_in_one_line(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def creates(url: str) -> None:
-        Store.create(tmp_path / uuid4().hex, url)
-
-    url = f"{postgresql}?index=pgvector"
-    with refused("store.invalid_address"):
-        creates(f"{postgresql}?index=fast")
-    with refused("store.unsupported"):
-        creates(url)
-    with connected(url) as db:
-        db.execute("CREATE EXTENSION vector")
-        db.execute("UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
-    with refused("store.unsupported"):
-        creates(url)
-    with connected(url) as db:
-        db.execute("UPDATE pg_extension SET extversion = '0.8.0' WHERE extname = 'vector'")
-    run = Run(tmp_path / "run", ADDS, url)
-    monkeypatch.setattr(index_in_database, "MOST_DIMS", 63)
-    with refused("embedder.unusable"):
-        asyncio.run(run.save())
-    monkeypatch.undo()
-    asyncio.run(run.save())
-    with connected(url) as db:
-        db.execute("UPDATE indexes SET dims = 32")
-    run.open()
-    with refused("embedder.mismatch"):
-        asyncio.run(run.matches("text 7", VISIBLE))
-    run.store.close()

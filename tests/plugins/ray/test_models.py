@@ -1,4 +1,4 @@
-"""Local models on the nodes of a real Ray: answers, a lost actor, and a missing file."""
+"""Local models on the nodes of a real Ray: answers, and a lost actor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from helpers import make_tasks
 
 import practicum
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError
 from practicum.core.types import Prompt
 from practicum.models.client import CallOptions, Reply
 from practicum.models.registry import ClientSettings, Models
@@ -61,12 +60,6 @@ def test_a_model_on_two_nodes_answers_and_continues_when_an_actor_is_lost() -> N
             await models.close()
 
     asyncio.run(work())
-
-
-def test_a_file_that_a_node_lacks_is_named_with_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=r"no\.gguf cannot be used on node [\d.]+: .*No such file"):
-        Models(ClientSettings(host=hosted)).open("local:no.gguf")
 
 
 @pytest.mark.local

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import shutil
 import socket
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,20 +127,6 @@ def test_an_attempt_that_ends_its_worker_is_a_failed_attempt() -> None:
     assert errors[1].startswith("the worker process ended 3 times under this attempt")
 
 
-def test_a_module_that_a_node_lacks_is_refused_before_anything_is_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The module of the agent exists when the driver imports it, and on no node."""
-    (tmp_path / "only_here.py").write_text("def agent(input, context):\n    return 'done'\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    agent = importlib.import_module("only_here").agent
-    (tmp_path / "only_here.py").unlink()
-    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-    with refused("cluster.worker_failed"):
-        evaluated(agent)
-    del sys.modules["only_here"]
-
-
 def test_a_cluster_without_room_and_a_second_cluster_are_refused(cluster: Any) -> None:
     for resources in ("cpu=64", "memory=900gb", "fpga=1"):
         with refused("cluster.no_room"):
@@ -181,15 +164,3 @@ def test_a_stop_ends_waiting_attempts_and_a_resume_may_continue_on_one_machine(t
     whole = learned(tmp_path / "whole", parts, n=16, concurrency=16)
     assert context_bytes(again) == context_bytes(whole)
     assert journal(tmp_path / "run") == journal(tmp_path / "whole")
-
-
-def test_many_attempts_are_in_flight_at_once() -> None:
-    class Most(practicum.Watch):
-        most = 0
-
-        def spread(self, nodes: Mapping[str, int]) -> None:
-            self.most = max(self.most, sum(nodes.values()))
-
-    watch = Most()
-    assert evaluated(waiting, 200, resources="cpu=0.01", concurrency=200, watch=watch).score == 1.0
-    assert watch.most == 200

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from helpers import client, context_bytes, make_tasks, world
 from jsonschema import Draft202012Validator
-from scripts import Learned, learned, obeying, resumed, right, scripted, shape, warm, wrong
+from scripts import Learned, learned, obeying, resumed, right, scripted, shape, warm
 
 from practicum import methods
 from practicum.models.scripted import Call, ScriptedClient, in_parts
-from practicum.plugins.rivals import promptbreeder
 from practicum.plugins.rivals.bridge import bridged
 
 SEARCH = {"batch": 4, "beam": 2, "steps": 2, "candidates": 2}
@@ -129,36 +128,3 @@ def test_erm_forgets_criticism_that_helps_no_more(tmp_path: Path) -> None:
     (criticism,) = run.reports[0].context.in_section(".feedback")
     history = [report.context.get(criticism.id) for report in run.reports]
     assert [None if e is None else e.harmful for e in history] == [0, 1, 2, None, None]
-
-
-def mutations() -> Callable[[Call], dict[str, Any]]:
-    """Instructions that solve more and more messages, "solve 0", "solve 1"; advice is numbered too."""
-    numbers = iter(range(999))
-
-    def written(call: Call) -> dict[str, Any]:
-        advising = call.prompt.system.endswith(promptbreeder.ADVISE.full)
-        return {"instruction": f"advice {next(numbers)}" if advising else f"solve {next(numbers)}"}
-
-    return written
-
-
-BREED = {"batch": 4, "beam": 4, "candidates": 2}
-
-
-def test_a_mutant_of_promptbreeder_that_was_not_written_replaces_none(tmp_path: Path) -> None:
-    texts = mutations()
-
-    def curator(call: Call) -> dict[str, Any]:
-        return texts(call) if "# How to think" in call.prompt.user else {"instruction": ""}
-
-    model = scripted(obeying, curator=curator)
-    run = learned(tmp_path, model, 4, {**BREED, "steps": 3}, "promptbreeder", profile="full")
-    assert [len(report.context) for report in run.reports] == [4, 4, 4]
-
-
-def test_promptbreeder_follows_no_task_that_was_never_solved(tmp_path: Path) -> None:
-    model = scripted(wrong, curator=mutations())
-    run = learned(tmp_path, model, 4, {**BREED, "steps": 5}, "promptbreeder")
-    operators = {entry.data["operator"] for report in run.reports for entry in report.context}
-    assert "lamarckian" not in operators
-    assert len(operators) > 2
