@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -149,17 +150,17 @@ class Command(TyperCommand):
     """Defaults to show in the help of options whose default is None."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
+        shown: Any = copy(self)
+        shown.params = [copy(parameter) for parameter in self.params]
+        for parameter in shown.params:
             parameter.default = self.defaults.get(parameter.name) or parameter.default
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
-        hidden: list[Any] = [] if ctx.meta.get(ALL) else [p for p in self.params if p.name in self.later]
+        hidden = [] if ctx.meta.get(ALL) else [p for p in shown.params if p.name in self.later]
         for parameter in (*hidden, self.get_help_option(ctx)):
             parameter.hidden = True
-        self.epilog = f"--help-all shows {quantity(len(hidden), 'more option')}." if hidden else None
-        super().format_help(ctx, formatter)
-        for parameter in hidden:
-            parameter.hidden = False
+        shown.epilog = f"--help-all shows {quantity(len(hidden), 'more option')}." if hidden else None
+        super(Command, shown).format_help(ctx, formatter)
 
 
 class Tree(TyperGroup):
