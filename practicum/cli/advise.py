@@ -77,8 +77,8 @@ def _settings(advice: Advice) -> Iterator[str]:
 
 
 def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
-    """Yield the words of the command to copy. The command has the options that were passed and the recommended options,
-    but no model of a role that the method does not call."""
+    """Yield the words of the command to copy. The command has the options that were passed and the recommended options.
+    It leaves out the models of roles that the method does not call."""
     from practicum.models.registry import ROLES
 
     yield from ("practicum", "learn", str(typed["tasks"]))

@@ -1,4 +1,4 @@
-"""`practicum bench`: measurements with your models and data, each with its targets and the measured values."""
+"""`practicum bench`: measurements with your models and data. Most have target values, which are printed too."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _print_end(
 
 
 def _share(value: float, ci95: tuple[float, float]) -> str:
-    """Format a share in percent with its interval, short enough for four in a line."""
+    """Format a share in percent with its interval, short enough that four fit in a line."""
     return f"{100 * value:.1f} ({100 * ci95[0]:.0f}–{100 * ci95[1]:.0f})"
 
 

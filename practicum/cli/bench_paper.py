@@ -41,7 +41,7 @@ def paper(
     """Make a table of a paper with your tasks and models.
 
     Runs the rows of the table with the settings of the paper, and shows the paper's numbers next to yours. Works like
-    `practicum compare`: run the same command again to continue after a stop. The folder has the whole report.
+    `practicum compare`: run the same command again to continue after a stop. The whole report is in the folder (--out).
     """
     from practicum.analysis.compare.harness import ComparisonLines, Halt, compare
     from practicum.bench.papers import TABLES
@@ -72,7 +72,7 @@ def paper(
         )
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
-        out.print("pass --tasks FILE, and --test FILE unless --tasks has enough tasks for both")
+        out.print("pass --tasks FILE, and --test FILE unless --tasks has enough to learn from and to score")
         _introduce(out, table, missing, config_values(options)["settings"])
         for data, settings in table.on_data.items():
             out.print(f"on {data}: {_listed(settings)}")
@@ -90,7 +90,7 @@ def paper(
             f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or pass --test",
         )
     config = {**suited, **config_values(options, learning)}
-    # For the user's own tasks, use the settings of the data set with the same scorer.
+    # For the user's own tasks, use the settings of the public data set that has the same scorer.
     table = table.on(data or SCORED.get(str(config.get("scorer")), ""))
     settings = config.pop("settings")
     study, folder = table.study(settings), folder or new_folder(name)
@@ -162,8 +162,8 @@ def _list(out: Printer, settings: dict[str, Any], train: int, test: int, seeds: 
 
 
 def _read(path: Path, fields: str | None) -> tuple[str, list[Task], dict[str, Any]]:
-    """Return the data set's name, the tasks and the suitable settings of a file. The name and the settings are empty if
-    the file is not from a public data set.
+    """Return the name of the data set in a file, its tasks, and the settings that suit the tasks. The name and the
+    settings are empty if the file is not from a public data set.
     """
     from practicum.cli.inputs import read_tasks
     from practicum.tasks.formats import convert, matching_formats

@@ -1,4 +1,4 @@
-"""`practicum compare`: compares methods on the same tasks and budget, and reports which claims hold."""
+"""`practicum compare`: compares methods on the same tasks and budget, and reports which differences are significant."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ def dynamics(
     run: opt.RunFolder,
     tasks: Path | None = opt.option(None),
     fields: opt.Fields = None,
-    window: Literal["5", "10", "all"] = Option("5", "--recent", help="Number of checkpoints that count as recent."),
+    window: Literal["5", "10", "all"] = Option(
+        "5", "--recent", help="Number of last checkpoints in which a solved task counts as recently solved."
+    ),
     every: int = Option(1, min=1, help="Score every N-th step, and always the start and the last step."),
     trust_run: opt.TrustRun = False,
     plot: Path | None = opt.option(None),
@@ -32,8 +34,9 @@ def dynamics(
     """Score every checkpoint of a run on the same tasks.
 
     Shows which tasks the run learned, kept, lost and learned again. Without --tasks, it uses the validation tasks of
-    the run, or the test tasks if the run has no validation tasks. Scores from training or an earlier call are reused
-    at no cost. New costs are added to the run, and count towards the limits of the run if you resume it.
+    the run, or the test tasks if the run has no validation tasks. Scores from training, or from earlier uses of this
+    command, are reused at no cost. New costs are added to the run, and count towards the limits of the run if you
+    resume it.
     """
     from practicum.analysis.dynamics.plot import dynamics_plot
     from practicum.analysis.png import check_png

@@ -27,7 +27,8 @@ def eval_(
 ) -> int:
     """Score a context on tasks, with a 95% interval.
 
-    Settings that you do not pass are taken from the run. Run the same command with --out to continue after a stop.
+    Settings that you do not pass are taken from the run in --context. With --out, run the same command again to
+    continue after a stop.
     """
     from practicum.cli.inputs import config_values, read_tasks
     from practicum.cli.running import Interrupted, run_live

@@ -64,7 +64,7 @@ def forget(
         )
     run, named = Path(where), {"task": task, "source": source, "tag": tag, "entry": entry}
     confirm(f"Remove all that {run} learned from {', '.join(chain.from_iterable(named.values()))}?", yes)
-    # The copy of a space in a store with many spaces is a run next to the store's folder.
+    # If the space is in a store with many spaces, its copy is a run next to the folder of the store.
     whole = run.parent.parent
     base = whole.with_name(f"{whole.name}-{run.name}") if run.parent.name == SPACES and is_store(whole) else run
     earlier_copies = sorted(base.resolve().parent.glob(f"{base.name}-before-forget*"))
@@ -78,7 +78,7 @@ def forget(
     out.result(report.as_json())
     _print_removed(out, report, entry)
     if report.left:
-        contain = in_number(report.left, "still contain[s|] forgotten data, because kept entries depend on it")
+        contain = in_number(report.left, "still contain[s|] forgotten data, because kept entries depend on this data")
         raise StoreError("forget.incomplete", f"{quantity(report.left, 'record')} in {run} {contain}")
     if has_forgotten:
         out.print(
@@ -98,14 +98,16 @@ def forget(
 
 def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None:
     """Print the entries that were removed, restored and kept. `named` are the ids passed with --entry: if one is a
-    correction, also print that the question of its request remains."""
+    correction, also print the interaction in which its question remains."""
     from practicum.core.views import entry_line
 
     for e in report.removed:
         out.item(f"- {entry_line(e)}", style="red")
         asked = next((source.removeprefix("task:") for source in e.sources if source.startswith("task:")), None)
         if asked and e.id in named and e.id.startswith("c"):
-            out.item(f"  its question remains in the interaction {asked}: to remove it too, pass --task {asked}")
+            out.item(
+                f"  its question remains in the interaction {asked}: to remove the interaction, pass --task {asked}"
+            )
     for e in report.restored:
         out.item(f"restored to its earlier text: {entry_line(e)}")
     for e in report.mixed_origin:
@@ -117,20 +119,20 @@ def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None
 
 
 def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
-    """Print the remaining texts that share words with the removed text. `again` is the command that removes them in the
-    copy."""
+    """Print the remaining texts that share words with the removed text. `again` is the command that removes these texts
+    too, from the copy of the unchanged run."""
     from practicum.core.views import entry_line
 
     for e, words in report.alike.entries[:MOST_ALIKE]:
         out.item(f"shares rare words with the removed text ({', '.join(words[-3:])}): {entry_line(e)}")
-    words_too = "; no remaining text shares rare words with it"
+    words_too = "; no remaining text shares rare words with the removed text"
     if report.alike:
         words_too, rows = "", sum(report.alike.rows.values())
         both = f"{quantity(len(report.alike.entries), 'entry')} and {quantity(rows, 'record')}"
-        advice = f"; to remove them too, run this on the copy, and use the copy from now on: {again}" if again else ""
-        out.print(f"{both} still share rare words with the removed text, copied or by chance{advice}")
+        advice = f"; to remove them too, use the copy from now on, and run: {again}" if again else ""
+        out.print(f"{both} still share rare words with the removed text (copies, or the same words by chance){advice}")
     out.print(
-        "checked: no record names the forgotten data, and no text contains its words, unless they have another source"
+        "checked: no record names the forgotten data, and no text quotes it, except words that another source has too"
         f"{words_too}. Paraphrases cannot be detected"
     )
 
@@ -155,12 +157,14 @@ def forget_user(
         learned = f"{quantity(counts['entries'], 'entry')} and {quantity(counts['records'], 'record')}"
         out.print(f"space {counts['space']}: {', '.join(rows)} removed; learned from the user: {learned} removed")
         if counts["again"]:
-            out.print(f"{quantity(counts['again'], 'outcome')} of sessions with other users will be learned from again")
+            out.print(
+                f"{quantity(counts['again'], 'outcome')} of sessions shared with other users will be learned from again"
+            )
         if counts["alike"]:
             records = f"{counts['alike']:,} record[|s] of the run still share[s|] rare words with the removed text"
-            out.print(f"{in_number(counts['alike'], records)}, copied or by chance")
+            out.print(f"{in_number(counts['alike'], records)} (copies, or the same words by chance)")
     if left := sum(counts["left"] for counts in results):
-        contain = in_number(left, "still contain[s|] forgotten data, because kept entries depend on it")
+        contain = in_number(left, "still contain[s|] forgotten data, because kept entries depend on this data")
         raise StoreError("forget.incomplete", f"{quantity(left, 'record')} in {where} {contain}")
     out.print(
         "checked: no record names the user, and no file contains an interaction of the user. "

@@ -127,7 +127,7 @@ def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
         formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
         lines = [f"{quantity(sum(traces.formats.values()), 'trace')} in {shown(address)}: {formats}"]
         lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
-        # Problems beyond the limit of a reader are only counted.
+        # A reader of traces describes a limited number of problems, and only counts the others.
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
             lines.append(f"and {quantity(more, 'more such line')}")
         if traces.faults:
@@ -187,8 +187,8 @@ def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Parse texts of the form name=value into a dict. The value may contain '='. Dashes in a name become underscores,
-    except before a dot, in the name of a variant.
+    """Parse texts of the form name=value into a dict. The value may contain '='. Dashes in the name of a setting
+    become underscores. The name of a variant, which is before a dot, keeps its dashes.
     """
     values: dict[str, str] = {}
     for text in texts:

@@ -106,7 +106,7 @@ def resume(
             f"run from its playbook with practicum learn TASKS --seed-playbook {run} --model NAME",
         )
     spent = spent_limit(reason)
-    # If a later resume raised the limit and was then killed, the limit of this report is not spent.
+    # A later resume may have raised the limit before it was killed. The higher limit is then not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in changes:
         raise UsageError("budget.spent", f"{reason} in {run}: pass a higher limit with `{spent}`")

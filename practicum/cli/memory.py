@@ -149,7 +149,7 @@ def reembed(
 ) -> None:
     """Embed all entries again.
 
-    Use it to change the embedder of a run.
+    With --embedder, also changes the embedder of the run.
     """
     from practicum.cli.running import run_work
     from practicum.session import memories

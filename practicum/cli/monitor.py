@@ -133,7 +133,7 @@ def _context(n: Numbers) -> Iterator[str]:
 
 def _contrast(n: Numbers) -> Iterator[str]:
     by = ", ".join(f"{chooser} {times:,}" for chooser, times in n["by"].items())
-    same = f"{n['agreement']:.1%} agree with the chosen answer; unanimous for {n['unanimous']:.1%} of the tasks"
+    same = f"{n['agreement']:.1%} agree with the chosen answer; all agree for {n['unanimous']:.1%} of the tasks"
     yield f"agreement of {n['tries']:.1f} attempts at a task: {same}; chosen by {by}"
 
 

@@ -103,7 +103,7 @@ def command_of(operation: Operation) -> Callable[..., None]:
 
 
 _TYPES: Mapping[str, Any] = {"line": str, "text": str, "check": bool, "choices": list[str]}
-"""Control of a field → type of its option, except for numbers and choices."""
+"""Form control of a field → type of the field's option. Not listed: numbers and single choices."""
 
 
 def _transport(where: str, space: str | None, key: str | None) -> Transport:
@@ -123,7 +123,7 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
             f"{where} is in a database: start a service (practicum serve {where}) and pass its address",
         )
     if (chosen := space or name) is not None:
-        # The first request of an agent creates its memory, but a space that the user names must exist.
+        # An agent's first request creates the agent's memory. A space that the user names must exist already.
         Store.read(folder / SPACES / chosen).close()
     return StoreTransport(folder, chosen or "default")
 

@@ -1,8 +1,8 @@
 """Options of commands: options of settings, built from the fields that declare them, and options that commands share.
 
-`@settings("seed", "timeout")` adds options of settings to a command. Their fields are read when the command is built
-(`cli.tree`), so the help of other commands imports no model. An option that is not passed is None: the value of the run
-applies, or the default of the field.
+`@settings("seed", "timeout")` adds options of settings to a command. The fields of the settings are imported when the
+command is built (`cli.tree`), so the help of other commands does not import them. An option that is not passed is None:
+the value of the run applies, or the default of the field.
 """
 
 from __future__ import annotations
@@ -80,15 +80,15 @@ METHOD_SETTINGS: Mapping[str, SettingField] = {
         _method_setting("epochs", int, "Passes over the tasks.", 1, first=True),
         _method_setting("steps", int, "Learning steps, over several epochs.", 1),
         _method_setting(
-            "batch", str, "Tasks per step, between changes of the context; combee: also auto.", option="--batch-size"
+            "batch", str, "Tasks per step; each step may change the context; combee: also auto.", option="--batch-size"
         ),
         _method_setting("online", bool, "Predict each task before learning from it, and score the prediction."),
         _method_setting("asynchronous", bool, "combee: steps do not wait for slow attempts."),
-        _method_setting("staleness", int, "combee --asynchronous: maximum versions that a delta may be behind."),
+        _method_setting("staleness", int, "combee --asynchronous: versions that a delta may be behind the context."),
         _method_setting(
             "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how the k attempts are made."
         ),
-        _method_setting("k", int, "Attempts at each task, or passes after the first attempt.", 0),
+        _method_setting("k", int, "Attempts at each task; sequential: refinements after the first attempt.", 0),
         _method_setting(
             "preset", Literal["routine", "standard", "critical", "specification"], "Memory methods: preset settings."
         ),

@@ -143,7 +143,7 @@ class Printer(Console):
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """Print the counts of a run (`core.counts`). Counts that need attention come first and are marked with `!`."""
         listed = counted(counts)
-        # KNOWN_TO_REVIEW counts the edits that a review rejected or holds.
+        # KNOWN_TO_REVIEW already counts the refused edits that a review rejected or holds.
         refused = max(refused - counts.get(Count.KNOWN_TO_REVIEW, 0), 0)
         if listed or refused:
             marked = " (! marks what needs your attention)" if listed and listed[0].attention else ""

@@ -38,7 +38,7 @@ def run(
     """Answer one query with a learned context.
 
     Shows the answer, the entries that the answer relies on, and why the answer was chosen. Settings that you do not
-    pass are taken from the run.
+    pass are taken from the run in --context.
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import Interrupted, Warnings, parts_for, run_work

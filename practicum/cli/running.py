@@ -118,7 +118,7 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     except asyncio.CancelledError as error:
         raise Interrupted("run.interrupted", "interrupted") from error
     except SystemExit as error:
-        # practicum itself never exits within this work.
+        # practicum itself never calls sys.exit in this work.
         raise PracticumError(
             "code.exited",
             f"one of your functions or packages called sys.exit({error.code!r}), which ended the command: raise an "

@@ -306,7 +306,7 @@ def _show_replay(run: Path, out: Printer) -> None:
     out.table(("task", "entered", "passes", "failures", "graduated", "evicted"), rows, text=("task",))
     inside, graduated = sum(task.inside for task in tasks), sum(task.graduated is not None for task in tasks)
     out.print(f"{inside} in the buffer; {graduated} graduated, {len(tasks) - inside - graduated} evicted")
-    out.print("entered, graduated, evicted: step numbers; passes, failures: consecutive attempts with a reflection")
+    out.print("entered, graduated, evicted: step numbers; passes, failures: in a row, failures only if reflected on")
 
 
 def _show_delay(run: Path, output: Path, out: Printer) -> None:
@@ -322,8 +322,8 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     if not fits:
         raise UsageError(
             "run.no_data",
-            f"{run} has no measured delays: only a run with a batch size controller measures them, after it has tried "
-            "its sizes (practicum learn --method combee --batch-size auto)",
+            f"{run} has no measured delays: only a run that chooses its batch size measures them, once it has tried "
+            "all sizes (practicum learn --method combee --batch-size auto)",
         )
     fit = DelayFit.from_json(fits[-1])
     delay_plot(fit, output)

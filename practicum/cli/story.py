@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from practicum.view.read import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
 
 FOLD = 8
-"""Maximum lines of each part of a prompt, shown with an attempt."""
+"""Maximum number of lines of each part of a prompt in the view of an attempt."""
 
 LONG = 40
-"""Maximum lines of a task, an answer or a reasoning, shown with an attempt."""
+"""Maximum number of lines of a task, an answer or a reasoning in the view of an attempt."""
 
 STEPS = 30
-"""Maximum steps of an agent, and maximum calls, shown with an attempt."""
+"""Maximum number of an agent's steps, and of calls, in the view of an attempt."""
 
 NAMED = 3
-"""Maximum attempts named with a lesson in a list."""
+"""Maximum number of attempts that a list names with a lesson."""
 
 WIDE = 240
 """Maximum characters of a text in a list if the output is not a terminal."""
@@ -340,7 +340,7 @@ def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "")
     out.print(f"{margin}{name}:")
     inner = f"{margin}  "
     rows = [*_wrapped(out, short.split("\n"), inner)]
-    # If only one line is over the limit, show it: the note would take the same space.
+    # If only one line is over the limit, show the line: a note that it is left out would take the same space.
     shown = rows if not most or len(rows) <= most + 1 else rows[:most]
     for row in shown:
         out.print(row)

@@ -39,7 +39,7 @@ def name(
         for one, number in names.items():
             out.item(f"{one}: version {number}")
         if not names:
-            out.print(f"no version of {run} has a name: practicum space name {run} prod")
+            out.print(f"no version of {run} has a name; to name the last version: practicum space name {run} prod")
         return
     with as_stored(run), Store.open_shared(run) as store:
         if delete:
@@ -58,8 +58,8 @@ def rollback(
 ) -> None:
     """Go back to an earlier version.
 
-    Adds a new version with the content of the earlier one, so nothing is lost. For the address of a service, all
-    requests see VERSION at once (default: the previous version).
+    Adds a new version with the content of the earlier one, so nothing is lost. At the address of a service,
+    makes VERSION (default: the previous version) live for all requests.
     """
     from practicum.session.amend import roll_back
     from practicum.store.database import Store, as_stored

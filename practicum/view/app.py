@@ -65,7 +65,7 @@ NO_PAGE = {
 }  # fmt: skip
 
 LISTS = frozenset({"entries", "versions", "episodes", "steps", "calls", "operations"})
-"""Names of the pages of a space that are lists."""
+"""Names of the list pages of a space."""
 
 Endpoint = Callable[[Visit], Awaitable[Response]]
 

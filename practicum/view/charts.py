@@ -1,4 +1,4 @@
-"""Charts: shapes in a square of 100 by 100 units, with axes, a key, and a table of the values.
+"""Charts: shapes in a square of 100 by 100 units, with axes, a legend (`key`), and a table of the values.
 
 One template, `chart.html`, draws every `Chart`. The coordinates of points are 0 to 100, from the left and from the top.
 """
@@ -82,7 +82,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its description in a sentence (`about`), axes, shapes, key, and the table of its values."""
+    """A chart: its description in a sentence (`about`), axes, shapes, legend (`key`), and the table of its values."""
 
     about: str
     x: Axis
@@ -235,7 +235,7 @@ def by(course: Course) -> str:
 def version_marks(
     course: Course, rollouts: Sequence[Mapping[str, Any]], alarms: Sequence[Any], begins: Mapping[int, float]
 ) -> list[Mark]:
-    """Return marks, within a course, where versions became live, were tried, or were taken back.
+    """Return marks at the times in a course at which versions became live, were tried, or were taken back.
 
     `begins`: version → Unix time at which it was first shown without a rollout."""
     marks = list[Mark]()
@@ -325,8 +325,8 @@ def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart
 
 
 def cost_chart(rows: Sequence[Mapping[str, Any]], axis: str, title: str, write: Callable[[float], str]) -> Chart | None:
-    """Plot scores with their 95% intervals against a cost. The axis is logarithmic if costs differ more than 8 times.
-    None for fewer than two variants with a score and a cost."""
+    """Plot scores with their 95% intervals against a cost. The axis of the cost is logarithmic if the highest cost is
+    more than 8 times the lowest. None for fewer than two variants with a score and a cost."""
     complete = [(i, row) for i, row in enumerate(rows) if row["score"] is not None and row[axis] is not None]
     if len(complete) < 2:
         return None

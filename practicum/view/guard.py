@@ -34,7 +34,7 @@ class FormRefused(UsageError):
 
 def require_own(actions: Actions, request: Request, form: Mapping[str, str], cookie: str) -> None:
     """Raise FormRefused for a form that a page of this site did not send. A page of another site does not have the
-    token, and cannot set the origin headers to this site."""
+    token, and cannot change the headers in which the browser names the page's origin."""
     token = request.headers.get("x-practicum-form") or form.get("token", "")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
     foreign = site not in (None, "same-origin", "none") or origin not in (

@@ -39,7 +39,7 @@ STATIC: Mapping[str, str] = {
 """Static file that pages load → its media type."""
 
 INTERACTION = re.compile(r"\b(i[0-9a-f]{13}-[0-9a-f]{12})(?:\.(\d+))?\b")
-"""Id of an interaction and revision of its outcome, as written in the sources of entries, edits and lessons."""
+"""Pattern of the id of an interaction, with the revision of its outcome, in sources of entries, edits and lessons."""
 
 
 @cache

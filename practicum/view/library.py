@@ -1,7 +1,7 @@
 """Places that a site shows: spaces in the database of a service, or in folders on this machine.
 
-The name of a place in a URL is the name of its folder; `~` separates it from the name of a place inside it. A folder
-may contain runs and comparisons, a comparison contains runs, and a store may contain several spaces.
+The name of a place in a URL is the name of its folder. A place inside another has both names, as in `outer~inner`.
+A folder may contain runs and comparisons, a comparison contains runs, and a store may contain several spaces.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ EMPTY: Row = {
 
 
 def _row(place: SitePlace) -> Row:
-    """Return the row of a place in a list. `problem` is the reason if the place cannot be read."""
+    """Return the row of a place in a list. If the place cannot be read, `problem` is the reason."""
     row_of_place = {**EMPTY, "name": place.name, "title": place.title, "kind": place.kind}
     try:
         if place.kind == "space":

@@ -101,8 +101,8 @@ class Actions(Protocol):
     def begin(self) -> int:
         """Return the number of spaces deleted so far.
 
-        A request passes this number on. If its space was deleted since then, the request does not act on a new space
-        with the same name."""
+        A request passes this number to `space` and `perform` as `began`. If its space was deleted since then, the
+        request does not act on a new space with the same name."""
         ...
 
     async def visitor(self, cookie: str) -> Visitor | None:
@@ -128,7 +128,8 @@ class Actions(Protocol):
     async def show_again(
         self, space: Any, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, bool]:
-        """Rebuild the text that a request was shown. Also returns whether the search still returns the same entries."""
+        """Rebuild the text that a request showed to the model. Also returns whether the search still returns the same
+        entries."""
         ...
 
     async def follow(self, space: Any) -> None:
@@ -146,8 +147,8 @@ class Actions(Protocol):
         ...
 
     def operation(self, visitor: Visitor | None, name: str) -> OperationShown | None:
-        """Return the operation with this name, or None. Raises Forbidden with the role or the space that the visitor's
-        key lacks for it."""
+        """Return the operation with this name, or None. Raises Forbidden, which names the role or the space that the
+        visitor's key lacks, if the visitor may not run it."""
         ...
 
     def price(self, model: str) -> Pricing: ...

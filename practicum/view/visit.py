@@ -86,7 +86,7 @@ class Visit:
 
     @property
     def actions(self) -> Actions:
-        """Actions of the service. Only used by forms, which only a service has."""
+        """Actions of the service. Only forms use the actions, and only a site with a service has forms."""
         assert self.site.actions is not None, "a site without a service has no forms"
         return self.site.actions
 
@@ -130,7 +130,7 @@ class Visit:
         return f"{subject} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function that reads the store in a thread of the pages. Raises StoreError for damaged rows."""
+        """Run a function in a thread of the pages. The function reads the store. Raises StoreError for damaged rows."""
 
         def read() -> T:
             if self.opened is None:

@@ -27,7 +27,7 @@ class NetworkStep:
 
     `move`: the data of the step in the trace. `depth`: the level of the agent's part in the division of the task, at
     most 3 (0: the whole task). `experience`: the entry that the agent was shown. `reward`: the reward of the step;
-    None: not learned from."""
+    None: nothing was learned from the step."""
 
     move: MoveData
     depth: int
@@ -73,7 +73,7 @@ def team_of_run(config: Config) -> AgentTeam | None:
     from practicum.methods.mael import Settings, team_of
 
     topology = config.settings.get("topology", "complete")
-    # A run stores the content of a topology file. If the run only stores a path, the file must not be read here.
+    # A run normally stores the content of its topology file. If it only stores a path, do not read that file here.
     if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
         return None
     try:

@@ -15,7 +15,7 @@ from practicum.view.visit import Visit
 
 
 async def home(visit: Visit, failed: str = "", status: int = 200) -> Response:
-    """Show all places of the site, or only the space that the key is for."""
+    """Show all places of the site, or only the space that the visitor's key is for."""
     library = visit.site.library
     if isinstance(library, Folders):
         first = library.first

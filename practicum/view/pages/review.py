@@ -19,8 +19,8 @@ QUEUE = 20
 """Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Maximum total length (characters) of an answer and a right answer whose different words are marked. Users can send
-longer texts, and marking these takes a third of a second or more."""
+"""Maximum total length (characters) of an answer and the right answer for which their differences are marked. For
+longer texts, which users can send, this would take a third of a second or more."""
 
 LESSONS = 10
 """Maximum number of lessons shown with an edit."""

@@ -29,7 +29,8 @@ async def context_of(visit: Visit, version: int) -> Context:
 
 
 async def context_part(visit: Visit, version: int) -> Context | None:
-    """Return the context at a version for a part of a page; None if it cannot be read, which the page reports."""
+    """Return the context at a version for a part of a page; None if the context cannot be read. The page then
+    reports the gap."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)

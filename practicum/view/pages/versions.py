@@ -26,7 +26,7 @@ CHANGES = 200
 """Maximum number of changed entries on a page."""
 
 COUNTED = 2_000
-"""Maximum number of entries of a playbook whose tokens are counted."""
+"""Tokens are only counted for playbooks of up to this number of entries."""
 
 
 async def versions(visit: Visit) -> Response:

@@ -84,7 +84,7 @@ class StoredCalls:
                 (reflecting if call.role == "reflector" else judging).append(call)
             elif about in call.sources and call.role != "agent":
                 (updating if _updates(call.place) else reflecting).append(call)
-        # The row of a whole attempt repeats the data of its turns.
+        # If the turns of an attempt have rows, the row of the whole attempt only repeats their data.
         in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
         return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
 
@@ -118,16 +118,17 @@ class StoredCalls:
         return self.run.config.agent == "chat" or self.run.config.agent.startswith("tools:")
 
     def _at_step(self, step: int) -> ColumnElement[bool]:
-        """Return the condition that a call belongs to a step, from the places of the step's attempts and group.
+        """Return the condition that a call belongs to a step: its place is in the step.
 
-        Raises UsageError if the step does not exist."""
+        Without a barrier, its place is in an attempt or the group of the step. Raises UsageError if the step does not
+        exist."""
         table = schema.journal
         data = next((one for one in self.run.steps() if one.step == step), None)
         if data is None:
             raise UsageError("step.unknown", f"{self.run.folder} has no step {step}", step=step)
         tops = {top_place(attempt.place) for attempt, _ in self.names.scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
-            # The group is in the same leg of the run as its attempts.
+            # The place of a group begins with the leg of the run (`leg 2/`) in which its attempts are.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
             tops |= {group, f"{group} again"}
         first, *rest = (under(table, top) for top in sorted(tops))

@@ -152,8 +152,8 @@ class Names:
     def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
         """Return the ids of the group of one reported attempt.
 
-        An evaluation has each task once. The other attempts of the evaluation are only read if the id of the task looks
-        like the id of a numbered attempt."""
+        In an evaluation, each task occurs once, so the ids follow from this attempt. The other attempts are read for a
+        step, or if the id of the task looks like the id of a numbered attempt."""
         if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
             return self.ids(scope, [attempt])[0][1]
         return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
@@ -230,8 +230,8 @@ class Names:
         ]
 
     def find(self, id: str) -> tuple[int | EvaluationScope, Attempt, list[str]]:
-        """Return the scope and the reported attempt whose group contains the attempt with this id or place, and the
-        ids of the group. Raises UsageError, with similar ids, if it does not exist."""
+        """Find the group of the attempt with this id or place. Return the scope, the reported attempt and the ids of
+        the group. Raises UsageError, with similar ids, if no attempt has this id or place."""
         scopes: list[int | EvaluationScope] = []
         if "/" in id and (row := self.row_near(id)) is not None:
             scopes.append(row.step or EvaluationScope.at(row.place))
@@ -283,8 +283,8 @@ class Names:
         return [*islice(ids_at_task, LISTED + 1)]
 
     def row_near(self, place: str) -> Any:
-        """Return the row of an attempt at a place, or above or below it; None if it is not stored. One row contains all
-        attempts of a group."""
+        """Return the row of the attempt at a place, or of an attempt above or below the place; None if none is stored.
+        One row contains all attempts of a group."""
         table = schema.attempts
         columns = self.run.store.select(table.c.place, table.c.step)
         for query in (
@@ -325,6 +325,6 @@ def in_order(attempt: Attempt) -> list[Attempt]:
 
 
 def _twin_place(place: str) -> str:
-    """Return the place of the attempt with the annotated playbook that belongs to an attempt."""
+    """Return the place of the twin of an attempt: the attempt at the same task with the annotated playbook."""
     head, _, rest = place.partition("/plain/")
     return f"{head}/annotated/{rest.rpartition('/')[2]}"

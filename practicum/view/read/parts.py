@@ -219,7 +219,7 @@ class CallStory(StoryPart):
 
 @dataclass(frozen=True)
 class EntryShown(StoryPart):
-    """Entry that an attempt saw: its text at that version, and its similarity to the task (None: not looked up)."""
+    """Entry that an attempt saw: its text as seen, and its similarity to the task (None: not looked up)."""
 
     id: str
     section: str

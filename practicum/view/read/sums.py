@@ -29,7 +29,7 @@ STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
 
 PARTS = 4
 """Number of parts of the time axis. If the data covers less than the requested days, the number of points is a multiple
-of it."""
+of PARTS."""
 
 ALARMS = 50
 """Number of alarms per page."""
@@ -116,7 +116,7 @@ def _sum(points: Iterable[Sums]) -> Sums:
 
 
 def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Course:
-    """Read the sums of the last days, or since the first request in these days."""
+    """Read the sums of the last days. The course begins near the first request in these days."""
     h, now = schema.hours, int(time.time() // HOUR)
     begin = now - 24 * days + 1
     ((oldest,),) = store.rows(store.select(func.min(h.c.hour)).where(h.c.hour >= begin))
