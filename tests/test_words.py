@@ -13,8 +13,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs", "examples", "bench"]
 
 
-def test_no_text_or_name_uses_a_word_that_the_language_avoids() -> None:
-    folders = ["practicum", "examples", "docs", "tests", "bench"]
+@pytest.mark.parametrize(
+    "folders", [["practicum", "examples", "docs"], pytest.param(["tests", "bench"], marks=pytest.mark.slow)], ids=str
+)
+def test_no_text_or_name_uses_a_word_that_the_language_avoids(folders: list[str]) -> None:
     assert [str(use) for use in uses_below(folders, ROOT) if use.path.name != "words.py"] == []
 
 

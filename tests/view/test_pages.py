@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import scripts
 from helpers import client, make_tasks
-from profiles import cases
 from refusals import refused
 from scripts import Learned, added, scripted
 from sites import Reader, read, site, wrong_at_first
@@ -205,7 +204,8 @@ DAMAGE = {
 """The damage → the pages that are shown without the damaged part, and the part that each page names."""
 
 
-@pytest.mark.parametrize("damaged", cases(DAMAGE, "lessons"))
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", DAMAGE)
 def test_a_damaged_space_shows_its_readable_parts_and_names_the_others(
     damaged: str, ace: Learned, tmp_path: Path
 ) -> None:

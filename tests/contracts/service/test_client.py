@@ -84,6 +84,7 @@ def test_a_corrected_answer_is_right_the_next_time(space: client.SpaceClient, mo
             assert "practicum" not in str(model.received()[-1].headers)
 
 
+@pytest.mark.slow
 def test_an_async_client_is_wrapped_too(space: client.SpaceClient, model: Model) -> None:
     topic = unique("topic")
 

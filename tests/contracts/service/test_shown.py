@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 QUESTIONS = [task.input for task in TEST]
 
-FAST = ("ace", "unified", "gepa")
+FAST = ("ace", "unified")
 """Methods that show pages; pages, memories and earlier turns; and instructions."""
 
 SHOWING = [pytest.param(name, marks=() if name in FAST else slow) for name in METHODS if name != "mael"]
