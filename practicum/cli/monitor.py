@@ -134,7 +134,7 @@ def _context(n: Numbers) -> Iterator[str]:
 def _contrast(n: Numbers) -> Iterator[str]:
     by = ", ".join(f"{chooser} {times:,}" for chooser, times in n["by"].items())
     same = f"{n['agreement']:.1%} agree with the chosen answer; all agree for {n['unanimous']:.1%} of the tasks"
-    yield f"agreement of {n['tries']:.1f} attempts at a task: {same}; chosen by {by}"
+    yield f"agreement of {n['tries']:.1f} attempts at a task: {same}; the answer was chosen by {by}"
 
 
 def _judge(n: Numbers) -> Iterator[str]:

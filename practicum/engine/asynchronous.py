@@ -302,7 +302,8 @@ class _Flow:
         return Arrival(attempts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], repeated: Reduction | None = None) -> None:
-        """Start the reduction of a group, or a second update for these lessons of the group `repeated`."""
+        """Start the reduction of a group of lessons. With `repeated`, the lessons are a part of the group of an earlier
+        reduction, and go through a second update."""
         if not lessons:
             return
         self.reductions += repeated is None

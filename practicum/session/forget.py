@@ -210,8 +210,8 @@ def filtered(
 ) -> list[Version]:
     """Return the versions without edits from `sources` and without the entries `ids`; version numbers stay the same.
 
-    An edit has an effect only in its version and in the descendants of that version. Therefore an entry is not of mixed
-    origin if a rollback restored its state before a forgotten edit.
+    An edit has an effect only in its version and in the descendants of that version. A rollback to an earlier version
+    undoes the edit: if the edit is forgotten, the entry then has no part from it, and is not of mixed origin.
     """
     removed = ids if keep_mixed else ids | _mixed(versions, sources)
     after: dict[int | None, _Losses] = {None: _Losses(removed)}

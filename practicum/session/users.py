@@ -2,7 +2,7 @@
 
 A user's data are the interactions under the user's name and their consequences: outcomes, corrections, credited scores,
 versions pinned by sessions, and lessons of the run. A report on a session is a report on its last interaction, and
-covers the questions of all its interactions. If others took part in a session, their interactions and reports stay.
+is about the questions of all its interactions. If others took part in a session, their interactions and reports stay.
 Lessons from the whole session are removed, and the rest of the session is learned from again.
 
 A removal is a row of `erasures` and goes through stages that can be repeated. One transaction writes the row and

@@ -109,7 +109,7 @@ class Site:
             await self._app(scope, receive, secured)
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function in a thread of the pages. Returns its result."""
+        """Run a function in a worker thread of the site. Returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args))
 
     async def page(self, template: str, visit: Visit | None, status: int = 200, **values: Any) -> Response:

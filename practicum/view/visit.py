@@ -130,7 +130,7 @@ class Visit:
         return f"{subject} {'is' if did in ('live', 'learning') else 'was'} {DID[did]}"
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function in a thread of the pages. The function reads the store. Raises StoreError for damaged rows."""
+        """Run a function that reads the store, in a worker thread of the site. Raises StoreError for damaged rows."""
 
         def read() -> T:
             if self.opened is None:

@@ -212,7 +212,7 @@ needed."}]}""",
     ),
 )
 """Worked examples about other tasks. Without them a small model mistakes the headings for its task. The first and the
-last are questions of a person with a choice of answers: without these two, the memories of the model name no
+last are questions that a person asks, with a choice of answers: without these two, the memories of the model name no
 answers."""
 
 EXTRACT = Instructions(
