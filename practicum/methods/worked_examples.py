@@ -123,8 +123,8 @@ REFLECTED: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     ),
 )  # fmt: skip
 """Attempts with their reflections. The first and the last are questions that a person asks, with a choice of answers.
-When the only example of a choice was about a thing, a 1.5B model wrote rules about the form of the answer, such as "If a
-name is asked for, give the name"."""
+When the only example of a choice was about a thing, a 1.5B model wrote rules about the form of the answer, such as "If
+a name is asked for, give the name"."""
 
 EXAMPLES = tuple(Turn(case(*parts), written(answer)) for parts, answer in REFLECTED)
 """Reflections on one attempt each."""

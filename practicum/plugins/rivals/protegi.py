@@ -85,8 +85,8 @@ def method(s: Settings) -> Method:
         update=expanded(s.paraphrases, s.successors, s.warmth),
         accept=select(s.beam, Bandit(s.rounds, s.arms, s.samples)),
         roles=("curator", "reflector"),
-        costs="attempts at the batch with each instruction of the beam, criticisms, edits, paraphrases, attempts of the "
-        "bandit",
+        costs="attempts at the batch with each instruction of the beam, criticisms, edits, paraphrases, attempts of "
+        "the bandit",
     )
 
 
