@@ -253,7 +253,7 @@ def _try(
     with as_stored(run), Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(criteria, flagged=False), out)]
     if not chosen:
-        raise UsageError("review.empty", f"nothing to try: no edit without a flag waits for review in {run}")
+        raise UsageError("review.empty", f"nothing to try: in {run}, only flagged edits wait for review, or none")
     done = run_live(
         lambda **hooks: try_reviews(
             run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **hooks
@@ -367,8 +367,8 @@ def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) ->
 def tried_text(tried: Any) -> str:
     """Return the scores measured with and without edits, in one line."""
     others = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
-    scores = f"{tried['without'] + tried['mean']:.1%} with it and {tried['without']:.1%} without"
+    scores = f"{tried['without'] + tried['mean']:.1%} with the edit and {tried['without']:.1%} without it"
     return (
-        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{others} (e-value for "
-        f"better {tried['e_better']:.3g}, for worse {tried['e_worse']:.3g})"
+        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{others} (evidence "
+        f"that it is better: e-value {tried['e_better']:.3g}; that it is worse: {tried['e_worse']:.3g})"
     )

@@ -127,7 +127,7 @@ class Group(Generic[T]):
         return (*self.core, *self.registered())
 
     def registered(self) -> Mapping[str, EntryPoint]:
-        """Return the entry points in use by name, practicum's first. Imports nothing."""
+        """Return the plug-ins that are in use: name → entry point, practicum's own plug-ins first. Imports nothing."""
         return self._sorted()[0]
 
     def refused(self) -> Sequence[Plugin]:

@@ -108,8 +108,8 @@ def _turn(near: Near) -> Turn:
 class Corrections:
     """Corrections and notes of a space that are in effect, retrieved by `retriever` as entries are.
 
-    `questions` derives the question of each request. A correction of another request is shown if its cosine is at least
-    `similar`.
+    `questions` derives the question of each request. A correction is shown to a request with the same question, and
+    to a request whose question has a cosine similarity of at least `similar` to the corrected question.
     """
 
     def __init__(self, retriever: Retriever, questions: Questions, similar: float) -> None:
@@ -286,8 +286,8 @@ class Corrections:
     async def replaced_by(self, new: Correction, answer: str = "") -> list[int]:
         """Return the numbers of the corrections that a new correction of an `answer` replaces.
 
-        These are the correction of the equal question, and the corrections of paraphrases that misled the model: their
-        right answer equals the `answer`, and the new correction has a different one.
+        These are the correction of the same question, and corrections of paraphrased questions that misled the model. A
+        correction misled the model if its right answer equals the `answer`, and differs from the new right answer.
         """
         if not self._live:
             return []

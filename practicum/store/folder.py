@@ -95,7 +95,7 @@ def refuse_links(folder: Path) -> None:
             file_type = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
             raise StoreError(
                 "store.unsafe",
-                f"{folder} was not opened, because its {path.name} is {file_type}: delete it",
+                f"{folder} was not opened, because its {path.name} is {file_type}: delete {path.name}",
             )
     journal = folder / f"{DATABASE_FILE}-journal"
     # SQLite would delete the file that the journal names.
@@ -103,7 +103,7 @@ def refuse_links(folder: Path) -> None:
     if raw.endswith(_SUPER_JOURNAL) and raw != _SUPER_JOURNAL:
         raise StoreError(
             "store.unsafe",
-            f"{folder} was not opened, because its {journal.name} names another file: delete it",
+            f"{folder} was not opened, because its {journal.name} names another file: delete {journal.name}",
         )
 
 

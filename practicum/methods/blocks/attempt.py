@@ -72,7 +72,7 @@ def stored() -> AttemptSeam:
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> ActSeam:
     """Build an act that attempts the task and immediately reflects on the attempt, without waiting for the batch.
-    `per_trace` then makes the same lessons as for attempts without a reflection."""
+    The reflection is stored with the attempt. `per_trace` makes the lessons from it, and does not reflect again."""
 
     async def one(task: Task, context: Context, run: Run) -> Attempt:
         attempt = await act(task, context, run)

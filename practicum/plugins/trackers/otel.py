@@ -147,7 +147,7 @@ class Otel(Watch):
         return {f"gen_ai.evaluation.{name}": value for name, value in attributes.items()}
 
     def _end(self, unit: Path) -> None:
-        """End the parent spans of a step or an evaluation."""
+        """End the span of a step or an evaluation, and the spans of its attempts."""
         for path, span in self._open.pop(unit).items():
             span.end(self._ends.pop(path))
 
