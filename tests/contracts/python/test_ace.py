@@ -358,3 +358,13 @@ def test_a_gate_drops_a_delta_that_is_worse_on_the_validation_tasks(tmp_path: Pa
     val = messages(*range(80, 100))
     seen = learned(tmp_path, ONE, played, settings={**ONCE, "gate": True}, val=val)
     assert (seen.texts, seen.result.errors["gated_deltas"]) == ([], 1)
+
+
+def test_lost_attempts_are_no_evidence_for_the_gate(tmp_path: Path) -> None:
+    def often_down(call: Any) -> Any:
+        return down() if "Say nothing." in call.prompt.head and number(call) % 2 else knowing(call)
+
+    played = model(agent=often_down, reflector=lambda call: reflecting("Say nothing."))
+    val = messages(*range(80, 100))
+    seen = learned(tmp_path, ONE, played, settings={**ONCE, "gate": True}, val=val)
+    assert (seen.result.errors["lost_attempts"], seen.result.errors.get("gated_deltas")) == (10, None)

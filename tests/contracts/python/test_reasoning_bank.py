@@ -76,11 +76,17 @@ def test_an_attempt_gives_at_most_three_memories(tmp_path: Path, settings: dict[
     assert seen.result.errors["excess_memories"] == 7 - most
 
 
-@pytest.mark.parametrize(("consolidate", "memories"), [(False, 2), slow(True, 1)])
-def test_the_bank_is_append_only_unless_it_consolidates(tmp_path: Path, consolidate: bool, memories: int) -> None:
+@pytest.mark.parametrize(
+    ("consolidate", "agent", "memories"), [(False, ignorant, 2), slow(True, ignorant, 1), (True, "one fails", 2)]
+)
+def test_the_bank_is_append_only_unless_it_consolidates(
+    tmp_path: Path, consolidate: bool, agent: Any, memories: int
+) -> None:
+    """A memory of a success and a memory of a failure are never merged."""
     same = {"items": [{"title": "Looking", "description": "Such tasks.", "content": "Look twice."}]}
     settings = {"scaling": "none", "consolidate": consolidate}
-    seen = bank(tmp_path, messages(0, 1), settings, rules={"reflector": lambda call: same})
+    plays = agent if callable(agent) else lambda call: (knowing if number(call) else ignorant)(call)
+    seen = bank(tmp_path, messages(0, 1), settings, rules={"agent": plays, "reflector": lambda call: same})
     assert len(seen.texts) == memories
     assert {"task:t0", "task:t1"} <= {source for entry in seen.result.context for source in entry.sources}
 
