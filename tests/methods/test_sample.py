@@ -25,6 +25,7 @@ from practicum.methods.blocks.sample import (
     Point,
     TaskResult,
     attempts_needed,
+    candidates,
     fit_delay,
     replay_buffer,
     replayed,
@@ -152,6 +153,14 @@ measured = st.lists(
     st.builds(Point, st.integers(1, 200), st.floats(1e-6, 1e6) | st.sampled_from([0.0, -1.0, float("nan")])),
     max_size=30,
 )
+
+
+@given(st.integers(1, 500), st.integers(1, 50), st.integers(1, 300))
+def test_the_sizes_to_try_double_and_take_at_most_half_of_the_tasks(tasks: int, first: int, most: int) -> None:
+    sizes = candidates(tasks, first, most)
+    assert sizes == [sizes[0] * 2**n for n in range(len(sizes))]
+    assert sizes[-1] <= min(max(1, tasks // 4), most)
+    assert sum(sizes) <= max(1, tasks / 2)
 
 
 @given(measured, st.integers(1, 20), st.integers(0, 200), st.floats(0.01, 0.9))
