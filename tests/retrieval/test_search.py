@@ -46,7 +46,8 @@ async def by_hand(
     weight = {"cosine": 0, "words": 1, "mixed": 2 / 3}[retrieval]
     shares = bm25_share([e.embedded_text for e in entries], text)
     similarity = (1 - weight) * np.minimum(cosines, 1) + weight * shares
-    similarity = raised(entries, similarity.tolist())
+    # Equal texts are equally similar: their last digits differ by rounding only.
+    similarity = np.round(raised(entries, similarity.tolist()), 6)
     return [Match(entries[i], float(similarity[i])) for i in np.argsort(-similarity, kind="stable")[:k]]
 
 
