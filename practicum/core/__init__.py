@@ -1,1 +1,4 @@
-"""Frozen data: tasks, traces, entries, edits, the context and its views. Imports no other part of practicum."""
+"""Frozen data: tasks, traces, entries, edits, the context and its views.
+
+This package imports no other part of practicum.
+"""

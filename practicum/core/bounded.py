@@ -1,4 +1,5 @@
-"""Length limits on the outputs of models. The JSON schema states them for small models only; validation is lenient.
+"""Length limits on the outputs of models. The JSON schema states these limits for small models only; validation accepts
+longer outputs.
 
 A small model that a grammar constrains to a schema would fill an unbounded text or list until its output is cut off. A
 capable model needs no limit in the schema: its prompts state 2,000 characters for each text, and a longer answer is not
@@ -28,13 +29,14 @@ from pydantic_core import CoreSchema, core_schema
 F = TypeVar("F", bound="Output")
 
 MOST_CHARS = 8_000
-"""Maximum characters of a text that validation accepts, unless its limit in the schema is larger."""
+"""Maximum characters that validation accepts in a text, unless the schema has a higher limit for the text."""
 
 MOST_ITEMS = 100
-"""Maximum items of a list that validation accepts, unless its limit in the schema is larger."""
+"""Maximum items that validation accepts in a list, unless the schema has a higher limit for the list."""
 
 LENIENT = frozenset({"maxLength", "maxItems", "pattern", "default"})
-"""Keywords of a JSON schema that limit lengths or make a field optional. Some strict modes reject them."""
+"""Keywords of a JSON schema that limit lengths or make a field optional. Strict modes of some providers reject these
+keywords."""
 
 
 class Output(BaseModel):
@@ -85,7 +87,7 @@ def read_short(form: type[F], answer: BaseModel) -> F:
 @dataclass(frozen=True, slots=True)
 class MaxChars:
     """Text of at most `limit` characters: `Annotated[str, MaxChars(300)]`. Validation accepts up to `accepted`
-    characters, for example for a text that is a whole document."""
+    characters, or up to `limit` if it is higher; a text that is a whole document may need a higher `accepted`."""
 
     limit: int
     accepted: int = MOST_CHARS
@@ -102,8 +104,9 @@ LongText = Annotated[str, MaxChars(2_000)]
 
 
 def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
-    """Return a schema for one sentence of the form "If ..., ...", for servers that enforce schemas; validation accepts
-    any text. Without the schema, small models ramble."""
+    """Return a schema for one sentence of the form "If ..., ..." with about `limit` characters at most; with `empty`,
+    also for an empty text. The schema is for servers that enforce schemas; validation accepts any text. Without the
+    schema, small models ramble."""
     # A full stop may occur inside a number or a name, but not before a space, where it ends the sentence.
     form = f'If ([^".\\\\\\n]|[.][^" .\\\\\\n]){{10,{limit}}}[.]'
     return WithJsonSchema({"type": "string", "pattern": f"^({form})?$" if empty else f"^{form}$"})

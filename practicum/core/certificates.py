@@ -1,7 +1,7 @@
 """Checks of the environment variables that name the certificates to trust.
 
 If such a variable names a path that does not exist, libraries only report "No such file or directory", or that a
-certificate cannot be verified.
+certificate cannot be verified, without the name of the variable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OF_REQUESTS = (*OF_HTTPX, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:
-    """Raise UsageError if a variable names a path that does not exist."""
+    """Raise UsageError if no path that a variable names exists."""
     for variable in variables:
         value = os.environ.get(variable)
         if not value:
@@ -29,6 +29,6 @@ def require_certificates(variables: Sequence[str] = OF_HTTPX) -> None:
         if not any(path.exists() for path in paths):
             raise UsageError(
                 "settings.invalid",
-                f"the environment variable {variable} names {value!r:.200}, which does not exist: correct it, or unset "
-                "it to use the certificates of this system",
+                f"the environment variable {variable} names {value!r:.200}, which does not exist: correct the "
+                "variable, or unset it to use the certificates of this system",
             )

@@ -10,7 +10,7 @@ from typing import Any
 from practicum.core.errors import UsageError
 
 ON = bool
-"""As a condition: any true value."""
+"""Condition that any true value of a setting fulfills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Clash:
     names that were set.
 
     The clash holds if all conditions of `when` are true and no condition of `unless` is true. `unused` are the settings
-    that have no effect then: unless it is empty, at least one of them must also be set. A condition maps the name of a
-    setting (`splits.val` is an attribute of an attribute) to a value, a tuple of values, or a function of the value;
-    `when` may also be a function of the settings.
+    that have no effect in this combination. If `unused` is not empty, the clash only holds if at least one of these
+    settings was set. A condition maps the name of a setting (`splits.val` is an attribute of an attribute) to a value,
+    a tuple of values, or a function of the value; `when` may also be a function of the settings.
 
     `do` is the message, with the advice. In the message, {names} is replaced by the settings of `unused` that were set,
     {setting} by the first of these settings, and {s.NAME} by the value of a setting.
@@ -48,7 +48,8 @@ class Clash:
 
 
 def needs(*names: str, code: str = "settings.invalid", **values: Any) -> Clash:
-    """Return the clash for settings that only apply if another setting has one of these values."""
+    """Return the clash that refuses the settings `names`, unless one of the settings in `values` has a value that
+    `values` accepts for it."""
     several = {name: accepted if isinstance(accepted, tuple) else (accepted,) for name, accepted in values.items()}
     texts = (
         name if ON in accepted else f"{name}={' or '.join(map(str, accepted))}" for name, accepted in several.items()
@@ -65,7 +66,7 @@ def _is(s: Any, name: str, expected: Any) -> bool:
 
 
 def refuse(s: Any, clashes: Iterable[Clash]) -> None:
-    """Raise UsageError for the first clash that holds."""
+    """Raise UsageError for the first clash that holds for these settings."""
     for clash in clashes:
         if clash.holds(s):
             raise clash.error(s)

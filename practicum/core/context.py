@@ -2,8 +2,8 @@
 
 `Context.apply` is pure and total: each edit is either applied, or refused with a reason (ACE, section 3.1: incremental
 delta updates, merged by plain code). Entries are stored in pages of 64 in the order of birth. An edit replaces one page
-and shares all others, so the cost of a delta does not depend on the number of entries, and a page keeps its rendering
-and its digest until it changes.
+and shares all others, so the cost of a delta does not depend on the number of entries, and the rendering and the digest
+of a page are computed only once.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ class PageSource(Protocol):
 class Page:
     """Up to 64 entries by number. A page never changes, and caches its renderings.
 
-    `origin` is the source that stores the same entries, or None.
+    `origin` is the source that the page can be read from again; None if the entries are only in memory.
     """
 
     __slots__ = ("_entries", "_index", "_renderings", "origin")
 
     def __init__(self, entries: dict[int, Entry] | None, like: Page | None = None) -> None:
-        """Create a page. It shares the renderings of `like`, a page that differs only in counters."""
+        """Create a page. `like` is a page that differs from the new page only in counters; the new page shares its
+        renderings."""
         self._entries = entries
         self._index = 0
         self._renderings: dict[object, Any] = {} if like is None else like._renderings
@@ -72,14 +73,15 @@ class Page:
         return self._entries
 
     def peek(self) -> dict[int, Entry]:
-        """Return the entries by number, without caching them if they have to be read."""
+        """Return the entries by number. Entries that have to be read from `origin` are not kept in memory."""
         if self._entries is None:
             assert self.origin is not None
             return self.origin.page(self._index)
         return self._entries
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> T:
-        """Return `render` of the entries, computed once. `render` must not read counters, versions or sources."""
+        """Return the result of `render` for the entries of the page, computed once. `render` must not read counters,
+        versions or sources."""
         try:
             rendering: T = self._renderings[render]
         except KeyError:
@@ -158,7 +160,7 @@ class Context:
         return pages
 
     def rendered(self, render: Callable[[Iterable[Entry]], T]) -> list[T]:
-        """Return `render` of each page with entries, computed once (see `Page.rendered`)."""
+        """Return the result of `render` for each page with entries, computed once (see `Page.rendered`)."""
         if render not in self._renderings:
             self._renderings[render] = [page.rendered(render) for page in self.pages if page.entries]
         renderings: list[T] = self._renderings[render]
@@ -193,10 +195,10 @@ class Context:
         return replace(self, pages=tuple(map(page, self.pages)))
 
     def apply(self, delta: Delta) -> ApplyResult:
-        """Return the next context, the applied edits and the refused edits. If no edit applies, the context is
-        unchanged.
+        """Return the next context, the applied edits and the refused edits. If no edit can be applied, the next context
+        is this context.
 
-        The last result is cached, because wrappers of an update apply the same edits one after another.
+        The last result is cached, because several wrappers of an `update` each apply the same edits to this context.
         """
         if not self._last or self._last[0][0] != delta.edits:
             self._last[:] = [(delta.edits, self._applied(delta.edits))]
@@ -221,7 +223,7 @@ class Context:
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
         """Return the context after the edits of a log. Added entries get the ids that the log records.
 
-        The log may lack the edit that added an entry. Edits of such an entry have no effect.
+        The log may lack the edit that added an entry. Later edits of that entry have no effect.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
@@ -271,7 +273,8 @@ class _Draft:
         self.refs: dict[str, str] = {}
 
     def take(self, edit: Edit, id: str | None = None) -> Applied:
-        """Apply one edit, or raise _Refusal. `id` is the id for an added entry; None: the next free id."""
+        """Apply one edit, or raise _Refusal. `id` is the id for an added entry; if it is None, the entry gets the next
+        free id."""
         match edit:
             case Add():
                 return self._add(edit, id)
@@ -300,7 +303,7 @@ class _Draft:
         return Context(tuple(pages), self.version, self.next_number, self.size, self.letter)
 
     def _page(self, index: int) -> dict[int, Entry]:
-        """Return a copy of the page that may be changed."""
+        """Return the copy of a page that this draft changes; make the copy on first use."""
         if index not in self.changed_pages:
             self.changed_pages[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
         return self.changed_pages[index]
@@ -366,7 +369,7 @@ class _Draft:
         if len(parts) < 2:
             raise _Refusal("a merge needs at least two entries")
         first, *others = entries = sorted(parts.values(), key=lambda e: e.number)
-        # The key belongs to the old text and does not fit a new one.
+        # The key belongs to the old text and does not fit a new text.
         text, key, changed = (
             (first.text, first.key, first.changed) if edit.text is None else (edit.text, "", self.version)
         )
@@ -411,8 +414,8 @@ def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
 
 
 def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
-    """Return the context at version 0 with these entries. `ids` are their ids in the same order; if it is empty,
-    the entries are numbered. Raises ContextFileError if an entry is refused."""
+    """Return the context at version 0 with the entries that these edits add. `ids` are the ids of the entries, in the
+    order of `edits`; without `ids`, the entries are numbered from 0. Raises ContextFileError if an entry is refused."""
     draft = _Draft(Context(), 0)
     numbered = enumerate(zip_longest(edits, ids), 1)
     # Entries are stored in the order of their ids.

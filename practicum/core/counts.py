@@ -1,4 +1,4 @@
-"""Counters of a run other than its scores: lost, repaired, held back and adjusted items."""
+"""Counters of a run, in addition to its scores: lost, repaired, held back and adjusted items."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _HELD_BACK = "decision[|s] of the curator not applied"
 
 
 class Count(StrEnum):
-    """Counter of a run. Its value is the key in reports and stored JSON, `meaning` describes the counted items, and
-    `attention` is true if a user should look into them."""
+    """Counter of a run. The value of a member is the key in reports and stored JSON, `meaning` describes the counted
+    items, and `attention` is true if a user should look into the counted items."""
 
     meaning: str
     attention: bool
@@ -122,11 +122,12 @@ class Count(StrEnum):
     )
     UNKNOWN_COLLEAGUES = (
         "unknown_colleagues",
-        "part[|s] assigned to another agent in turn, because the plan names a colleague who cannot take [it|them]",
+        "part[|s] of a plan assigned to other agents in turn, because the named colleague cannot take [it|them]",
     )
     DROPPED_NEEDS = (
         "dropped_needs",
-        "result[|s] that a part of a plan needs but cannot get: its own, that of a missing part, or one in a cycle",
+        "result[|s] that a part of a plan needs but cannot get: its own result, the result of a missing part, or a "
+        "result in a cycle of needs",
     )
     UNCITED_BULLETS = "uncited_bullets", "proposed bullet[|s] dropped, because the attempt did not cite [it|them]"
     EXCESS_BULLETS = "excess_bullets", "proposed bullet[|s] dropped beyond the limit (`delta_max`)"

@@ -6,12 +6,12 @@ different in 45% of comparisons that treat only the tasks as random (docs/measur
 of both methods, tasks and runs are both random (`core.intervals.crossed_variance`), and the test is a paired t test
 with that variance.
 
-With fewer runs, no claim about the methods is possible, and the difference only describes these runs. The task is then
-the unit, and scores are averaged within a task first. Scores of 0 and 1 are compared with McNemar's exact test (1947)
-and Newcombe's interval (1998, method 10), whose width is above 0 even if no task differs. Other scores are compared
-with the paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded. The percentile
-bootstrap reports too many significant differences with few tasks: up to 10% instead of 5% in four simulated settings of
-ten tasks, where the bootstrap-t reports up to 4%.
+With fewer runs, no claim about the methods is possible, and the difference only describes these runs. Each task then
+counts as one value: the scores of a task are averaged first. Scores of 0 and 1 are compared with McNemar's exact test
+(1947) and Newcombe's interval (1998, method 10), whose width is above 0 even if the scores of no task differ. Other
+scores are compared with the paired, studentised bootstrap (bootstrap-t; Efron and Tibshirani 1993, chapter 12), seeded.
+The percentile bootstrap reports too many significant differences with few tasks: up to 10% instead of 5% in four
+simulated settings of ten tasks, where the bootstrap-t reports up to 4%.
 
 Several comparisons with one baseline are corrected by Holm's method (1979).
 """
@@ -39,12 +39,13 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The scores of one method minus the scores of another method.
+    """The scores of a first method minus the scores of a second method.
 
     `effect` is the mean difference on `n` tasks, from -1 to 1, and `ci95` its 95% interval. `p` is the p-value of the
-    hypothesis of no difference, by the test `test`. `seeds` is the smaller number of runs of the two methods: with
-    `MIN_SEEDS` or more, interval and p-value are about the methods (`test` is "crossed"). With fewer, they are about
-    these runs only. `better` and `worse` count the tasks on which the first method scored higher or lower.
+    hypothesis of no difference, by the test `test`. `seeds` is the number of runs of the method with fewer runs. If it
+    is `MIN_SEEDS` or more, interval and p-value are about the methods (`test` is "crossed"); otherwise they are about
+    these runs only. `better` and `worse` count the tasks on which the first method scored higher or lower than the
+    second.
     """
 
     effect: float
@@ -100,15 +101,16 @@ def _scores(values: ArrayLike) -> np.ndarray:
 
 def mcnemar(better: int, worse: int) -> float:
     """Return the exact two-sided p-value of the hypothesis that, on a task with different scores, each method is
-    equally likely to be the better one."""
+    equally likely to have the higher score."""
     n = better + worse
     as_extreme: int = 2 * sum(comb(n, k) for k in range(min(better, worse) + 1))
     return min(1.0, as_extreme / (1 << n))
 
 
 def newcombe(both: int, better: int, worse: int, n: int) -> tuple[float, float]:
-    """Return the 95% interval of the difference of two paired proportions: Wilson's intervals, with their correlation.
-    Both methods solved `both` of `n` tasks, only the first method `better`, only the second `worse`."""
+    """Return the 95% interval of the difference of two paired proportions, from Wilson's interval of each proportion
+    and the correlation of the two proportions. Both methods solved `both` of `n` tasks, only the first method `better`,
+    only the second `worse`."""
     first, second = (both + better) / n, (both + worse) / n
     low_first, high_first = share_ci95(both + better, n)
     low_second, high_second = share_ci95(both + worse, n)
@@ -141,8 +143,8 @@ def _crossed_t(d: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[tu
 
 
 def _without_spread(mean: float, n: int) -> tuple[tuple[float, float], float]:
-    """Return the interval and p-value of the mean of n equal differences. The interval has a width above 0: n equal
-    values are compatible with a proportion of about 3 / n other values."""
+    """Return the interval and p-value of the mean of n equal differences. The interval has a width above 0: after n
+    equal values, up to about 3 / n of all values may still be different."""
     room = 1.0 - 0.05 ** (1.0 / n)
     return (mean - room, mean + room), (1.0 if abs(mean) < _ROUNDING else 2.0 * 0.5**n)
 
@@ -156,14 +158,15 @@ def _bootstrap_t(d: np.ndarray) -> tuple[tuple[float, float], float]:
         return _without_spread(mean, n)
     t = _studentised(d)
     p = (1 + int((t >= abs(mean) / error - 1e-9).sum())) / (len(t) + 1)
-    # The smallest distance from 0 whose p is below 0.05.
+    # The largest distance from 0 at which p is above 0.05.
     allowed = int(ALPHA * (len(t) + 1)) - 1
     reach = float(np.partition(t, len(t) - allowed - 1)[len(t) - allowed - 1]) * error
     return (mean - reach, mean + reach), p
 
 
 def _studentised(d: np.ndarray) -> np.ndarray:
-    """Return |t| of each resample around the mean of the sample; infinite for a resample without spread."""
+    """Return, for each resample, the absolute t value of the difference between the mean of the resample and the mean
+    of the sample. Without spread in the resample, t is infinite, or 0 if the means are equal."""
     # Fix the order and the sign, so that the order of the tasks and of the methods does not matter. If the mean is 0 up
     # to rounding, the values decide the sign.
     ordered = np.sort(np.round(d, 12))
@@ -192,9 +195,9 @@ Verdict = Literal["better", "worse", "runs higher", "runs lower", "unclear"]
 
 
 def verdict(difference: Difference, corrected: float) -> Verdict:
-    """Return the possible claim: "better" or "worse" about the method, or, with fewer than three runs of a method,
-    "runs higher" or "runs lower" about these runs only. "unclear" with fewer than ten tasks, or if the
-    corrected p-value or the interval is compatible with no difference."""
+    """Return the claim that a difference allows: "better" or "worse" about the first method, or, with fewer than three
+    runs of a method, "runs higher" or "runs lower" about these runs only. "unclear" with fewer than ten tasks, if the
+    corrected p-value is above 0.05, or if the interval contains 0."""
     low, high = difference.ci95
     if difference.n < MIN_TASKS or corrected > ALPHA or low <= 0.0 <= high:
         return "unclear"
@@ -205,7 +208,8 @@ def verdict(difference: Difference, corrected: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """One of several differences from a baseline: its p-value corrected for all of them, and the verdict."""
+    """One of several differences from a baseline, with the verdict. `corrected` is the p-value, corrected for the
+    number of differences."""
 
     difference: Difference
     corrected: float
@@ -213,8 +217,8 @@ class Claim:
 
 
 def claims(pairs: Mapping[str, Sequence[tuple[ArrayLike, ArrayLike]]]) -> dict[str, Claim]:
-    """Return the claim for each name. Each pair has the scores of all runs on one task: first the scores of the
-    variant, then the scores of the baseline. A name without pairs is left out. Raises ValueError as `difference`
+    """Return the claim for each named variant. Each pair has the scores of all runs on one task: first the scores of
+    the variant, then the scores of the baseline. A variant without pairs is left out. Raises ValueError as `difference`
     does."""
     differences = {name: difference(*map(list, zip(*scores, strict=True))) for name, scores in pairs.items() if scores}
     corrected = holm([result.p for result in differences.values()])

@@ -15,16 +15,17 @@ from practicum.core.types import Step
 from practicum.core.words import one_line
 
 CONVERSATION = "conversation:"
-"""Prefix of a source that names a conversation. The entries with that source are its turns, in the order of birth."""
+"""Prefix of a source that names a conversation. The entries with this source are the turns of that conversation, in the
+order in which they were added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One learned item: a playbook bullet, a memory or an episode.
 
-    `id` is "e" and a number that is never reused. `key` is the text that is embedded; empty: `text`. `born` is the
-    version that added the entry, `changed` the version that last changed its content. `sources` name the origins of the
-    entry ("task:t1", "attempt:...", "tag:...").
+    `id` is "e" and a number that is never reused. `key` is the text that is embedded; if it is empty, `text` is
+    embedded. `born` is the version that added the entry, `changed` the version that last changed the content of the
+    entry. `sources` name the origins of the entry ("task:t1", "attempt:...", "tag:...").
     """
 
     id: str
@@ -45,44 +46,45 @@ class Entry:
 
     @property
     def number(self) -> int:
-        """Position of the entry in the order of birth, from 0."""
+        """Number in the id, from 0. A later entry has a higher number, so numbers give the order of birth."""
         return int(self.id[1:])
 
     @property
     def trust(self) -> Trust:
-        """Trust level of the origin: the lowest of its sources, regardless of approvals."""
+        """The lowest trust level among the sources of the entry. An approval in a review does not raise it."""
         return trust_of(self.sources)
 
     @property
     def hidden(self) -> bool:
-        """Whether the entry is shown to the learner only, not to the agent: its section begins with a dot."""
+        """Whether only the learner sees the entry, and the agent does not: the name of the section begins with a
+        dot."""
         return self.section.startswith(".")
 
     @property
     def conversation(self) -> str:
-        """Source that names the conversation of this turn; empty if the entry is not a turn."""
+        """Source that names the conversation, if the entry is a turn of a conversation; otherwise empty."""
         return next((source for source in self.sources if source.startswith(CONVERSATION)), "")
 
     @property
     def solved(self) -> str:
-        """Text of the entry and, for a solved task, its steps and its answer (see `solved`)."""
+        """The text that a prompt can show of the entry, as the function `solved` returns it."""
         return solved(self.text, self.data)
 
     @property
     def content(self) -> tuple[str, str, Mapping[str, Any]]:
-        """Text, section and data: the content without votes and origin."""
+        """Text, section and data of the entry, without its votes and sources."""
         return self.text, self.section, self.data
 
     @property
     def embedded_text(self) -> str:
-        """Text that is embedded."""
+        """Text that is embedded: `key`, or `text` if `key` is empty."""
         return self.key or self.text
 
 
 def solved(text: str, data: Mapping[str, Any]) -> str:
-    """Return the text, followed by the steps and the answer of a solved task, or by the answer of a correction and the
-    comment on the wrong answer. A prompt shows no other content of an entry, so a review shows this text, and edits
-    with the same text count as equal."""
+    """Return the text of an entry with the other content that a prompt can show: the steps and the answer of a solved
+    task, or the answer of a correction and the comment on the wrong answer. A review shows the returned text, and two
+    edits with the same returned text count as equal."""
     steps = [Step(kind, part).line for kind, part in data.get("steps", ())]
     answer = [f"→ {data['answer']}"] if "answer" in data else []
     wrong = [f"wrong: {data['comment']}"] if "comment" in data else []
@@ -93,7 +95,7 @@ def solved(text: str, data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add an entry. Because it has no id yet, later edits of the same delta can name it by `ref`."""
+    """Add an entry. Because the new entry has no id yet, later edits of the same delta can name it by `ref`."""
 
     section: str
     text: str
@@ -110,7 +112,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Replace the text, section, key or data of an entry. None keeps the current value."""
+    """Replace the text, section, key or data of an entry. A field that is None keeps its current value."""
 
     id: str
     text: str | None = None
@@ -125,8 +127,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merge entries into the oldest of them: counters are summed and sources joined. None keeps the text of the
-    oldest."""
+    """Merge entries into the oldest of these entries: counters are summed and sources joined. If `text` is None, the
+    oldest entry keeps its text."""
 
     ids: tuple[str, ...]
     text: str | None = None
@@ -149,7 +151,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Add to the counters of an entry: how often it helped, harmed and was relied on. No count is negative."""
+    """Add to the counters of an entry: how often the entry helped, harmed and was relied on. The numbers to add must
+    not be negative."""
 
     id: str
     helpful: int = 0
@@ -177,7 +180,8 @@ def changed_entries(edit: Edit) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Decision on a lesson that led to no edit: `entry` already covers it or, if `entry` is empty, it was dropped."""
+    """Decision on a lesson that led to no edit: `entry` is the id of the entry that already covers the lesson; if
+    `entry` is empty, the lesson was dropped."""
 
     lesson: str
     entry: str = ""
@@ -187,7 +191,8 @@ class Resolution:
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A few edits, applied in order. `resolutions` list the lessons that led to no edit, `evidence` has measurements
-    for or against the delta as JSON values, and `refused` are edits that a guard removed."""
+    for or against the delta as JSON values, and `refused` are edits that were removed from the delta before it was
+    applied."""
 
     edits: tuple[Edit, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
@@ -204,10 +209,10 @@ class Delta:
 
     @property
     def covered(self) -> set[str]:
-        """Lessons that the delta adds to an entry, or that an entry already covers.
+        """Ids of the lessons that an edit of the delta writes into an entry, or that an entry already covers.
 
-        Votes and deletions do not count, because they can show that an entry is wrong, but do not correct it. An entry
-        that the delta deletes covers nothing.
+        A lesson that only leads to votes or deletions is not covered, because these edits can show that an entry is
+        wrong, but do not correct the entry. An entry that the delta deletes covers nothing.
         """
         deleted = self.deleted
         lessons = {r.lesson for r in self.resolutions if r.entry and r.entry not in deleted}
@@ -224,8 +229,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Edit that took effect. `id` is the entry that it added, changed or removed; in `edit`, every ref is replaced by
-    an id."""
+    """Edit that took effect. `id` is the id of the entry that the edit added, changed or removed. In `edit`, every ref
+    is replaced by an id."""
 
     edit: Edit
     id: str

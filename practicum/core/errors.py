@@ -42,7 +42,7 @@ class ErrorBody(TypedDict):
 
 
 def error_body(code: str, message: str) -> ErrorBody:
-    """Return a failure that is not a PracticumError as data."""
+    """Return the body for a failure that is not a PracticumError."""
     return {"code": code, "message": message, "fields": {}}
 
 
@@ -75,7 +75,8 @@ class PracticumError(Exception):
         return {"code": self.code, "message": str(self), "fields": self.fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # `__init__` of a subclass takes other arguments than `args`, so the copy is created without calling it.
+        # A subclass may have an `__init__` that takes other arguments than `args`, so the copy is created without
+        # calling `__init__`.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def _render_traceback_(self) -> list[str]:
@@ -90,7 +91,7 @@ class UsageError(PracticumError):
 
 
 class PracticumWarning(UserWarning):
-    """Something was only partly done; the one-line text names the part that was not."""
+    """Something was only partly done; the one-line text names the part that was not done."""
 
 
 class TaskFileError(UsageError):
@@ -110,7 +111,7 @@ class StoreError(PracticumError):
 
 
 class NotARun(StoreError):
-    """A folder contains no run, but should."""
+    """A folder that should contain a run contains none."""
 
     exit_code = 2
 
@@ -136,12 +137,13 @@ class ModelError(PracticumError):
 
 
 class ProviderError(PracticumError):
-    """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts it and continues."""
+    """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts the failure and
+    continues."""
 
 
 class RequestError(ProviderError):
-    """A provider refused one request and would refuse it again; other requests may succeed. The run counts it and
-    continues.
+    """A provider refused one request and would refuse it again; other requests may succeed. The run counts the refusal
+    and continues.
 
     The code gives the reason: provider.filtered (content filter), window.exceeded (larger than the context window),
     output.invalid (no valid output in all tries), provider.refused (anything else).
@@ -153,7 +155,7 @@ class WindowError(RequestError):
 
 
 class OutputError(PracticumError):
-    """A model's output does not fit its schema, also after a second request or a shorter prompt."""
+    """A model's output does not fit its schema, even after the request was repeated or its prompt was shortened."""
 
 
 class AgentError(PracticumError):

@@ -23,8 +23,8 @@ MOST_BYTES = 2**30
 
 
 def open_file(path: Path | str) -> BinaryIO:
-    """Open a file for reading. Raises OSError for a folder, for a device (reading it may never end), and for a pipe
-    (reading it may never begin). The pipes of a shell can be read: standard input, and `<(...)`."""
+    """Open a file for reading. Raises OSError for a folder, for a device (reading a device may never end), and for a
+    pipe (reading a pipe may never begin). The pipes of a shell can be read: standard input, and `<(...)`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         kind = os.fstat(descriptor).st_mode
@@ -96,13 +96,13 @@ def append_private(path: Path) -> BinaryIO:
 
 
 def ensure_private(path: Path) -> None:
-    """Create an empty file that only its user can read, unless it exists. Later writes keep its mode."""
+    """Create an empty file that only its user can read, unless the file exists. Later writes keep its mode."""
     if not os.path.lexists(path):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PRIVATE))
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether the mode of a file lets other users read or change it. False on Windows, where modes do not say this."""
+    """Whether the mode of a file lets other users read or change it. False on Windows, where modes do not show this."""
     return os.name == "posix" and bool(path.stat().st_mode & 0o077)
 
 

@@ -33,7 +33,8 @@ def scored(row: Mapping[str, Any]) -> str:
 
 
 def effect(row: Mapping[str, Any]) -> str:
-    """Format the difference of a variant from its baseline with its interval; an empty string without a difference."""
+    """Format the difference between a variant and its baseline, with the interval of the difference; an empty string if
+    the row has no difference."""
     return f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
 
 

@@ -1,4 +1,4 @@
-"""Forms: named values from outside, read and validated by pydantic, with one kind of error for all of them."""
+"""Forms: named values from outside, read and validated by pydantic. Every invalid form raises UsageError."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def form_error(form: type[Form], error: ValidationError) -> UsageError:
 
 
 def _require_few_fields(body: bytes) -> None:
-    """Raise UsageError for a JSON object with too many fields. Other JSON values are refused when they are parsed."""
+    """Raise UsageError for a JSON object with too many fields. A JSON value that is not an object is refused later,
+    when the form is parsed."""
     if body.count(b":") <= MOST_FIELDS:
         return
     import msgspec

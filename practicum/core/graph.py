@@ -10,8 +10,8 @@ N = TypeVar("N")
 
 
 def distances(start: N, neighbours: Mapping[N, Iterable[N]]) -> dict[N, int]:
-    """Return the nodes that can be reached from `start`, including itself, each with the number of links of the
-    shortest path."""
+    """Return the nodes that can be reached from `start`, including `start`, each with the number of links on the
+    shortest path from `start`."""
     links, waiting = {start: 0}, deque([start])
     while waiting:
         node = waiting.popleft()

@@ -1,5 +1,5 @@
 """HTML snippets for notebooks, without colors, so that they fit light and dark pages. Texts are escaped, and hidden
-characters in them made visible (`core.visible`)."""
+characters in texts are made visible (see `core.visible`)."""
 
 from __future__ import annotations
 

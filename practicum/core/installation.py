@@ -1,7 +1,7 @@
-"""The installation of a user: a secret key, and marks (keyed hashes) made with it.
+"""The installation of a user: a secret key, and marks (keyed hashes) made with the key.
 
-A run folder names the programs to execute and the addresses to call. A mark in the folder shows whether this user on
-this machine wrote them. Anyone with the key can make marks, so only the user can read the key.
+A run folder names the programs to execute and the addresses to call. A mark in the folder shows that this user wrote
+these names and addresses on this machine. Anyone with the key can make marks, so only the user can read the key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.core.errors import UsageError
 from practicum.core.files import create_private, make_folder
 
 HOME_VARIABLE = "PRACTICUM_HOME"
-"""Environment variable that names the folder of the key; unset: `settings_folder()`."""
+"""Environment variable that names the folder of the key. If it is not set, the folder is `settings_folder()`."""
 
 KEY_FILE = "key"
 
@@ -41,13 +41,13 @@ def settings_folder() -> Path:
 
 
 def mark(values: Any) -> str:
-    """Return the mark of this installation on plain JSON values, a keyed hash."""
+    """Return the mark of plain JSON values: a hash of the values, made with the key of this installation."""
     raw = json.dumps(values, sort_keys=True).encode()
     return hmac.new(_key(), raw, hashlib.sha256).hexdigest()
 
 
 def is_marked(values: Any, candidate: str | None) -> bool:
-    """Whether this installation made the mark on these values."""
+    """Whether `candidate` is the mark that this installation makes for these values."""
     return isinstance(candidate, str) and hmac.compare_digest(mark(values).encode(), candidate.encode(errors="replace"))
 
 
@@ -57,7 +57,8 @@ def derived_key(purpose: str) -> bytes:
 
 
 def _key() -> bytes:
-    """Return the key; create it on first use. If it cannot be stored, return a key for this process only."""
+    """Return the key of this installation; create it on first use. If the key cannot be read or stored, return a random
+    key for this process only."""
     try:
         path = home() / KEY_FILE
         key = path.read_bytes() if path.exists() else _create_key(path)
@@ -65,13 +66,14 @@ def _key() -> bytes:
         return _of_process(getattr(error, "strerror", None) or str(error))
     if len(key) != KEY_BYTES:
         raise UsageError(
-            "installation.damaged", f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete it"
+            "installation.damaged",
+            f"{path} is not a key of practicum ({len(key)} bytes, not {KEY_BYTES}): delete this file",
         )
     return key
 
 
 def _create_key(path: Path) -> bytes:
-    """Create a key at this path and return it, or return the key of another process that was faster."""
+    """Create a key at this path and return it. If another process creates a key there first, return that key."""
     make_folder(path.parent)
     part = path.with_name(f"{KEY_FILE}.{secrets.token_hex(8)}")
     try:
@@ -90,8 +92,8 @@ def _create_key(path: Path) -> bytes:
 @cache
 def _of_process(why: str) -> bytes:
     warnings.warn(
-        f"the key of this installation cannot be stored ({why}), so practicum will not recognize runs made now as its "
-        f"own: set {HOME_VARIABLE} to a folder that can be written to",
+        f"the key of this installation cannot be stored ({why}), so practicum will later treat runs made now as runs "
+        f"from another machine: set {HOME_VARIABLE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,10 +1,10 @@
 """95% confidence intervals of a mean score in [0, 1].
 
 Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and has a width above 0 even at 0% and 100%.
-Other scores get the percentile bootstrap (Efron 1979), seeded. BCa is more precise for skewed scores but undefined for
-some small samples; with fewer than ten values, both bootstraps are somewhat narrow. If all values are equal, resampling
-gives no spread, so Wilson's formula at that mean is used. The formula is for scores of 0 and 1, which vary more than
-any other scores in [0, 1] with the same mean. So the interval is conservative.
+Other scores get the percentile bootstrap (Efron 1979), seeded. The BCa bootstrap is more precise for skewed scores but
+undefined for some small samples; with fewer than ten values, the intervals of both bootstraps are somewhat too narrow.
+If all values are equal, resampling gives no spread, so Wilson's formula at that mean is used. The formula is for scores
+of 0 and 1, which vary more than any other scores in [0, 1] with the same mean. So the interval is conservative.
 
 These intervals cover the variation between tasks. `crossed_variance` and `method_ci95` also cover the variation between
 runs.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MIN_SEEDS = 3
-"""Minimum number of runs for a claim about a method. With fewer, a claim is only about these runs."""
+"""Minimum number of runs for a claim about a method. With fewer runs, a claim is only about the runs that were made."""
 
 _RESAMPLES = 9_999
 _SEED = 20_260_131
@@ -66,7 +66,7 @@ def total_ci95(total: float, n: int) -> tuple[float, float]:
     """Return the 95% interval of the mean `total / n` of n scores in [0, 1], in constant time.
 
     The interval includes the mean. It is Wilson's interval for the total rounded to a whole number of right answers, so
-    it is too wide for scores between 0 and 1. Raises ValueError for n < 1.
+    it is wider than necessary for scores other than 0 and 1. Raises ValueError for n < 1.
     """
     total = min(max(total, 0.0), n)
     low, high = share_ci95(round(total), n)
@@ -77,8 +77,9 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
     """Return the 95% interval of the mean over tasks that were attempted several times, given one sequence of scores
     per task.
 
-    Repeated attempts at a task are not evidence about other tasks, so the task is the unit: this is the interval of the
-    mean of the task means. Raises ValueError as `mean_ci95` does, and for a task without a score.
+    Repeated attempts at a task are not evidence about other tasks, so each task counts as one value: the result is the
+    interval of the mean of the tasks' mean scores. Raises ValueError as `mean_ci95` does, and for a task without a
+    score.
     """
     if not all(scores_by_task):
         raise ValueError("each task needs at least one score")
@@ -86,13 +87,13 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
 
 
 def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the 95% interval of a method's mean score over other tasks and, with three or more runs, over other runs.
-    `scores_by_task` has, for each task, the scores in [0, 1] of all runs in the same order. With fewer runs, the result
-    is `repeated_ci95`.
+    """Return the 95% interval of a method's mean score. It covers the variation between tasks and, with three or more
+    runs, also between runs. `scores_by_task` has, for each task, the scores in [0, 1] of all runs in the same order.
+    With fewer runs, the result is `repeated_ci95`.
 
     With three or more runs, the result is Wilson's interval with Student's t and an effective sample size: the number
-    of tasks at which independent scores of 0 and 1 would have the variance of this mean (as in cluster sampling; Korn
-    and Graubard 1998). Raises ValueError as `repeated_ci95` does.
+    of tasks at which the mean of independent scores of 0 and 1 would have the same variance as this mean (as in cluster
+    sampling; Korn and Graubard 1998). Raises ValueError as `repeated_ci95` does.
     """
     if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
         return repeated_ci95(scores_by_task)
@@ -109,18 +110,19 @@ def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float
 
 
 def crossed_variance(by_task: np.ndarray, *methods: np.ndarray) -> tuple[float, float]:
-    """Return the variance of the mean of `by_task` and its degrees of freedom, with tasks and runs both random.
+    """Return the variance of the mean of `by_task`, and the degrees of freedom of this variance, with tasks and runs
+    both random.
 
     `methods` are the scores of one or two methods, each of shape (tasks, runs) with two or more runs; `by_task` has,
     for each task, the method's mean over its runs, or the difference of two methods. Every run attempts every task and
     belongs to one method: a two-way layout of random effects with runs nested in methods (Searle, Casella and McCulloch
-    1992, chapter 4). The result is the variance over tasks plus, for each method, the variance of its runs that exceeds
-    the noise of single attempts, at least 0.
+    1992, chapter 4). The result is the variance over tasks plus, for each method, the part of the variance between its
+    runs that exceeds the noise of single attempts.
 
-    The degrees of freedom are the harmonic mean of those for tasks and runs (Welch 1938), weighted by their fractions
-    of the variance. Satterthwaite (1946) squares these weights. With squared weights, up to 8% of comparisons of equal
-    methods report a difference (measured in docs/measure/compare.md), because three runs give a poor estimate of the
-    variance between runs.
+    The degrees of freedom are the harmonic mean of the degrees for tasks and the degrees for runs (Welch 1938),
+    weighted by the fractions of the variance that are due to tasks and to runs. Satterthwaite (1946) squares these
+    weights. With squared weights, up to 8% of comparisons of equal methods report a difference (measured in
+    docs/measure/compare.md), because three runs give a poor estimate of the variance between runs.
     """
     import numpy as np
 
@@ -150,7 +152,7 @@ def _wilson(mean: float, n: float, z: float = NormalDist().inv_cdf(0.975)) -> tu
 
 
 def resamples(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield 9,999 samples of n from n values, with replacement and seeded, in parts of shape (m, n).
+    """Yield 9,999 samples of n from n values, drawn with replacement and a fixed seed, in parts of shape (m, n).
 
     All samples at once would take 80 kB per value.
     """

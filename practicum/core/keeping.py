@@ -1,4 +1,4 @@
-"""A cache of values, limited in number and in bytes, for texts from outside."""
+"""A cache for texts from outside, with a limit on the number of values and on their bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ T = TypeVar("T")
 
 
 def size_of(texts: Iterable[object]) -> int:
-    """Return the bytes that the texts take in memory."""
+    """Return the bytes that the texts among these values take in memory."""
     return sum(getsizeof(text) for text in texts if isinstance(text, str))
 
 
 class Bounded(Generic[T]):
-    """Values by key, at most `most` values and `most_bytes` bytes. Beyond that, the oldest are dropped."""
+    """Values by key, at most `most` values and `most_bytes` bytes. Beyond these limits, the oldest values are
+    dropped."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes

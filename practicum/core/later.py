@@ -1,9 +1,9 @@
 """Lazy import of packages.
 
-A package that re-exports names of its many modules makes every user of one module import them all. `import_later`
-installs the package without executing it: its modules can be imported one by one, and the first use of another name of
-the package executes it. `import_later` is for practicum's own processes; a program that uses practicum as a library
-imports as usual.
+If a package re-exports names of its many modules, a program that needs one module imports all of them. `import_later`
+registers the package without executing its code: its modules can be imported one by one, and the first use of any other
+name of the package executes the code. `import_later` is for practicum's own processes; a program that uses practicum as
+a library imports as usual.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Later(ModuleType):
 
 
 def import_later(*names: str) -> None:
-    """Postpone the execution of these packages, outer packages first. Packages that are already imported, or not
-    installed, are unchanged."""
+    """Postpone the execution of these packages, given with outer packages first. Packages that are already imported, or
+    not installed, are unchanged."""
     for name in names:
         parents = name.split(".")[:-1]
         path = None

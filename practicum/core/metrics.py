@@ -1,8 +1,8 @@
 """All metrics: name, unit, title and definition of each.
 
 The reports of a run (`practicum space monitor`, its plots, OpenTelemetry, `practicum space dynamics`), experiment
-trackers, pages, and the Prometheus endpoint of a service use these names, units and titles. The reference of the manual
-is generated from them.
+trackers, pages, and the Prometheus endpoint of a service use these names, units and titles. The manual's reference of
+metrics is generated from these definitions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from practicum.core.thoughts import SILENCES
 Unit = Literal["share", "seconds", "tokens", "USD", "bytes", "version", "count"]
 
 Kind = Literal["series", "progress", "comparison", "counter", "gauge", "histogram", "summary"]
-"""series: one value per step of a run, computed from its store. progress: a value at the end of a step, while the run
-continues. comparison: one value per variant of a comparison. The other kinds are Prometheus types of a service."""
+"""series: one value per step of a run, computed from the store of the run. progress: a value at the end of a step,
+reported while the run continues. comparison: one value per variant of a comparison. The other kinds are Prometheus
+types of a service."""
 
 UCUM: Mapping[Unit, str] = {
     "share": "1", "seconds": "s", "tokens": "{token}", "USD": "USD", "bytes": "By", "version": "1", "count": "1"
@@ -31,8 +32,8 @@ _WRITERS: Mapping[Unit, Callable[[float | None], str]] = {"share": percent, "sec
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """Definition of a metric. `name` is "group.name". `title` is its name on axes and in tables, and `about` describes
-    how it is computed. `labels` are the Prometheus labels of its values."""
+    """Definition of a metric. `name` is "group.name". `title` is the metric's name on axes and in tables, and `about`
+    describes how the metric is computed. `labels` are the Prometheus labels of its values."""
 
     name: str
     unit: Unit
@@ -47,7 +48,7 @@ class MetricKind:
 
     @property
     def field(self) -> str:
-        """Name within the group."""
+        """Part of the name after the group."""
         return self.name.partition(".")[2]
 
     @property

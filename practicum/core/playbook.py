@@ -59,12 +59,14 @@ _ADVICE = "Follow what applies."
 def _item(entry: Entry, format: ExportFormat) -> str:
     """Format an entry as a list item. The lines of its text are indented as markdown requires, so that a heading or a
     list in the text stays inside the item. A text of several lines begins on the line below the id and the counts, so
-    that its first line may also be a fence or a heading. AGENTS.md has the text that practicum's agents see."""
+    that the first line of the text may also be a fence or a heading. In AGENTS.md, the text is escaped as for
+    practicum's agents."""
     text = clean(_shown_text(entry))
     if format == "agents-md":
         return f"- {indented(visible_to_model(text))[2:]}"
     multiline = "\n" in text
-    # If the end of the text looks like counts, add counts: `load` then removes these, and not the end of the text.
+    # `load` removes counts at the end of an item. If the text itself ends with counts, add the counts of the entry, so
+    # that `load` removes these and keeps the whole text.
     with_counts = entry.helpful or entry.harmful or (not multiline and _COUNTS.search(text))
     counts = f" (+{entry.helpful}/-{entry.harmful})" if with_counts else ""
     return f"- [{entry.id}]{counts}\n{indented(text)}" if multiline else f"- [{entry.id}] {text}{counts}"
@@ -112,8 +114,8 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Part of a playbook file that is not in any entry: its place (`line 3`, `entries.0.note`), its text and the
-    reason."""
+    """Part of a playbook file that did not become part of an entry: its place in the file (`line 3`, `entries.0.note`),
+    its text, and the reason why it was left out."""
 
     place: str
     text: str
@@ -121,7 +123,7 @@ class LeftOut:
 
 
 class PlaybookWarning(PracticumWarning):
-    """Parts of a playbook file were ignored. `left_out` has all of them, in the order of the file."""
+    """Parts of a playbook file were ignored. `left_out` has all these parts, in the order of the file."""
 
     def __init__(self, path: Path, left_out: Sequence[LeftOut]) -> None:
         self.left_out = tuple(left_out)
@@ -136,7 +138,7 @@ _MOST_NAMED = 3
 
 def load(path: Path) -> Context:
     """Read a hand-written or exported playbook as a context at version 0. Entries keep the ids from the file; entries
-    without an id get new ones.
+    without an id get new ids.
 
     Warns with PlaybookWarning about lines and fields that are not in any entry. Raises ContextFileError if the file
     cannot be read, has no entries, or contains an id twice.
@@ -168,7 +170,7 @@ def is_json(path: Path, text: str) -> bool:
 
 def _from_json(text: str) -> tuple[Context, list[LeftOut]]:
     try:
-        # Unlike `json`, this refuses NaN, unpaired surrogates and excessively nested lists.
+        # Unlike `json`, this parser refuses NaN, unpaired surrogates and excessively nested lists.
         raw = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ContextFileError("playbook.malformed", f"not valid JSON: {error}") from error
@@ -203,8 +205,8 @@ def _unknown_fields(file: dict[str, Any]) -> list[LeftOut]:
 
 def _numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
     """Return an id for each entry of a file, given (id or None, place in the file) pairs. Entries without an id, or
-    with an id of another series such as the correction c5, get new ids after all others. Raises ContextFileError for an
-    id that occurs twice or is too large."""
+    with an id that does not begin with e (such as c5, the id of a correction), get new ids, with numbers above all
+    others in the file. Raises ContextFileError for an id that occurs twice or is too large."""
     ids, places = list[str | None](), dict[str, str]()
     for stored_id, place in entries:
         id = stored_id if stored_id is not None and stored_id.startswith("e") else None
@@ -216,7 +218,8 @@ def _numbered(entries: Iterable[tuple[str | None, str]]) -> list[str]:
             )
         if id is not None and (first := places.setdefault(id, place)) != place:
             raise ContextFileError(
-                "playbook.duplicate_id", f"{place}: {first} already has the id {id}: omit the id of a new entry"
+                "playbook.duplicate_id",
+                f"{place}: {first} already has the id {id}: omit the id here, and the entry gets a new id",
             )
         ids.append(id)
     new = count(max((int(id[1:]) for id in places), default=-1) + 1)
@@ -235,7 +238,8 @@ _FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 @dataclass(frozen=True)
 class MarkdownEntry:
-    """Entry of a markdown file that begins at this line. `id` is None if the file has no id for it."""
+    """Entry in a markdown file. `line` is the number of its first line. `id` is None if the file has no id for the
+    entry."""
 
     line: int
     section: str
@@ -293,9 +297,10 @@ class _Reader:
     entries: list[tuple[int, _Heading | None, list[str]]] = field(default_factory=list)
     """Line number, heading above, and lines of each item."""
     prose: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Lines outside of items, by line number, each with the reason why it is outside."""
+    """Lines outside of items, by line number, each with the reason why the line is not part of an item."""
     paragraph: list[int] = field(default_factory=list)
-    """Line numbers of the prose that an underline would turn into a heading."""
+    """Line numbers of the paragraph that ends at the previous line. If the next line is an underline (=== or ---), this
+    paragraph is a heading."""
     item: list[str] = field(default_factory=list)
     """Lines of the open item; empty if no item is open."""
     follows: bool = False
@@ -305,7 +310,8 @@ class _Reader:
     width: int = 0
     """Columns before the text of the open item."""
     fence: str = ""
-    """Fence that closes the unindented code block that is open; empty if none is open."""
+    """Fence (such as three backticks) that closes the open code block without indentation; empty if no such block is
+    open."""
 
     def skip_front_matter(self, numbered: Sequence[tuple[int, str]]) -> int:
         """Return the number of lines of YAML front matter at the beginning of the file."""
@@ -403,12 +409,12 @@ def _indent(line: str) -> int:
 
 
 def _item_of(line: int, section: str, item: list[str]) -> MarkdownEntry:
-    """Parse a list item. Its id and counts are around a text of one line, and above a text of several lines."""
+    """Parse a list item. A text of one line is between the id and the counts; a text of several lines is below both."""
     text = clean("\n".join(item))
     first, _, rest = text.partition("\n")
     match = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
     if not match:
-        # Without an id, `export` did not write the item, so its text is kept unchanged.
+        # An item without an id was not written by `export`, so the text of the item is kept unchanged.
         return MarkdownEntry(line, section, None, text)
     if match.re is _ABOVE:
         text, counts = clean(rest), match.groups("0")[1:]

@@ -35,8 +35,8 @@ def import_object(reference: str) -> Any:
     """
     module_name, _, name = reference.partition(":")
     if os.getcwd() not in sys.path:
-        # Like `python -m`, and permanently, because a function may import other modules of the folder when it is
-        # called.
+        # As with `python -m`, modules are searched in the current folder first. The folder stays on the path, because a
+        # function may import other modules from it when the function is called.
         sys.path.insert(0, os.getcwd())
     form = "write module:name, with the module installed or in the current folder"
     module_advice = "the module itself raises this error"
@@ -51,8 +51,8 @@ def import_object(reference: str) -> Any:
 
 
 def import_function(reference: str) -> Callable[..., Any]:
-    """Import the function `module:function`. Raises UsageError as `import_object` does, and if the object is not
-    callable."""
+    """Import the function `module:function`. Raises UsageError in the same cases as `import_object`, and if the object
+    is not callable."""
     function: Callable[..., Any] | None = import_object(reference)
     if not callable(function):
         raise UsageError("code.cannot_load", f"{reference!r} is a {type(function).__name__}, not a function")
@@ -100,8 +100,8 @@ class Group(Generic[T]):
 
     `name` is the entry point group, such as "practicum.scorers", and `noun` the kind in messages. `lacks` checks
     registered objects. `core` has the plug-ins of the core: the "module:object" by name, or None if the core creates
-    the plug-in in a different way. `unknown` is the error code for an unknown name, and `advice` the end of its
-    message.
+    the plug-in in a different way. `unknown` is the error code for an unknown name, and `advice` the end of the message
+    for an unknown name.
 
     The names of the core and of practicum's plug-ins are reserved: a plug-in of another package with such a name is
     refused. If two other packages register the same name, both are refused.
@@ -123,7 +123,8 @@ class Group(Generic[T]):
         self._cached: tuple[dict[str, EntryPoint], list[Plugin]] = {}, []
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the core in its order, then of practicum's plug-ins, then of other packages."""
+        """Return the names: first of the core, in the order of `core`, then of practicum's plug-ins, then of other
+        packages."""
         return (*self.core, *self.registered())
 
     def registered(self) -> Mapping[str, EntryPoint]:
@@ -192,7 +193,7 @@ class Group(Generic[T]):
         return "; ".join([*reasons, f"{names}{self._advice}"])
 
     def _sorted(self) -> tuple[dict[str, EntryPoint], list[Plugin]]:
-        """Return the entry points in use, and the refused ones. They are cached until `sys.path` changes, because
+        """Return the entry points in use, and the refused plug-ins. Both are cached until `sys.path` changes, because
         reading the entry points of all packages takes 20 ms."""
         if self._path != (path := tuple(sys.path)):
             self._path, self._cached = path, self._read()

@@ -25,7 +25,8 @@ from practicum.core.sensitive import NOUNS, PLACEHOLDER, Kind, find
 T = TypeVar("T")
 
 CACHED = 4096
-"""Maximum number of texts in a redactor's cache: pages of a playbook are in every prompt."""
+"""Maximum number of texts in a redactor's cache. Texts are cached because the pages of a playbook are in every
+prompt."""
 
 _NUMBERS = {"cards", "ibans", "ids", "phones"}
 
@@ -35,8 +36,8 @@ _CODED = re.compile(r"((?<!\\)(?:\\\\)*)\\u00(?!22|5[cC]|7[fF])([2-7][0-9a-fA-F]
 
 @dataclass
 class Redactor:
-    """Replaces values of these `kinds` by placeholders, made with `key`. `file` stores the values as lines of JSON that
-    only the user can read; None: they are not stored."""
+    """Replaces values of these `kinds` by placeholders, made with `key`. `file` stores the values as lines of JSON, and
+    only the user can read it. If `file` is None, the values are not stored."""
 
     kinds: tuple[Kind, ...]
     key: bytes = field(repr=False)
@@ -54,7 +55,8 @@ class Redactor:
         return redacted
 
     def reply(self, text: str) -> str:
-        """Return a model's reply with placeholders. JSON remains valid JSON, and escaped letters in it are decoded."""
+        """Return a model's reply with placeholders. A reply that is JSON remains valid JSON, with its escaped letters
+        decoded."""
         read = _CODED.sub(lambda code: code[1] + chr(int(code[2], 16)), text)
         try:
             value = json.loads(read) if read.lstrip()[:1] in ("{", "[") else None
@@ -67,11 +69,12 @@ class Redactor:
         return text if redacted is value else json.dumps(redacted, ensure_ascii=False)
 
     def restored(self, value: T) -> T:
-        """Return the value with its placeholders replaced by the values in the file."""
+        """Return `value` with its placeholders replaced by the values that the file stores for them."""
         return value if self.file is None else with_values(value, self._stored)
 
     def values_of(self, value: object) -> dict[str, str]:
-        """Return the values in the file for the placeholders in `value`."""
+        """Return the stored value of each placeholder in `value`, by placeholder. Placeholders without a stored value
+        are left out."""
         names: list[str] = []
 
         def look(text: str) -> str:
@@ -86,7 +89,7 @@ class Redactor:
         redacted = self._texts.get(text)
         if redacted is None:
             redacted = text
-            # A new placeholder may reveal a further value next to it.
+            # After a value was replaced, a further value next to the placeholder may match.
             while values := find(redacted, self.kinds):
                 end, parts = 0, list[str]()
                 for value in values:
@@ -100,7 +103,8 @@ class Redactor:
         return text if redacted == text else redacted
 
     def _placeholder(self, kind: Kind, value: str) -> str:
-        # The same value can be written in capital letters and, if it is a number, with other separators.
+        # A value can also be written in capital letters and, if it is a number, with other separators, so these are
+        # ignored.
         same = value if kind == "secrets" else value.casefold()
         if kind in _NUMBERS:
             same = re.sub(r"[^\w+]", "", same)
@@ -119,7 +123,8 @@ class Redactor:
         try:
             if others_may_read(self.file):
                 raise UsageError(
-                    "file.too_open", f"`redact_map={self.file}`: other users can read it: run chmod 600 {self.file}"
+                    "file.too_open",
+                    f"`redact_map={self.file}`: other users can read this file: run chmod 600 {self.file}",
                 )
             rows = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
             return {str(row["placeholder"]): str(row["value"]) for row in rows}
@@ -144,7 +149,8 @@ class Redactor:
 
 
 def with_values(value: T, values: Mapping[str, str]) -> T:
-    """Return the value with its placeholders replaced by `values`; a placeholder that is not in `values` stays."""
+    """Return the value with its placeholders replaced by `values`; a placeholder that is not in `values` is left
+    unchanged."""
     restored: T = _mapped(value, lambda text: PLACEHOLDER.sub(lambda match: values.get(match[0], match[0]), text))
     return restored
 

@@ -1,5 +1,5 @@
-"""Requirements of practicum from its installed metadata. So install commands in messages also work if practicum is not
-on a package index."""
+"""Requirements of practicum, read from its installed metadata. Install commands in messages name these required
+packages, so the commands also work if practicum is not on a package index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pip_install(extra: str) -> str:
 
 
 _SUITABLE: set[str] = set()
-"""Packages that need no further check in this process: a check reads files for about 10 ms."""
+"""Packages whose check succeeded in this process. They are not checked again, because a check takes about 10 ms."""
 
 
 def require(package: str, feature: str) -> None:
@@ -35,8 +35,8 @@ def require(package: str, feature: str) -> None:
 
 
 def _held_back(package: str) -> str:
-    """Return the installed packages that need an older version of `package` than practicum, as the end of a message.
-    Empty without such packages."""
+    """Return the end of a message that names the installed packages that need an older version of `package` than
+    practicum needs. The text is empty without such packages."""
     from packaging.requirements import Requirement
 
     bounds = (bound for part in _requirements("practicum") if part.name == package for bound in part.specifier)
@@ -44,15 +44,15 @@ def _held_back(package: str) -> str:
     texts = ((other.name, text) for other in distributions() for text in other.requires or ())
     requirements = [(name, Requirement(text)) for name, text in texts if text.startswith(package) and ";" not in text]
     others = [f"{name} needs {r}" for name, r in requirements if r.name == package and least not in r.specifier]
-    return f"; {', '.join(others)}: install the two in separate environments" if others else ""
+    return f"; {', '.join(others)}: install them and practicum in separate environments" if others else ""
 
 
 def unmet_requirements(package: str | None = None) -> list[str]:
     """Return the packages that practicum needs and that are missing or of an unsuitable version, each with the command
     that installs it.
 
-    With `package`, only this package and the packages of its extras are checked, which is fast: its other requirements
-    were installed with it.
+    With `package`, only this package and the packages of its extras are checked, which is fast: the other requirements
+    of the package were installed with the package.
     """
     direct = [
         requirement
@@ -81,8 +81,8 @@ def unmet_requirements(package: str | None = None) -> list[str]:
 
 
 def _requirements(package: str, extra: str = "", prefix: str = "") -> Iterator[Requirement]:
-    """Return the requirements of a package with this extra, limited to requirements whose names begin with `prefix`.
-    Return none if the package is not installed."""
+    """Yield the requirements of a package with this extra, limited to requirements whose names begin with `prefix`.
+    Yield nothing if the package is not installed."""
     from packaging.requirements import Requirement
 
     try:

@@ -9,7 +9,7 @@ ROUNDING = 1e-6
 
 
 def rounded(value: Any) -> Any:
-    """Return the value; a float outside of [0, 1] by at most `ROUNDING` is set to the bound."""
+    """Return the value; a float that is outside of [0, 1] by at most `ROUNDING` is set to the nearer bound, 0 or 1."""
     if isinstance(value, float) and (-ROUNDING <= value < 0.0 or 1.0 < value <= 1.0 + ROUNDING):
         return min(max(value, 0.0), 1.0)
     return value

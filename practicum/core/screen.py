@@ -1,9 +1,9 @@
 """Filter for texts that are about to become entries: flags the parts that a person should check.
 
-The filter never changes a text. Instruction-shaped phrases address the model's instructions, role or user, contain
-tokens of a chat template, or send data out. A rule for a task ("Never call delete before list") does none of this.
-Phrases are matched in every spelling of `core.spelling`. A filter of phrases is only the last line of defence: an
-author who knows it can avoid it.
+The filter never changes a text. Among other parts, it flags instruction-shaped phrases: phrases that address the
+model's instructions, role or user, contain tokens of a chat template, or send data out. A rule for a task ("Never call
+delete before list") does none of this. Phrases are matched in every spelling of `core.spelling`. A filter of phrases is
+only the last line of defence: an author who knows the phrases can avoid them.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from practicum.core.words import one_line
 Kind = Literal["characters", "length", "unread", "instruction", "link", "secret", "personal"]
 
 MAX_LENGTH = 8000
-"""Maximum characters of an entry without a flag: four times the longest text that practicum's prompts ask for."""
+"""Maximum characters of a text; a longer text is flagged. The value is four times the longest text that practicum's
+prompts ask for."""
 
 SCREENED = 200_000
-"""Characters of a text that are scanned; a longer text is flagged as unread."""
+"""Maximum characters of a text that the filter reads; a longer text is flagged as unread."""
 
 NAMED = 3
-"""Maximum number of flags of one kind."""
+"""Maximum number of flags of one kind for a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Part of a text that a person should check. `label` describes it on one line, without quoting a secret or
-    personal data; `start` is its index in the text."""
+    """Part of a text that a person should check. `label` describes the part on one line, without quoting a secret or
+    personal data; `start` is the index in the text at which the part begins."""
 
     kind: Kind
     label: str
@@ -57,7 +58,7 @@ class Flag:
 
 
 def flags(text: str) -> tuple[Flag, ...]:
-    """Return the flags of a text by kind and position; empty if there is nothing to check."""
+    """Return the flags of a text, sorted by kind and position; empty if a person need not check the text."""
     return _flags(text) if len(text) > MAX_LENGTH else _flags_of_short(text)
 
 
@@ -76,7 +77,8 @@ def steers(text: str) -> bool:
 
 
 _flags_of_short = lru_cache(maxsize=4096)(_flags)
-"""Cache for short texts: the texts of an edit are checked several times. Long texts would take too much memory."""
+"""Cached version of `_flags` for short texts, because the texts of an edit are checked several times. Caching long
+texts would take too much memory."""
 
 
 def _findings(text: str) -> Iterator[Flag]:
@@ -105,7 +107,8 @@ def _findings(text: str) -> Iterator[Flag]:
 
 
 def _phrases_in(undisguised: Spelling) -> Iterator[tuple[str, re.Match[str], Spelling]]:
-    """Yield the instruction-shaped phrases of a text, each at its first position in one spelling of the text."""
+    """Yield each kind of instruction-shaped phrase in a text once: its label, its first match, and the spelling of the
+    text in which it was matched."""
     as_plain, as_latin = plain(undisguised), latin(undisguised)
     as_words, other = words(as_latin), None if as_plain.text.isascii() else collapsed(as_plain)
     as_joined, spelled_out = joined(as_words), PHRASE_SPELLED.search(as_latin.text)
@@ -136,7 +139,9 @@ def _characters(text: str) -> Iterator[Flag]:
 
 @dataclass(frozen=True, slots=True)
 class _Phrases:
-    """Patterns under one heading of `instructions.txt`, for each spelling of a text that is searched."""
+    """Patterns under one heading of `instructions.txt`: one pattern for each spelling in which a text is searched (see
+    `core.spelling`). `spelled` replaces `joined` for a text with words spelled letter by letter; `other` has the
+    phrases that are not ASCII."""
 
     plain: re.Pattern[str]
     words: re.Pattern[str]
@@ -147,7 +152,7 @@ class _Phrases:
 
 @cache
 def _instructions() -> dict[str, _Phrases]:
-    """Return the patterns by heading."""
+    """Return the patterns of `instructions.txt` by heading."""
     parts: dict[str, str] = {}
     by_heading: dict[str, list[str]] = {}
     for line in (files("practicum.core") / "instructions.txt").read_text("utf-8").splitlines():
@@ -178,8 +183,8 @@ def _unbroken(pattern: str) -> str:
 
 
 def _any(patterns: Iterable[str], word: str, gap: str) -> re.Pattern[str]:
-    """Join patterns into one, with these expressions for any word and for a gap. Every repetition has a bound, so that
-    the search time depends only on the length of a text."""
+    """Join patterns into one. `word` is the expression for any word, `gap` the expression for the space between two
+    words. Every repetition has a bound, so that the search time depends only on the length of a text."""
     return re.compile("|".join(line.replace(r"\w+ ", word).replace(" ", gap) for line in patterns))
 
 

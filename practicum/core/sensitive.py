@@ -1,9 +1,9 @@
 """Credentials and personal data in a text, for the filter of learned texts and for redaction.
 
-Credentials are matched by detect-secrets' patterns for keys of known form. Its entropy detectors, which flag ids and
-numbers as keys, and its network check are not used. Numbers with a checksum (cards, IBANs, personal id numbers) are
-validated by python-stdnum, so that a number in a task rarely matches. Names and postal addresses have no fixed form and
-are not detected.
+Credentials are matched by detect-secrets' patterns for keys of known form. The entropy detectors of detect-secrets,
+which flag ids and numbers as keys, and its network check are not used. Numbers with a checksum (cards, IBANs, personal
+id numbers) are validated by python-stdnum, so that a number in a task rarely matches. Names and postal addresses have
+no fixed form and are not detected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOUNS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SensitiveValue:
-    """A sensitive value at `text[start:end]`. `label` describes it without quoting it."""
+    """A sensitive value at `text[start:end]`. `label` describes the value without quoting it."""
 
     kind: Kind
     label: str
@@ -47,8 +47,8 @@ PLACEHOLDER = re.compile(f"<(?:{'|'.join(NOUNS.values())})-[0-9a-f]{{12}}>")
 
 
 def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[SensitiveValue]:
-    """Return the sensitive values of these kinds in a text, in order. Overlapping values are joined into one, of the
-    most serious kind. No value overlaps a placeholder."""
+    """Return the sensitive values of these kinds in a text, in order. Overlapping values are joined into one value of
+    the most serious kind among them. No value overlaps a placeholder."""
     joined: list[SensitiveValue] = []
     for value in sorted(_detect(text, tuple(kinds)), key=lambda value: value.start):
         if not joined or value.start >= joined[-1].end:
@@ -74,7 +74,7 @@ def _secrets(text: str) -> Iterator[SensitiveValue]:
     if "-----BEGIN" in text:
         yield from _spans("secrets", "a private key", _PEM, text)
     for start, line in _lines(text):
-        # A key has digits; a password in an address may have none.
+        # Keys have digits, so a line without digits has no key. A password in an address may have no digits.
         for label, pattern in _key_patterns() if _DIGIT.search(line) else ():
             for match in pattern.finditer(line):
                 # If a pattern has groups, the key is in a group.
@@ -99,8 +99,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 @cache
 def _key_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return the patterns of keys with their labels. Imported on first use, because loading detect-secrets takes 0.2
-    s."""
+    """Return the patterns of keys with their labels. detect-secrets is imported here, on first use, because importing
+    it takes 0.2 s."""
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
@@ -179,7 +179,7 @@ _PHONE = re.compile(
     r"(?<![\w.+-])(?:"
     r"(?:\+|00)[1-9](?:[ ./()-]{0,2}\d){7,14}"  # international
     r"|(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d(?P<sep>[ .-]))\d{3}(?(sep)(?P=sep)|[ .-])\d{4}"  # North America
-    r"|\(?0[1-9]\d{0,3}\)?(?: \d{2,5}){2,4}"  # national, its groups apart
+    r"|\(?0[1-9]\d{0,3}\)?(?: \d{2,5}){2,4}"  # national, in groups of digits
     r")(?![\w-]|\.\d)"
 )
 
@@ -206,7 +206,7 @@ def _ibans(text: str) -> Iterator[SensitiveValue]:
     from stdnum import iban
 
     for match in _IBAN.finditer(text):
-        # Words after an IBAN may look like further groups of it.
+        # Words after an IBAN may look like further groups of the IBAN.
         value = match.group()
         while value and not iban.is_valid(value.replace("\n", " ")):
             value = value[: max(map(value.rfind, " -\n"))] if re.search("[ \n-]", value) else ""
@@ -215,7 +215,8 @@ def _ibans(text: str) -> Iterator[SensitiveValue]:
 
 
 _NUMBER = re.compile(r"\d{3}[ .-]?\d\d|\d\d[A-Z]\d\d|\d\d[ .]\d\d[ .]\d\d", re.IGNORECASE)
-"""Pattern that occurs in every personal id number. A text without it is skipped quickly."""
+"""Pattern that occurs in every personal id number. A text without a match of this pattern has no such number, so the
+other patterns are not tried."""
 
 _PERSONS: dict[str, re.Pattern[str]] = {
     "us.ssn": re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),

@@ -24,7 +24,7 @@ HELPS: Mapping[str, str] = {
     "--format": "The format of the file.",
     "--grant": "A role: ask, report or review; for a key also admin (everything). Repeatable.",
     "--json": "Print one JSON object on standard output.",
-    "--key": "Key of the service. serve takes several, each for all spaces (KEY) or for one (SPACE=KEY).",
+    "--key": "Key of the service. serve takes several keys, each for all spaces (KEY) or for one space (SPACE=KEY).",
     "--learner": "The model that learns from outcomes.",
     "--log": "Tracker or log to report to: wandb, mlflow or otel; for serve: json or otel. Repeatable.",
     "--methods": "Methods, such as a,b,c.",
@@ -83,19 +83,20 @@ class Resume(StrEnum):
 
 
 Use = Literal["attempts", "tools", "learning", "training", "traces", "cluster", "budget"]
-"""Part of practicum that uses a setting: each attempt; only attempts of agents with tools; only learning, including
-from one query; only learning from a list of tasks; learning from traces; a cluster; the budget of a run."""
+"""Part of practicum that uses a setting. attempts: each attempt. tools: only attempts of agents with tools. learning:
+only learning, including from one query. training: only learning from a list of tasks. traces: learning from traces.
+cluster: a cluster. budget: the budget of a run."""
 
 
 @dataclass(frozen=True)
 class Setting:
     """Description of a setting.
 
-    `help` is one sentence, with the unit. `note` is additional text, for the page reference/settings and the
-    docstring. `option` has the names on the command line, if they differ from the field's name; None: no option.
-    `accepts` is the type for Python callers, and `typed` the type on the command line, if they differ from the field's
-    type. `inert`: for any value, the setting runs nothing, calls no server and opens no file, so a run from another
-    machine may set it. `first`: short help texts show the setting.
+    `help` is one sentence, with the unit. `note` is additional text, for the page reference/settings and the docstring.
+    `option` has the names on the command line, if they differ from the field's name; if it is None, the setting has no
+    option. `accepts` is the type for Python callers, and `typed` the type on the command line, if they differ from the
+    field's type. `inert` means that no value of the setting runs a program, calls a server or opens a file, so a run
+    from another machine may set it. `first` means that short help texts show the setting.
     """
 
     help: str
@@ -115,8 +116,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingField:
-    """A setting with its name, type, default and bounds. `least` is None without a lower bound, or if the
-    lower bound is exclusive."""
+    """A setting with its name, type, default and bounds. `least` and `most` are the inclusive bounds; None without an
+    inclusive bound."""
 
     name: str
     type: Any
@@ -127,7 +128,7 @@ class SettingField:
 
     @property
     def inner(self) -> Any:
-        """Type without None."""
+        """The type; for an optional setting, the type without None."""
         kinds = [kind for kind in get_args(self.type) if kind is not NoneType]
         return kinds[0] if get_origin(self.type) in (Union, UnionType) and len(kinds) == 1 else self.type
 
@@ -153,7 +154,7 @@ class SettingField:
 
     @property
     def help(self) -> str:
-        """Help text, followed by the choices that it does not mention."""
+        """Help text. If it does not mention every choice, it is followed by all choices."""
         named = all(choice in self.setting.help for choice in self.choices)
         return self.setting.help if named else f"{self.setting.help.rstrip('.')}: {', '.join(self.choices)}."
 

@@ -1,9 +1,10 @@
-"""Rare pieces of a text, by which it is recognized inside another text.
+"""Rare pieces of a text, by which the text is recognized inside another text.
 
 `pieces` returns the normalized pieces by which texts are compared: three content words in a row, five words in a row,
 and distinctive words (a code, a long number, an identifier, a name, a short quotation). `grams` returns everything in a
-text that a piece of another text can match. Both ignore case, spaces, punctuation, invisible characters and the Unicode
-form. A piece that many texts have identifies none of them, so `Rarity` counts pieces.
+text that a piece of another text can match. Both functions ignore case, spaces, punctuation, invisible characters and
+the Unicode form. A piece that many texts have does not identify any of these texts, so `Rarity` counts the texts that
+have a piece.
 
 Not recognized are: a paraphrase; a translation; one or two ordinary words ("swordfish"), unless they are quoted,
 capitalized or hyphenated; and letters replaced by lookalikes. In a language without spaces, a piece is six characters
@@ -43,7 +44,7 @@ will with within without would your yours yourself zero"""
 ("Successful approach: ..."). Shorter words count as words without content in any language."""
 _FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
-# Invisible characters outside the category Cf, which would split a word.
+# Invisible characters that are not in the Unicode category Cf. If they were not removed, they would split a word.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 # Thai and Lao, Burmese, Khmer, Kana, Han.
 _UNSPACED = re.compile(
@@ -65,7 +66,8 @@ def pieces(text: str) -> frozenset[str]:
 
 
 def grams(text: str) -> frozenset[str]:
-    """Return everything that a piece can match: all runs of up to five words, and all runs that are pieces."""
+    """Return everything in a text that a piece of another text can match: all sequences of up to five words, and all
+    sequences that are pieces."""
     sequence = words(text)
     runs = set(_runs(sequence))
     for start in range(len(sequence)):
@@ -74,7 +76,7 @@ def grams(text: str) -> frozenset[str]:
 
 
 class Rarity:
-    """Number of texts of a collection that have a piece."""
+    """Counts, for each piece, the texts of a collection that have the piece."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.counts: Counter[str] = Counter()
@@ -82,7 +84,7 @@ class Rarity:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Count a text."""
+        """Add a text to the collection."""
         self.counts.update(pieces(text))
 
     def rare(self, candidates: Iterable[str]) -> frozenset[str]:
@@ -113,8 +115,8 @@ def _words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _spaced(character: str) -> str:
-    """Return the character itself if it is part of a word, between spaces if it is a separate word, and a space if it
-    separates words."""
+    """Return the character itself if it is part of a word, the character between spaces if it is a separate word, and a
+    space if it separates words."""
     if unicodedata.category(character)[0] not in "LMN":
         return " "
     return f" {character} " if _UNSPACED.match(character) else character
@@ -127,7 +129,7 @@ def has_content(word: str) -> bool:
 
 
 def _runs(words: list[str]) -> Iterable[str]:
-    """Yield the runs of words that are pieces."""
+    """Yield the sequences of words that are pieces."""
     content = [word for word in words if has_content(word)]
     for start in range(len(content) - CONTENT + 1):
         if len({*content[start : start + CONTENT]}) == CONTENT:

@@ -1,9 +1,10 @@
 """Normalized spellings of a text, so that one pattern matches every spelling of a phrase.
 
-`shown` removes the disguise of a text. From its result, `plain` keeps scripts, and `latin` maps letters to Latin. From
-`latin`, `words` reduces gaps to one character, and from `words`, `joined` removes them. From `plain`, `collapsed`
-reduces gaps. Each spelling keeps the positions in the original text. Encodings
-that a reader has to compute (base64, rot13, reversed letters) are not decoded.
+`shown` removes the disguise of a text: escapes, accents and styled letters. `plain` and `latin` lower the case of its
+result; `plain` keeps the scripts, and `latin` replaces lookalikes by Latin letters. `words` reduces each gap in the
+result of `latin` to one character, and `joined` then removes these characters. `collapsed` reduces each gap in the
+result of `plain`. Each spelling keeps the positions in the original text. Encodings that a reader has to compute
+(base64, rot13, reversed letters) are not decoded.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Spell = Callable[[re.Match[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A rewritten text. `steps` has the pieces that each rewriting replaced: start and end in the new text, then start
-    and end in the old text."""
+    """A rewritten text. `steps` has, for each rewriting, the replaced pieces: start and end of each piece in the new
+    text, then start and end in the old text."""
 
     text: str
     steps: tuple[list[tuple[int, int, int, int]], ...] = field(default=(), repr=False)
@@ -69,7 +70,7 @@ def _old(pieces: list[tuple[int, int, int, int]], place: int, *, first: bool) ->
 
 
 def shown(text: str) -> Spelling:
-    r"""Return the text with plain letters, in their script and case.
+    r"""Return the text with plain letters, which keep their script and case.
 
     Escapes are decoded (`&#105;`, `\u0069`, `%69`, up to three times), accents, marks and invisible characters are
     removed, and NFKC gives styled letters their plain form.
@@ -96,7 +97,8 @@ def latin(shown: Spelling) -> Spelling:
 
 def words(latin: Spelling) -> Spelling:
     """Reduce the text to letters and digits, with one space between words or a line feed at the end of a sentence or
-    line. Digits used as letters, and letters with gaps between them, are joined to words; l becomes i."""
+    line. Digits that are used as letters are replaced by letters, single letters with gaps between them are joined to
+    words, and l becomes i."""
     spelling = latin.sub(_SPELLED, _spelled_out).sub(_LEET, _unleet)
     word_count = 0
 
@@ -114,12 +116,12 @@ def words(latin: Spelling) -> Spelling:
 
 
 def same_letters(text: str) -> str:
-    """Return a text or pattern with one letter for letters that look the same."""
+    """Replace l by i in a text or pattern, because the two letters look alike."""
     return text.replace("l", "i")
 
 
 def collapsed(plain: Spelling) -> Spelling:
-    """Return the text with one space for each gap, and none between single letters."""
+    """Return the text with one space for each gap. Words that are spelled as single letters are joined."""
     return plain.sub(_SPELLED, _spelled_out).sub(_GAP, lambda gap: " ")
 
 
@@ -166,7 +168,7 @@ def _usual(text: str) -> str:
 
 
 _SIGNS = str.maketrans("ı‹❮˂〈⟨≺ᐸ›❯˃〉⟩≻ᐳ", "i<<<<<<<>>>>>>>")
-"""Signs that NFKC does not map to the signs in patterns."""
+"""Signs that NFKC does not map to the signs that the patterns have, each with its replacement."""
 
 
 @lru_cache(maxsize=8192)
@@ -200,7 +202,7 @@ _SCRIPTS = {"CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "CANADIAN", "D
 
 
 def _latin(text: str) -> str:
-    """Replace lookalikes by Latin letters, and remove marks."""
+    """Replace letters that look like Latin letters by these Latin letters, and remove marks."""
     return "".join(_lookalikes().get(c, c) for c in text if unicodedata.category(c)[0] != "M")
 
 
@@ -224,7 +226,7 @@ PHRASE_SPELLED = regex.compile(rf"{_ALONE}{{11}}")
 
 
 def _spelled_out(match: re.Match[str]) -> str:
-    """Join single letters to words. Gaps that are longer or rarer than the others separate words."""
+    """Join single letters to words. Gaps that are longer or rarer than the other gaps separate words."""
     gaps = Counter(_BETWEEN.findall(match[0]))
     shortest = min(map(len, gaps))
     within = {gap for gap in gaps if len(gap) == shortest}

@@ -9,7 +9,8 @@ def t_tails(t: float, df: float) -> float:
     """Return the probability that a value of Student's distribution is at least as far from 0 as t: the two-sided
     p-value. `df` is above 0 and need not be whole."""
     square = t * t
-    # The regularized incomplete beta function at df / (df + t²), where its fraction converges quickly.
+    # The result is the regularized incomplete beta function at df / (df + t²), computed on the side where the continued
+    # fraction of the function converges quickly.
     below, above = df / (df + square), square / (df + square)
     a, b = df / 2, 0.5
     if below == 0.0 or above == 0.0:

@@ -1,4 +1,4 @@
-"""Processes that practicum starts: import paths, environment variables, and their end."""
+"""Processes that practicum starts: the import paths and environment variables that they get, and how they are ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# The standard library comes first, and the current folder is not on the path.
+# Appends the import paths of this process, so the standard library comes first, and the current folder is not on the
+# path.
 _START = """
 import json, runpy, sys
 sys.path += json.loads(sys.argv.pop(1))
@@ -33,9 +34,9 @@ _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """Return the command that runs a Python module, or the script at a path, in another process. That process has
-    the import paths of this process, except the current folder, where any user may have put a file such as `json.py`.
-    No other path takes precedence over the standard library."""
+    """Return the command that runs a Python module, or the script at a path, in another process. That process has the
+    import paths of this process, except the current folder, where any user may have put a file such as `json.py`. The
+    standard library takes precedence over all other paths."""
     current = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
     package_root, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in current]
     # An editable install is imported by a hook, which the other process does not have.
@@ -44,8 +45,9 @@ def python_command(module: str, *args: str) -> list[str]:
 
 
 def environment(*more: str) -> dict[str, str]:
-    """Return the environment variables for programs of practicum: no keys, and none that changes how Python or the
-    dynamic loader starts. `more` are further names, or prefixes that end in `_`."""
+    """Return the environment variables for a program that practicum starts. They include no keys, and no variable that
+    changes how Python or the dynamic loader starts. `more` are names of further variables to include, or prefixes of
+    such names that end in `_`."""
     groups = (*_NEEDED_GROUPS, *(name for name in more if name.endswith("_")))
     allowed = _NEEDED | set(more)
     return {name: text for name, text in os.environ.items() if name.upper() in allowed or name.startswith(groups)}
@@ -64,8 +66,9 @@ for group in groups:
 """
 
 HELD = () if os.name != "posix" else ("sh", "-c", 'read -r practicum_begins && exec "$@"', "sh")
-"""Prefix of a command: a shell waits for a line on its standard input before it executes the program. So the program
-does nothing before `ends_with_us` has registered it, and never starts if this process ends earlier."""
+"""Prefix for a command: a shell that waits for a line on its standard input, and then executes the command. So the
+command does nothing before `ends_with_us` has registered its process group, and never starts if this process ends
+earlier. Empty on Windows."""
 
 _lock = threading.Lock()
 _watcher: subprocess.Popen[str] | None = None
@@ -73,8 +76,8 @@ _watcher: subprocess.Popen[str] | None = None
 
 @contextmanager
 def ends_with_us(group: int) -> Iterator[None]:
-    """While the block runs, kill the processes of a group when this process ends for any reason. A watcher process does
-    this. Processes that left the group are not killed. Does nothing on Windows."""
+    """Kill the processes of a process group if this process ends, for any reason, while the `with` block runs. A
+    separate watcher process kills them. Processes that left the group are not killed. Does nothing on Windows."""
     _send(f"+{group}\n")
     try:
         yield

@@ -1,8 +1,8 @@
 """Separation of a model's thoughts from its answer, and reasons for an empty answer.
 
-Most servers send thoughts in a separate field. Others leave them in the text, between marks that depend on the model.
-Examples are servers without a reasoning parser, proxies, and models whose template writes the opening mark, so that the
-text has only the closing mark.
+Most servers send thoughts in a separate field. Other servers leave thoughts in the text, between marks that depend on
+the model. This happens with servers without a reasoning parser, and with proxies. With some models, the text only has
+the closing mark, because their template writes the opening mark.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WRITTEN = (
     ("<thought>", "</thought>"),  # EXAONE Deep, Gemini
     ("<reasoning>", "</reasoning>"),  # Reka
 )
-"""Marks that a model writes as text. Other texts may contain them too, so they only count at the beginning of an
-answer."""
+"""Marks that a model writes as text. Other texts may contain these marks too, so the marks only count at the beginning
+of an answer."""
 
 _CLOSING = {opening.lower(): closing for opening, closing in (*_TEMPLATED, *_WRITTEN)}
 
@@ -63,8 +63,8 @@ def split_thoughts(text: str) -> SeparatedAnswer:
     """Return the answer in a text, and the thoughts before it.
 
     Everything up to the last closing mark is thoughts, also if the opening mark is missing. Thoughts without a closing
-    mark are not an answer: the answer is then the text before them, or empty. A mark in quotes or backticks is text,
-    and so is a mark inside a JSON value that is the whole text. A text without thoughts is returned unchanged.
+    mark are not an answer: the answer is then the text before the thoughts, or empty. A mark in quotes or backticks is
+    text. If the whole text is a JSON value, all marks in it are text. A text without thoughts is returned unchanged.
     """
     opening = _OPENS.match(text)
     begin = opening.end() if opening else 0
@@ -73,7 +73,8 @@ def split_thoughts(text: str) -> SeparatedAnswer:
         end = re.compile(re.escape(mark), re.IGNORECASE).search(text, begin)
     else:
         marks = [*_CLOSES.finditer(text, begin)]
-        # If all closing marks are in quotes, the answer may begin with a quote.
+        # If all closing marks seem to be in quotes, the quote after the last mark may be the beginning of the answer,
+        # so this mark counts.
         plain = [mark for mark in marks if not _is_quoted(text, mark)] or (marks if opening else [])
         end = plain[-1] if plain and not _is_json(text) else None
     if opening and not end:
@@ -104,8 +105,8 @@ def _is_json(text: str) -> bool:
 def silence(
     answer: SeparatedAnswer, *, refused: bool = False, filtered: bool = False, cut: bool = False
 ) -> Count | None:  # fmt: skip
-    """Return the reason why an answer is empty; None if it has a text. Text that a model wrote before it refused, or
-    before a filter stopped it, does not count. `cut` means that the answer reached its token limit."""
+    """Return the reason why an answer is empty; None if the answer has a text. Text that a model wrote before it
+    refused, or before a filter stopped it, does not count. `cut` means that the answer reached its token limit."""
     if refused:
         return Count.REFUSED_ANSWERS
     if filtered:
@@ -127,4 +128,4 @@ SILENCES: Mapping[str, str] = {
     Count.SILENT_CUTS: "reached the limit of output tokens before it wrote any text; raise `max_output_tokens`, or "
     "turn thinking off (`model_options`)",
 }
-"""Cause and advice for each reason of an empty answer, to follow "the answer"."""
+"""Cause and advice for each reason of an empty answer. The text continues a sentence that begins with "the answer"."""

@@ -1,8 +1,8 @@
 """Trust levels of origins.
 
-Trust is a marker such as "trust:foreign" among the sources of everything learned. So every lesson, edit, entry and
-journal row that depends on a source has the trust level of the source, without code to pass it on. Without a marker,
-the level is "own".
+Trust is a marker such as "trust:foreign" among the sources of everything learned. Markers are passed on together with
+the sources, so every lesson, edit, entry and journal row that depends on a source has the trust level of that source,
+without further code. Without a marker, the level is "own".
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ and right answers. tool: output of tools and web pages. user: messages of end us
 """
 
 Review = Literal["none", "foreign", "all"]
-"""Edits that wait for review: none; edits from sources below "own" and flagged edits; or all edits of a text."""
+"""Edits that wait for review. none: no edits. foreign: edits from sources with a level below "own", and flagged edits.
+all: also all edits that were learned from own sources."""
 
 LEVELS: tuple[Trust, ...] = get_args(Trust)
 
@@ -26,7 +27,7 @@ ORIGIN: Mapping[Trust, str] = {
     "own": "your own tasks", "labelled": "tasks from others, with your labels",
     "tool": "output of tools", "user": "messages of end users", "foreign": "text that others wrote or recorded",
 }  # fmt: skip
-"""Description of the sources of a level."""
+"""Description of the sources that have a trust level, by level."""
 
 MARK = "trust:"
 

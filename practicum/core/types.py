@@ -18,8 +18,8 @@ examples."""
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task. `target` is the right answer, if known; `meta` is never sent to a model. `recorded` is an attempt from
-    before this run, for learning from stored traces. `trust` is the trust level of the task."""
+    """A task. `target` is the right answer, if known; `meta` is never sent to a model. `recorded` is an attempt that
+    was made before this run, for learning from stored traces. `trust` is the trust level of the task."""
 
     id: str
     input: str
@@ -30,7 +30,8 @@ class Task:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Sources of lessons from the task itself; `meta.tags` become tags."""
+        """Sources of everything that is learned from the task: the task, its trust marker, and the tags in
+        `meta.tags`."""
         tags = self.meta.get("tags", ())
         tags = (tags,) if isinstance(tags, str) else tags
         return (f"task:{self.id}", *markers(self.trust), *(f"tag:{tag}" for tag in tags))
@@ -51,13 +52,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Record of an attempt of an agent. `used` are the ids of the entries that it cites as used.
+    """Record of an attempt of an agent. `used` are the ids of the entries that the agent cites as used.
 
-    `error` is set if the attempt failed before there was an answer. `lost` is also set if the provider failed or the
-    output was invalid, so that nothing can be learned from the attempt. `refused` is also set if the provider refused
-    only this request.
-    `unknown` counts cited ids that were never shown. `data` has the other requested outputs of the agent, such as
-    doubts about entries. `trust` is the trust level of the agent's input during the attempt, such as tool output.
+    `error` is set if the attempt failed before there was an answer. `lost` is set in addition if the provider failed or
+    the output was invalid, so that nothing can be learned from the attempt. `refused` is set in addition to both if the
+    provider refused only this request. `unknown` counts cited ids that were never shown. `data` has the other requested
+    outputs of the agent, such as doubts about entries. `trust` is the trust level of the agent's input during the
+    attempt, such as tool output.
     """
 
     answer: str
@@ -95,8 +96,8 @@ class Score:
 class Recorded:
     """Attempt that was made elsewhere: its trace, and its score if one was stored.
 
-    `own` means that the agent was shown entries of the same run. `retrieved` are the entries that were retrieved for
-    the task, with their similarity.
+    `own` means that the ids in `trace.used` are ids of the context that learns now, not of another run's context.
+    `retrieved` are the entries that were retrieved for the task, with their similarity.
     """
 
     trace: Trace
@@ -107,7 +108,8 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Information about an attempt that learning may use. `success` is None if unknown."""
+    """Information about an attempt that learning may use. `success` is None if it is unknown whether the attempt
+    succeeded."""
 
     success: bool | None
     text: str
@@ -118,11 +120,12 @@ class Feedback:
 class Lesson:
     """Result of reflection on attempts.
 
-    `text` may be empty if the lesson only has votes. `detail` is evidence that an update may be shown. `votes` maps
-    entry ids to ratings. `sources` name the origins of the lesson ("task:t1", "attempt:...", "tag:...") and are passed
-    on to every edit made from it. `confirmed` means that the lesson turned a failure into a success. `data` has the
-    other outputs of the reflection. `section` is the section for the text, if the reflection names it. `further` are
-    more insights of the same reflection; each then has the id of the reflection in `of`.
+    `text` may be empty if the lesson only has votes. `detail` is evidence that may be shown to the model that writes
+    the update. `votes` maps entry ids to ratings. `sources` name the origins of the lesson ("task:t1", "attempt:...",
+    "tag:...") and are passed on to every edit made from the lesson. `confirmed` means that a failed attempt succeeded
+    when it was repeated with the lesson. `data` has the other outputs of the reflection. `section` is the section for
+    the text, if the reflection names it. `further` are more insights of the same reflection; in each of these, `of` is
+    the id of the lesson that has them.
     """
 
     id: str
@@ -138,7 +141,7 @@ class Lesson:
 
     @property
     def each(self) -> tuple[Lesson, ...]:
-        """The insights as separate lessons. The first keeps the votes."""
+        """The insights as separate lessons. Only the first lesson has the votes."""
         return (replace(self, further=()), *(replace(x, confirmed=self.confirmed) for x in self.further))
 
     @property
@@ -158,14 +161,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a task. `trace`, `score` and `feedback` are from round 0, which reports count.
+    """One attempt at a task. `trace`, `score` and `feedback` are from the first try, before any of the `rounds`;
+    reports count this try.
 
-    `siblings` are further attempts under the same context, `twin` is an attempt under an annotated view; both are used
-    for learning and do not appear in reports. If the attempt was chosen from several, `choice` has the count of these
-    attempts ("of"), the index of this attempt, from 1 ("number"), the block that chose it ("by"), the reason ("why"),
-    the share of attempts with the same answer ("agreement"), and more. Reports then count the `first` attempt, and the
-    chosen attempt as the best of k. `retrieved` are the entries that were retrieved for the task or one of its steps,
-    with their similarity. `of` is the place of an earlier attempt that was reused.
+    `siblings` are further attempts under the same context, `twin` is an attempt under an annotated view; siblings and
+    twin are used for learning and do not appear in reports. If the attempt was chosen from several, `choice` has the
+    count of these attempts ("of"), the index of this attempt, from 1 ("number"), the block that chose it ("by"), the
+    reason ("why"), the share of attempts with the same answer ("agreement"), and more. Reports then count the `first`
+    attempt, and the chosen attempt as the best of k. `retrieved` are the entries that were retrieved for the task or
+    one of its steps, with their similarity. If this attempt reuses an earlier attempt, `of` is the place of the earlier
+    attempt.
     """
 
     task: Task
@@ -187,7 +192,8 @@ class Attempt:
 
     @property
     def first(self) -> Attempt:
-        """First attempt at the task. An attempt chosen by its score is not evidence about a context."""
+        """The first of the attempts from which this attempt was chosen; this attempt itself, if no choice was made.
+        Reports count the first attempt, because an attempt chosen by its score is not evidence about a context."""
         return self if self.choice.get("number", 1) == 1 else self.siblings[0]
 
     @property

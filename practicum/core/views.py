@@ -2,7 +2,7 @@
 
 Entries are shown in the order of birth, in pages, and without their counters. So nearly all of a prompt repeats the
 beginning of an earlier prompt byte for byte, and a server's prefix cache can be used. An edit only changes the page of
-its entry.
+the edited entry.
 
 Texts are shown as `core.visible.visible_to_model` returns them: with plain line breaks, so that no entry can begin a
 line that looks like another entry, and without hidden characters. The stored texts are unchanged.
@@ -47,9 +47,10 @@ class View:
     `pages` precede the task; the first `fixed` pages are the same for every task while the context is unchanged.
     `turns` are earlier turns of the conversation, and `note` follows the task. `ids` are the entries that may be cited,
     if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent for doubts and
-    missing information. A `noting` view asks for a note for a later attempt. The pages of an `instructing` view are not
-    notes but instructions, from methods that search for the best instructions. `retrieved` are the entries that
-    were retrieved for the task, with their similarity to it.
+    missing information. A `noting` view also asks the agent to write a note for a later attempt. The pages of an
+    `instructing` view are not notes but instructions, from methods that search for the best instructions. `retrieved`
+    are the entries that were retrieved for the task, with their similarity to the task. `entries` returns the entries
+    that the view shows.
     """
 
     pages: tuple[str, ...] = ()
@@ -76,22 +77,22 @@ def indented(text: str) -> str:
 
 
 def behind(heading: str, text: str) -> str:
-    """Return a heading and its text as a model may see it: on the same line, or indented below it if the text has
-    several lines."""
+    """Return a heading and its text as a model may see them: the text is on the line of the heading or, if it has
+    several lines, indented below the heading."""
     text = visible_to_model(text)
     return f"{heading}\n{indented(text)}" if "\n" in text else f"{heading} {text}"
 
 
 def entry_line(entry: Entry) -> str:
-    """Return one entry as an agent sees it: a line, or a heading with the lines of its text indented below. So only the
-    first line of an entry has no indentation, and lines of code keep their relative indentation."""
+    """Return one entry as an agent sees it: one line, or a heading with the lines of the entry's text indented below.
+    So only the first line of an entry has no indentation, and lines of code keep their relative indentation."""
     return behind(f"[{entry.id}] ({visible_line(visible_to_model(entry.section))})", entry.text)
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
     shown = [e for e in entries if not e.hidden]
     text = "\n".join([f"[{e.id}] ({e.section}) {e.text}" for e in shown])
-    # Most pages have nothing to escape or to indent, and this check takes a tenth of the time.
+    # Most pages have nothing to escape or to indent, and this check takes a tenth of the time of escaping each entry.
     if text.count("\n") >= len(shown) > 0 or visible_to_model(text) != text:
         text = "\n".join(map(entry_line, shown))
     return text, count_tokens(text)
@@ -147,8 +148,8 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
-    """Show entries as earlier turns of the conversation, in the same order: `text` as the question, `data["answer"]` as
-    the answer, and `data["steps"]` as the steps between them."""
+    """Show entries as earlier turns of the conversation, in the order of `entries`: `text` as the question,
+    `data["answer"]` as the answer, and `data["steps"]` as the steps between question and answer."""
     chosen = tuple(entries)
     turns = tuple(map(_turn, chosen))
     tokens = sum(count_tokens(text) for t in turns for text in (t.user, t.assistant, *(step.text for step in t.steps)))
@@ -156,8 +157,9 @@ def render_turns(entries: Iterable[Entry]) -> View:
 
 
 def exchanges(turns: Iterable[Turn]) -> str:
-    """Return earlier turns as a page of solved tasks, for an agent that takes one text. Each text is indented below its
-    name, so none of its lines looks like the next name."""
+    """Return earlier turns as a page of solved tasks, for an agent that takes one text. A text of several lines is
+    indented below its heading ("Task:", the kind of the step, or "Answer:"), so that no line of the text looks like a
+    heading."""
     return "\n".join(["# Solved tasks that are similar", *map(_exchange, turns)])
 
 

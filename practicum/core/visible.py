@@ -2,11 +2,13 @@ r"""Escaping of text from outside for people and models: characters that hide, r
 
 A stored text is never changed: these functions are for texts that are printed, put into a page, or put into a prompt.
 An escape looks like `\x1b` or `\u{202e}`. Escaping twice has no further effect, so each output can escape its texts
-itself. A text that contains a backslash and the letters of an escape looks like an escaped text, and is as harmless.
+itself. A text in which an author wrote such an escape with ordinary letters looks like an escaped text, and is
+harmless.
 
 Escaped are control characters (except line feed and tab), direction marks, characters without width or ink (zero-width
-spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters, which look
-alike. Some of them are needed for writing, and are unchanged only in these positions:
+spaces, fillers, tags, variation selectors), surrogates, noncharacters, and private use characters (which look alike
+without a special font). Some of the escaped characters are needed for writing. They are left unchanged only in these
+positions:
 
 - joiner and non-joiner between two letters of Arabic, Indic and related scripts (Persian, Urdu, Hindi, Sinhala ...);
 - the zero-width space between two letters of scripts without spaces (Thai, Lao, Khmer, Burmese);
@@ -40,7 +42,8 @@ _NEVER_SEEN = (
 )
 
 _SUSPECT = re.compile(f"[{_NEVER_SEEN}\u200b-\u200d\ufe0e\ufe0f]")
-"""Characters that may have to be escaped: searching for them takes half the time of the full test."""
+"""Characters that may have to be escaped. Searching for these characters takes half the time of searching for
+`_HIDDEN`."""
 
 _HIDDEN = re.compile(
     f"[{_NEVER_SEEN}]"
@@ -64,10 +67,10 @@ _ANGLE = re.compile(
     "|</?SYS>>)"
 )
 _FRAME = re.compile(r"<(?=[\s/]{0,9}(?:notes|data)[\s_-]{1,9}[0-9a-f]{6})", re.IGNORECASE)
-"""First character of text that looks like a mark of `engine.framing`."""
+"""First character of a text that looks like a frame mark (see `engine.framing`)."""
 
 _WIDE_FRAME = re.compile(
-    # The same in full-width or other variants of signs and letters.
+    # The marks of `_FRAME`, written with full-width or other variants of signs and letters.
     r"[<\uff1c\u2039\u27e8\u3008\ufe64](?=[\s/\uff0f\u2044\u2215]{0,9}"
     r"(?:notes|data|\uff4e\uff4f\uff54\uff45\uff53|\uff44\uff41\uff54\uff41)"
     r"[\s_\-\u2010-\u2015\u2212\uff0d\uff3f]{1,9}[0-9a-f\uff10-\uff19\uff41-\uff46]{6})",
@@ -77,8 +80,9 @@ _SQUARE = re.compile(  # Llama 2, Mistral, GLM
     r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
 )
 TEMPLATE = re.compile(f"{_ANGLE.pattern}|{_SQUARE.pattern}")
-"""First character of a token with which chat templates mark turns, roles, thoughts and tool calls. Two patterns that
-each begin with one character are searched several times faster than one pattern for both."""
+"""First character of a token with which chat templates mark turns, roles, thoughts and tool calls. To replace these
+characters, `_ANGLE` and `_SQUARE` are used separately: two patterns that each begin with one fixed character are
+searched several times faster than this pattern."""
 
 _ORDINARY = bytes([*b"\n\t", *range(0x20, 0x7F)])
 
@@ -124,8 +128,8 @@ def lines(text: str) -> list[str]:
 
 def visible_to_model(text: str) -> str:
     r"""Return a text as a model may see it: visible, with plain line breaks, and with tokens of chat templates and
-    frame marks broken by an escape (`\x3c|im_start|>`). So no server parses a part of it as the beginning of a turn,
-    and no model reads it as the end of a frame."""
+    frame marks broken by an escape (`\x3c|im_start|>`). So no server parses a part of the text as the beginning of a
+    turn, and no model reads a part of the text as the end of a frame."""
     if not _ordinary(text):
         text = _WIDE_FRAME.sub(_escape, visible(plain_breaks(text)))
     return _SQUARE.sub(_escape, _FRAME.sub(_escape, _ANGLE.sub(_escape, text)))

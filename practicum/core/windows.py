@@ -1,4 +1,5 @@
-"""Windows over steps: how many outcomes the window of a rate has, and the first step of each window."""
+"""Moving windows of steps over which a rate is computed: their number of outcomes, and the first step of each
+window."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ SMALLEST_WINDOW = 20
 
 
 def window_size(outcomes: int) -> int:
-    """Return the number of outcomes in the window of a rate: a twentieth of all, at least `SMALLEST_WINDOW`. Fewer
-    outcomes would be too noisy, and more would hide the trend."""
+    """Return the number of outcomes in the window of a rate: a twentieth of all outcomes, but at least
+    `SMALLEST_WINDOW`. A smaller window would be too noisy, and a larger window would hide the trend."""
     return max(SMALLEST_WINDOW, outcomes // 20)
 
 
 def windows(sizes: Sequence[int], least: int) -> Iterator[tuple[int, int]]:
-    """Yield, for each step, the first step of its window and the number of outcomes in that window. The window is
-    the shortest that ends with the step and has at least `least` outcomes."""
+    """Yield, for each step, the first step of its window and the number of outcomes in that window. `sizes` has the
+    number of outcomes of each step. A window ends with its step; it is the shortest window with at least `least`
+    outcomes, or has all steps so far."""
     first = n = 0
     for size in sizes:
         n += size

@@ -37,11 +37,12 @@ def closest(name: str, names: Iterable[str]) -> str:
 
 
 def fault(error: ValidationError, whole: str = "", model: type[BaseModel] | None = None) -> str:
-    """Return the first validation error, with the path of the wrong field, or `whole` if the error is in no field. For
-    a pattern or a union of types, the text quotes the description of the field in `model`."""
+    """Describe the first validation error: the path of the wrong field, and the problem. If the error is in no field,
+    `whole` replaces the path. If the value does not fit a pattern or a union of types, the text quotes the description
+    of the field in `model`."""
     first = error.errors()[0]
     field = model.model_fields.get(str(first["loc"][0])) if model is not None and first["loc"] else None
-    # For a union, pydantic appends the name of the type that it tried, which is not a field name.
+    # For a union, pydantic appends to the path the name of the type that it tried, which is not a field name.
     several = field is not None and len(first["loc"]) > 1 and not _NAME.fullmatch(str(first["loc"][1]))
     where = ".".join(map(str, first["loc"][:1] if several else first["loc"])) or whole
     problem = _WRONG.get(first["type"]) or re.sub(r"^(Input|String|List) should", "it should", first["msg"])
@@ -73,7 +74,7 @@ def in_number(number: int, text: str) -> str:
 
 
 def usage_text(usage: Usage) -> str:
-    """Return the usage in a few words."""
+    """Format a usage: calls, tokens, share of cached input, and cost."""
     money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
     cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
     return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"

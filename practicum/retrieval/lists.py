@@ -1,10 +1,10 @@
-"""Vectors in lists, so that a search only compares the lists around the query: an inverted file (Sivic and Zisserman
-2003).
+"""Vectors in lists, so that a search only compares the vectors in the lists nearest to the query: an inverted file
+(Sivic and Zisserman 2003).
 
 Each vector is stored with 8 bits per number in the list of its nearest centre. There are some hundreds or thousands of
-centres, computed by k-means. A search reads the lists in the order of their centres' similarity until it has compared
-enough vectors that match the filter. If few vectors match, the search compares all of these, so a filter does not
-reduce recall. A list is one contiguous piece of memory or of a mapped file.
+centres, computed by k-means. A search reads the lists, beginning with the list whose centre is most similar to the
+query, until it has compared enough vectors that match the filter. If few vectors match the filter, the search compares
+all matching vectors, so a filter does not reduce recall. A list is one contiguous piece of memory or of a mapped file.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 from practicum.retrieval.rough import rough_products, rounded
 
 SCANNED = 65_536
-"""Minimum number of matching vectors that a search compares, unless fewer vectors match."""
+"""Number of matching vectors that a search aims to compare. It compares at least half of this number, unless fewer
+vectors match."""
 
 SPARSE = 0.3
 """A search compares all matching vectors if their number is at most this fraction of the geometric mean of SCANNED and
-the number of vectors, because reading the lists would take longer."""
+the number of vectors, because reading the nearest lists would take longer."""
 
 LISTS = 1.3
 """Number of lists, as a multiple of the square root of the number of vectors, rounded to a power of two."""
@@ -42,7 +43,8 @@ Read = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that match a filter, as a mask of shape (n,)."""
+    """Rows that match a filter, as a mask of shape (n,). A place is a position in the lists, counted over all lists in
+    order."""
 
     mask: np.ndarray
     _cache: dict[str, np.ndarray] = field(default_factory=dict)
@@ -81,8 +83,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Order:
-    """Assignment of vectors to lists: `centres` of shape (l, d), `offsets` of the lists, shape (l + 1,), and `rows`,
-    list by list, shape (n,)."""
+    """Assignment of vectors to lists: `centres` of shape (l, d), `rows` in the order of their lists, shape (n,), and
+    `offsets`, the place in `rows` where each list begins, shape (l + 1,)."""
 
     centres: np.ndarray
     offsets: np.ndarray
@@ -90,8 +92,8 @@ class Order:
 
 
 def arrange(n: int, read: Read, centres: np.ndarray | None = None, previous: np.ndarray | None = None) -> Order:
-    """Assign n vectors to lists. `centres` are the centres of earlier lists; they are kept unless there are too few.
-    `previous` is the earlier list of each row, -1 for new rows."""
+    """Assign n vectors to lists. `centres` are the centres of earlier lists; they are used again unless their number is
+    too small. `previous` is the number of each row's list among the earlier lists, -1 for new rows."""
     count = 1 << max(0, round(float(np.log2(LISTS * np.sqrt(max(n, 1))))))
     if centres is None or 2 * len(centres) < count:
         centres, previous = _centres(n, count, read), None
@@ -107,7 +109,7 @@ def arrange(n: int, read: Read, centres: np.ndarray | None = None, previous: np.
 
 def highest_places(values: np.ndarray, n: int) -> np.ndarray:
     """Return the places of the n highest values, or of all values if there are fewer, unordered. Of equal values, the
-    first are taken."""
+    first in `values` are taken."""
     if len(values) <= n:
         return np.arange(len(values))
     # `np.argpartition` takes ten times as long, especially if many values are equal.
@@ -139,7 +141,8 @@ def _nearest(vectors: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Lists:
-    """Vectors of unit length: `codes` of shape (n, d) and `scales` of shape (n,), list by list."""
+    """Vectors of unit length with 8 bits per number (see `rounded`): `codes` of shape (n, d) and `scales` of shape
+    (n,), in the order of the lists."""
 
     order: Order
     codes: np.ndarray
@@ -174,7 +177,7 @@ class Lists:
         return places
 
     def list_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the list of each of these rows."""
+        """Return, for each of these rows, the number of the list that has the row."""
         lists: np.ndarray = np.searchsorted(self.order.offsets, self._places[rows], side="right") - 1
         return lists
 
@@ -185,7 +188,7 @@ class Lists:
         return vectors
 
     def near(self, query: np.ndarray, n: int, matching: Rows | None = None) -> np.ndarray:
-        """Return about n matching rows nearest to a vector of unit length, unordered. `matching` None: all rows
+        """Return about n matching rows nearest to a vector of unit length, unordered. If `matching` is None, all rows
         match."""
         if matching is not None and matching.count <= max(SCANNED, SPARSE * (SCANNED * len(self)) ** 0.5):
             places = matching.places(self._places)
@@ -196,10 +199,10 @@ class Lists:
         return rows
 
     def _scan(self, query: np.ndarray, matching: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of the matching vectors in the lists around a vector, and their products with that
-        vector."""
+        """Return the places of the matching vectors in the lists nearest to `query`, and the products of these vectors
+        with `query`."""
         code, offsets = rounded(query[None])[0][0], self.order.offsets
-        # Not "@", because the threads of BLAS wait for each other (see `products`).
+        # Not "@", because the threads of BLAS would wait for each other (see `vectors.products`).
         lists = np.argsort(-np.einsum("ij,j->i", self.order.centres, query))
         ends = np.cumsum((offsets[1:] - offsets[:-1])[lists])
         places, products, seen, done = list[np.ndarray](), list[np.ndarray](), 0, 0

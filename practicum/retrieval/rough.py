@@ -1,8 +1,8 @@
 """Vectors with 8 bits per number.
 
-The speed of a search among many vectors is limited by memory bandwidth. With 8 bits per number it reads a quarter of
-the bytes, and `numkong` multiplies them eight times as fast as NumPy multiplies float32 vectors. Without `numkong`,
-NumPy gives the same result, slowly.
+The speed of a search among many vectors is limited by memory bandwidth. With 8 bits per number, a search reads a
+quarter of the bytes of float32 vectors, and `numkong` multiplies 8-bit vectors eight times as fast as NumPy multiplies
+float32 vectors. Without `numkong`, NumPy gives the same result, slowly.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def rough_installed() -> bool:
 
 @dataclass(frozen=True)
 class RoughPart:
-    """Vectors of some rows with 8 bits per number, packed for `numkong`. `lengths` scales them to their original
-    length, shape (n,); `error` is the length of the largest rounding error."""
+    """Vectors of some rows with 8 bits per number, packed for `numkong`. `lengths`, shape (n,), are the factors that
+    scale the rounded vectors to their original lengths; `error` is the length of the largest rounding error."""
 
     rows: np.ndarray
     packed: Any
@@ -51,8 +51,8 @@ class RoughPart:
 class Rough:
     """Vectors of unit length with 8 bits per number, in parts. `lengths` and `error` cover all parts.
 
-    The error of a cosine has a bound, so all rows that may be among the best are known. These candidates are compared
-    with full precision, so the result is exact.
+    The error of a cosine has a bound, so a search knows all rows that may be among the best. It compares these
+    candidates with full precision, so its result is exact.
     """
 
     parts: tuple[RoughPart, ...]
@@ -61,8 +61,8 @@ class Rough:
 
     @classmethod
     def of(cls, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray], previous: Rough | None = None) -> Rough:
-        """Round the vectors of some rows, at least one; `read` returns the vectors of rows, shape (n, d). Parts of
-        `previous` are reused, as far as `previous` begins with the same rows."""
+        """Round the vectors of some rows, at least one; `read` returns the vectors of given rows, shape (n, d). Parts
+        of `previous` are reused, up to the first part that has other rows."""
         parts, start = list[RoughPart](), 0
         for part in previous.parts if previous is not None else ():
             if not np.array_equal(part.rows, rows[start : start + len(part.rows)]):
@@ -81,8 +81,9 @@ class Rough:
         )  # fmt: skip
 
     def cosines(self, queries: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the cosines with query vectors of unit length, shape (m, d), as an array of shape (m, n), and their
-        maximum error. Reading the vectors takes most of the time, so several queries take little longer than one."""
+        """Return the cosines of all vectors with query vectors of unit length, shape (m, d), as an array of shape (m,
+        n), and the maximum error of these cosines. Reading the vectors takes most of the time, so several queries take
+        little longer than one."""
         import numkong
 
         codes, scales = rounded(queries)
@@ -103,8 +104,8 @@ def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rough_products(codes: list[np.ndarray], query: np.ndarray) -> np.ndarray:
-    """Return the products of the rows of 8-bit arrays, one array after the other, with a vector of whole numbers up to
-    127."""
+    """Return the product of each row of these 8-bit arrays, one array after the other, with `query`, a vector of whole
+    numbers from -127 to 127."""
     if rough_installed():
         import numkong
 

@@ -1,8 +1,9 @@
-"""Measures whether an embedder distinguishes texts of a language, and compares texts by words if it does not.
+"""Measures whether an embedder distinguishes the texts of a language, and compares texts by words if the embedder does
+not.
 
-An embedder that does not support a script gives all its texts nearly the same vector: the median similarity of
-unrelated Greek sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold measured on English then merges
-unrelated texts.
+An embedder that does not support a script gives all texts in that script nearly the same vector: the median similarity
+of unrelated Greek sentences is 0.87 with `wordllama` and 0.98 with `granite`. A threshold measured on English then
+merges unrelated texts.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from practicum.core.shingles import words
 from practicum.retrieval.words import STOP_WORDS
 
 HEADROOM = 0.75
-"""Minimum of (threshold - median) / (1 - median) for texts of a language to be compared by their vectors. `median` is
-the median similarity of these texts. Chosen on five languages and tested on eleven others (bench/languages_bench.py);
-English has 0.79 with `wordllama` and 0.82 with `granite`."""
+"""Texts of a language are compared by their vectors if (threshold - median) / (1 - median) is at least this. `median`
+is the median similarity of two texts of the language. The value was chosen on five languages and tested on eleven
+others (bench/languages_bench.py); for English, the ratio is 0.79 with `wordllama` and 0.82 with `granite`."""
 
 FEWEST, MOST = 3, 64
-"""Minimum and maximum texts of a language in a measurement."""
+"""Minimum and maximum number of texts of a language by which the language is measured."""
 
 SHARE, MARKED = 0.1, 0.02
 """A text counts as text of another script if more than SHARE of its letters are not Latin, otherwise as "LATIN" if
 more than MARKED of its letters are Latin letters beyond ASCII."""
 
 ENGLISH = 0.15
-"""Minimum fraction of English function words among the words of ASCII texts that count as English."""
+"""ASCII texts count as English if at least this fraction of their words are English function words."""
 
 
 def script(text: str) -> str:
@@ -57,7 +58,8 @@ def _script(letter: str) -> str:
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the rows of texts by script, except for English texts, because thresholds were measured for English."""
+    """Return the positions of the texts by script. English texts are left out, because the thresholds were measured on
+    English texts."""
     rows: dict[str, list[int]] = {}
     for row, text in enumerate(texts):
         rows.setdefault(script(text), []).append(row)
@@ -75,8 +77,8 @@ def _some(rows: Sequence[int]) -> Sequence[int]:
 def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """Return two masks of shape (n,). The first marks all texts that must not be compared by their vectors: either the
     median similarity of their language is close to the threshold, or their language has too few texts for a
-    measurement. The second mask marks only texts of measured languages. `vectors` has shape (n, d), with rows of unit
-    length."""
+    measurement. The second mask marks, among these texts, only the texts whose language was measured. `vectors` has
+    shape (n, d), with rows of unit length."""
     unknown, blind = np.zeros(len(texts), dtype=bool), np.zeros(len(texts), dtype=bool)
     for rows in _groups(texts).values():
         if len(rows) < FEWEST:
@@ -90,8 +92,9 @@ def undistinguished(texts: Sequence[str], vectors: np.ndarray, threshold: float)
 
 
 def alike(texts: Sequence[str], vectors: np.ndarray, n: int, threshold: float) -> np.ndarray:
-    """Compare each of the first n texts with each of the other texts. Return the mask of similar pairs, shape
-    (n, len(texts) - n). Texts are compared by their vectors, or by their words if vectors do not distinguish them."""
+    """Compare each of the first n texts with each of the other texts. Return the mask of similar pairs, shape (n,
+    len(texts) - n). Two texts are similar if they have the same words in the same order or, provided that the vectors
+    distinguish texts of their languages, if their vectors are similar."""
     unknown, _ = undistinguished(texts, vectors, threshold)
     digests = np.array([words_digest(text) for text in texts], dtype=object)
     same_words = digests[:n, None] == digests[None, n:]

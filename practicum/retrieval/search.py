@@ -1,13 +1,14 @@
 """Retrieval of the entries of a context that are most similar to a text, in meaning and in words.
 
 Similarity is the cosine of the vectors, the share of the query's words that an entry has (BM25, see `words`), or the
-weighted mean of both; an identical text has similarity 1. A turn of a conversation raises the similarity of its
-neighbours. Ties go to the older entry. Contexts are immutable and share pages, and a search only reads the pages that
-have changed since the last search. So the cost of reading depends on the changes and not on the number of entries.
+weighted mean of cosine and share; an identical text has similarity 1. The similarity of a turn of a conversation raises
+the similarity of the turns before and after it. Ties go to the older entry. Contexts are immutable and share pages, and
+a search only reads the pages that have changed since the last search. So the cost of reading depends on the changes and
+not on the number of entries.
 
 With fewer than `MANY_ENTRIES` matching entries, the result is exact. With more, only candidates are compared: the
-entries that have most of the words, or that a vector index proposes (see `lists`, and plug-ins of the entry point group
-`practicum.indexes`).
+entries that have most of the query's words, and the entries that a vector index proposes (see `lists`, and plug-ins of
+the entry point group `practicum.indexes`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ EntryPredicate = Callable[[Entry], bool]
 search."""
 
 Retrieval = Literal["cosine", "words", "mixed"]
-"""Measure of similarity: the cosine of the vectors, the share of the query's words, or the weighted mean of both."""
+"""Measure of similarity: the cosine of the vectors, the share of the query's words that an entry has, or the weighted
+mean of cosine and share."""
 
 WEIGHTS: Mapping[Retrieval, float] = {"cosine": 0.0, "words": 1.0, "mixed": 2 / 3}
 """Weight of the words in the similarity; the rest is the weight of the cosine. For `mixed`, weights from 0.6 to 0.75
@@ -58,21 +60,21 @@ MANY_ENTRIES = 20_000
 """Minimum number of matching entries at which only candidates are compared."""
 
 CANDIDATES = 128
-"""Minimum number of candidates by vectors, and by words."""
+"""Minimum number of candidates that are proposed by vectors, and minimum number that are proposed by words."""
 
 GROWN = 1.25
-"""Growth of the number of vectors after which the lists are rebuilt, as a factor."""
+"""The lists are rebuilt when the number of vectors has grown by this factor."""
 
 COLUMNS = 32
-"""Maximum number of cached predicates, at four bytes per entry. A network of four agents uses twenty predicates: one
-for each agent and kind of step."""
+"""Maximum number of predicates whose matching entries are cached, at eight bytes per entry of a context. A network of
+four agents uses twenty predicates: one for each agent and kind of step."""
 
 DENSE = 0.25
 """Minimum fraction of matching vectors at which comparing all vectors is faster than copying the matching vectors."""
 
 BLOCK = 32
 """Number of values in a block; the search for the k-th largest value only uses the maximum of each block. The values of
-a block are not adjacent, because NumPy compares rows faster than the values of a row."""
+a block are not adjacent, because NumPy takes maxima over several rows faster than over the values of one row."""
 
 PART = 8_192
 """Number of vectors that are copied at a time."""
@@ -80,8 +82,9 @@ PART = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
-    """Filter of entries by section (None: all entries that are not hidden), by tags, which must all be present, by
-    outcome and by trust level. For outcome and trust level, None matches any value."""
+    """Filter of entries. An entry matches if it is in `section`, has all `tags`, and has the `outcome` and the `trust`
+    level. If `section` is None, the entry may be in any section that is not hidden. If `outcome` or `trust` is None,
+    any value matches."""
 
     section: str | None = None
     tags: tuple[str, ...] = ()
@@ -112,7 +115,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The matches, best first. If the result is not `exact`, another process may return other entries."""
+    """The matches, best first. If the result is not `exact`, the same search in another process may return other
+    entries."""
 
     matches: tuple[Match, ...] = ()
     exact: bool = True
@@ -125,7 +129,7 @@ class SavedIndex(Protocol):
         self, context: Context, text: str, k: int, where: EntryPredicate
     ) -> list[tuple[Entry, float]] | None:
         """Return about k entries most similar to a text, best first, with their exact similarities. None if the context
-        has no index, or if too few of the proposed entries match."""
+        has no index, or if too few of the entries that the index proposes match `where`."""
 
     async def save(self, context: Context) -> int:
         """Save an index of the context, which is the last version of its run. Returns the number of entries in the
@@ -145,11 +149,11 @@ INDEXES: Group[IndexKind] = Group("practicum.indexes", "index", called)
 class Retriever:
     """Search in contexts by the vectors of their entries, by their words, or by both, depending on `retrieval`: with
     `cosine`, no words are indexed; with `words`, queries are only embedded for a saved index. Raises UsageError for an
-    unknown value.
+    unknown value of `retrieval`.
 
-    With `many` or more matching entries, it only compares the candidates from lists of vectors (see `lists`) and from
-    the words. In a context of `many` entries that was opened from a snapshot, it uses the index that was saved with the
-    snapshot, and only reads the candidates and the entries that have changed since.
+    With `many` or more matching entries, a search only compares candidates, which lists of vectors (see `lists`) and
+    the words propose. In a context of `many` entries that was opened from a snapshot, a search uses the index that was
+    saved with the snapshot, and only reads the candidates and the entries that have changed since the snapshot.
     """
 
     def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, *, retrieval: Retrieval = DEFAULT) -> None:
@@ -181,8 +185,8 @@ class Retriever:
         if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
         vector = await self.vectors.query(text) if self._weight < 1 else None
-        # While the vectors were awaited, another search may have moved the column. Nothing is awaited from here until
-        # the arrays of the column are read.
+        # While the vectors were awaited, another search may have moved the column to another context. Nothing is
+        # awaited between this move and the call of `members`, which reads the arrays of the column.
         column.move(context.pages, self.vectors)
         members, shares = column.members(), None
         if self._weight:
@@ -190,7 +194,7 @@ class Retriever:
             of_row, mean_length = members.of_row, members.mean_length(words.lengths)
             shares = words.shares(text, of_row, len(members.rows), mean_length)
         query = _Query(vector, shares, self._weight)
-        # Similarities by words are computed for all entries, so they are exact.
+        # Similarities by words only are computed for all entries, so the result is exact.
         exact = len(members.rows) < self.many or vector is None
         if exact:
             near = await _all_near(self.vectors, members, query, k)
@@ -211,7 +215,7 @@ class Retriever:
 
     @cached_property
     def saved(self) -> SavedIndex | None:
-        """Saved index of the run whose store the vectors use; None without a store."""
+        """Saved index of the run whose store `vectors` use; None if they use no store."""
         if (store := self.vectors.store) is None:
             return None
         return INDEXES.load(store.database.backend.index)(self.vectors, self._words, self._weight)
@@ -226,15 +230,15 @@ class Retriever:
 
 @dataclass(frozen=True)
 class _Query:
-    """Parts of a query: its vector, shape (d,), and the share of its words in the text of each row. `weight` is the
-    weight of the shares. A part with weight 0 is None."""
+    """Parts of a query: its vector, shape (d,), and the share of the query's words that the text of each row has.
+    `weight` is the weight of the shares. `vector` or `shares` is None if its weight is 0."""
 
     vector: np.ndarray | None
     shares: np.ndarray | None
     weight: float
 
     def cosines(self, vectors: Vectors, rows: np.ndarray) -> np.ndarray | None:
-        """Return the cosines of the vectors of some rows; None if cosines have weight 0."""
+        """Return the cosines of the vectors of some rows with the query; None if cosines have weight 0."""
         return None if self.vector is None else products(vectors.matrix.take(rows), self.vector)
 
     def similarity(self, cosines: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
@@ -244,12 +248,13 @@ class _Query:
 
 class _Members:
     """Entries that match a predicate: their numbers, the rows of their texts, and their conversations, 0 for none; each
-    of shape (n,), oldest first. `of_row` is the number of entries with the text of each row."""
+    of shape (n,), oldest first. `of_row` has, for each row, the number of matching entries with the text of that row.
+    The place of an entry is its position in these arrays."""
 
     def __init__(
         self, numbers: np.ndarray, rows: np.ndarray, conversations: np.ndarray, earlier: Rough | None = None
     ) -> None:  # fmt: skip
-        """`earlier` are the rounded vectors before the last few entries were added."""
+        """`earlier` are the rounded vectors from before the last change of the entries; parts of them can be reused."""
         self.numbers = numbers
         self.rows = rows
         self._conversations = conversations
@@ -261,8 +266,8 @@ class _Members:
         self._listed: Rows | None = None
 
     def rough(self, vectors: Vectors) -> Rough | None:
-        """Return the vectors with 8 bits per number. Return None if the vectors are few or belong to turns of
-        conversations, or in the first search if `earlier` is None."""
+        """Return the vectors with 8 bits per number. Return None if rounding does not pay: for few vectors, for turns
+        of conversations, or in the first search if `earlier` is None; also without `numkong`."""
         self._searches += 1
         pays = self._searches > 1 or self.earlier is not None
         if self._rough is None and pays and len(self.rows) >= FEWEST and rough_installed():
@@ -295,7 +300,7 @@ class _Members:
                 future.set_result((row, error))
 
     def listed(self, count: int) -> Rows:
-        """Return which of the first `count` rows belong to members. Only the first `count` rows are in lists."""
+        """Return which of the first `count` rows have a matching entry. `count` is the number of rows in the lists."""
         if self._listed is None or len(self._listed.mask) != count:
             mask = np.zeros(count, dtype=bool)
             mask[: len(self.of_row)] = self.of_row[:count] > 0
@@ -308,7 +313,8 @@ class _Members:
 
     @cached_property
     def place_of(self) -> np.ndarray | None:
-        """Place among the members of each row's entry, -1 for none; None if several entries have the same text."""
+        """For each row, the place of the entry with the text of that row, -1 without such an entry; None if several
+        entries have the same text."""
         if len(self.of_row) and self.of_row.max() > 1:
             return None
         places = np.full(len(self.of_row), -1)
@@ -323,8 +329,8 @@ class _Members:
 
     @cached_property
     def neighbours(self) -> np.ndarray | None:
-        """Places of the turns before and after each entry in its conversation, shape (2, n), -1 for none; None if no
-        entry belongs to a conversation."""
+        """For each entry, the places of the turns before and after it in its conversation, shape (2, n), -1 without
+        such a turn; None if no entry belongs to a conversation."""
         if not self._conversations.any():
             return None
         order = np.argsort(self._conversations, kind="stable")
@@ -335,15 +341,15 @@ class _Members:
         return places
 
     def with_neighbours(self, places: np.ndarray) -> np.ndarray:
-        """Return these places and the places of their neighbours, ascending."""
+        """Return these places and the places of the turns before and after them, ascending."""
         if self.neighbours is None:
             return places
         extended = np.unique(np.append(places, self.neighbours[:, places]))
         return extended[extended >= 0]
 
     def raised(self, similarity: np.ndarray, places: np.ndarray | slice = ALL) -> np.ndarray:
-        """Return the similarities at some places, raised towards 1 by a fraction of the similarity of the more similar
-        neighbour."""
+        """Return the similarities at some places, each raised towards 1. The more similar of the two neighbours (the
+        turns before and after) raises it, by a fraction of that neighbour's similarity."""
         own_similarity: np.ndarray = similarity[places]
         if self.neighbours is None:
             return own_similarity
@@ -353,8 +359,8 @@ class _Members:
 
 
 class _Column:
-    """Arrays by entry number: the row of the entry's vector, -1 without a matching entry, and the entry's conversation,
-    0 for none."""
+    """Entries of a context that match a predicate, as two arrays by entry number: the row of the entry's vector, -1 if
+    no matching entry has this number, and the number of the entry's conversation, 0 without a conversation."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where
@@ -408,7 +414,7 @@ class _Column:
 
 class _RowLists:
     """Lists of the rows of a matrix of vectors. They are rebuilt when the matrix has grown by a quarter; until then,
-    all newer rows are candidates."""
+    all rows that are newer than the lists are candidates."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
@@ -416,15 +422,15 @@ class _RowLists:
         self._lock = asyncio.Lock()
 
     async def cover(self) -> None:
-        """Build the lists in another thread, so that calls in flight continue."""
+        """Build the lists if necessary, in another thread, so that calls in flight continue."""
         async with self._lock:
             n, matrix = len(self._vectors.matrix), self._vectors.matrix
             if self._lists is None or n > GROWN * len(self._lists):
                 self._lists = await asyncio.to_thread(Lists.of, n, matrix.take)
 
     def near(self, members: _Members, query: _Query, n: int) -> np.ndarray:
-        """Return the places in `members` of about n rows nearest to a query, and of n rows with most of the query's
-        words."""
+        """Return the places in `members` of the candidates: about n rows nearest to a query, n rows with most of the
+        query's words, all rows that are newer than the lists, and the turns before and after all these."""
         assert self._lists is not None
         assert query.vector is not None
         of_row, covered = members.of_row > 0, len(self._lists)
@@ -437,8 +443,8 @@ class _RowLists:
 
 
 async def _all_near(vectors: Vectors, members: _Members, query: _Query, k: int) -> np.ndarray:
-    """Return the places in `members` of the k most similar entries, and of all entries that are equally similar up to
-    rounding."""
+    """Return the places in `members` of the k most similar entries, and of all entries that, up to rounding, are as
+    similar as the k-th."""
     rows = members.rows
     if k >= len(rows):
         return np.arange(len(rows))
@@ -476,7 +482,8 @@ def _at_most_kth(values: np.ndarray, k: int) -> float:
 
 
 def _best(members: _Members, near: np.ndarray, vectors: Vectors, query: _Query, k: int) -> list[tuple[int, float]]:
-    """Return the k best of some places in `members`, with their similarities."""
+    """Return the k places among `near` whose entries are most similar, with their similarities. Places are positions in
+    `members`."""
     places = members.with_neighbours(near)
     rows, row = members.rows[places], np.arange(len(places))
     if members.place_of is None:

