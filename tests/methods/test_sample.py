@@ -149,6 +149,15 @@ def test_too_few_measurements_for_a_curve() -> None:
             fit.curve(10)
 
 
+def test_a_larger_batch_is_only_chosen_if_it_clearly_shortens_an_epoch() -> None:
+    unclear, clear = (
+        fit_delay([Point(10 * 2**n, seconds) for n, seconds in enumerate(times)], 1_000, 10, 200)
+        for times in ((10.0, 14.0, 40.0, 50.0), (10.0, 11.0, 12.5, 14.0))
+    )
+    assert (unclear.alpha, unclear.chosen) == (pytest.approx(0.152, abs=1e-3), 10)
+    assert (clear.alpha, clear.chosen) == (pytest.approx(0.836, abs=1e-3), 51)
+
+
 measured = st.lists(
     st.builds(Point, st.integers(1, 200), st.floats(1e-6, 1e6) | st.sampled_from([0.0, -1.0, float("nan")])),
     max_size=30,
