@@ -1,1 +1,1 @@
-"""The learning loop, and `Run`, through which every effect passes."""
+"""The learning loop, and the class `Run`, through which a method makes model calls, attempts and all other effects."""

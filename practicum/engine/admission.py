@@ -1,8 +1,9 @@
 """Admission of edits to the context: edits from untrusted sources wait for review.
 
-An edit waits if one of its sources is less trusted than the operator, or if a filter flags the text of the edit. Edits
-that build on a waiting edit wait with it. No prompt shows a waiting edit, not even in the acceptance gate.
-`session.review` decides about waiting edits.
+If reviews are on, an edit waits if one of its sources is less trusted than the operator, or if a filter flags the text
+of the edit. With `review=all`, every learned edit waits. Edits that build on a waiting edit wait together with this
+edit. No prompt shows a waiting edit, not even a prompt of the acceptance gate. `session.review` decides about waiting
+edits.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from practicum.core.words import strings
 from practicum.store.reviews import PENDING
 
 COUNTED: frozenset[Trust] = frozenset({"own", "labelled", "tool"})
-"""Trust levels whose votes count at once, because the outcome that a vote depends on is the operator's own."""
+"""Trust levels at which a vote on an entry counts without a review, because the vote depends on an outcome that comes
+from the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Edits that wait for review together, because the later ones build on the first. `trust` is the lowest trust level
-    of their sources. `flags` are the filter's flags on their texts."""
+    """Edits that are reviewed together, because the later edits build on the first edit. `trust` is the lowest trust
+    level of the sources of these edits. `flags` are the filter's flags on the texts of these edits."""
 
     edits: tuple[Edit, ...]
     trust: Trust
     flags: tuple[Flag, ...] = ()
 
     def naming(self, ids: Mapping[str, str]) -> Held:
-        """Replace refs by the ids of entries that were added after the edits were held."""
+        """Return these edits with refs replaced by ids. `ids` maps the ref of each entry that was added after the edits
+        were held to the id of the entry."""
 
         def named(edit: Edit) -> Edit:
             if isinstance(edit, Add):
@@ -53,14 +56,15 @@ class Admitted:
 
 @dataclass
 class Admission:
-    """Policy that decides which edits wait. `review_states` maps the texts of waiting and rejected edits to their
-    review state."""
+    """Policy that decides which edits wait for review. `review_states` maps the text of each waiting or rejected edit
+    to its state, PENDING or REJECTED."""
 
     review: Review = "none"
     review_states: dict[str, str] = field(default_factory=dict)
 
     def split(self, edits: Iterable[Edit]) -> tuple[list[Edit], list[Held]]:
-        """Return the admitted edits, in order, and the groups of edits that wait for review."""
+        """Return the edits that may be applied now, in order, and the edits that wait for review. Edits that build on a
+        waiting edit are in the same `Held` as this edit."""
         ready: list[Edit] = []
         groups: list[list[Edit]] = []
         of_ref: dict[str, list[Edit]] = {}
@@ -77,7 +81,7 @@ class Admission:
         return ready, [held(group) for group in groups]
 
     def waits(self, edit: Edit) -> bool:
-        """Return whether an edit waits for review."""
+        """Return whether an edit must wait for review, because of its sources or its texts."""
         if self.review == "none":
             return False
         trust = trust_of(edit.sources)
@@ -85,13 +89,14 @@ class Admission:
             return trust not in COUNTED and bool(edit.helpful or edit.harmful)
         # Edits that code makes to keep the playbook small or free of duplicates have no sources.
         taught = bool(edit.sources or edit.lessons)
-        # The operator's own texts may be long: budgets bound how much of them is shown.
+        # The flag for long texts does not hold back the operator's own edits: budgets limit how much of a long text is
+        # shown.
         flagged = any(flag.kind != "length" for flag in edit_flags(edit))
         return trust != "own" or (self.review == "all" and taught) or flagged
 
     def repeats(self, edit: Edit) -> bool:
-        """Return whether an edit must wait and has the same text as an edit that waits already. The same text from
-        trusted tasks does not wait, so untrusted sources cannot block it."""
+        """Return whether an edit must wait and has the same text as an edit that waits already. A trusted edit does not
+        wait, so an untrusted source cannot block a text by proposing the text first."""
         return self.review_states.get(edit_statement(edit)) == PENDING and self.waits(edit)
 
 
@@ -101,7 +106,7 @@ def named_entries(edit: Edit) -> tuple[str, ...]:
 
 
 def held(edits: Sequence[Edit]) -> Held:
-    """Combine edits into one item for review."""
+    """Combine edits into one item for review, with the lowest trust level and all flags of these edits."""
     flagged = dict.fromkeys(flag for edit in edits for flag in edit_flags(edit))
     return Held(tuple(edits), trust_of(source for edit in edits for source in edit.sources), tuple(flagged))
 

@@ -1,6 +1,7 @@
-"""Structured output of models: parse the output, and ask again with the validation error if the output does not fit.
+"""Structured output of models: parse the output, and ask again with the validation error if the output does not fit the
+schema.
 
-Parsing needs no journal and no budget, so an attempt on another machine parses its outputs there
+Parsing needs no journal and no budget, so an attempt on another machine parses the outputs on that machine
 (`practicum.plugins.ray`).
 """
 
@@ -21,7 +22,7 @@ from practicum.models.prompting import describe_validation_error, json_schema, r
 M = TypeVar("M", bound=BaseModel)
 
 REPAIRS = 2
-"""Number of times that a model is asked again if its output does not fit its schema."""
+"""Maximum number of times that a model is asked again because its output does not fit the schema."""
 
 
 class Replies(Protocol):
@@ -50,8 +51,8 @@ async def ask_for(
     temperature: float | None = None,
     output_tokens: int = 0,
 ) -> M:
-    """Ask a model for an object of this schema; ask again, up to twice, if its output does not fit. Raises OutputError
-    if no output fits."""
+    """Ask a model for an object of this schema; ask again, up to twice, if the output does not fit the schema. Raises
+    OutputError if no output fits the schema."""
     requested_form = json_schema(schema, run.profile) if form is None else form
     small = run.profile == "small" and issubclass(schema, Output)
     asked: type[BaseModel] = short_form(schema) if small else schema

@@ -1,9 +1,10 @@
-"""Learning without a barrier: no attempt waits for a slower one (Combee, appendix B; METHODS, section 2).
+"""Learning without a barrier: no attempt waits for a slower attempt (Combee, appendix B).
 
 This is a second schedule for the same seams. Attempts are numbered in the order they start, and each attempt starts
-from the newest context. Their lessons fill groups as they arrive. A full group is reduced at once to a delta. The delta
-is reconciled with the changes since its base version and applied to the newest context. If several groups hold a copy
-of the same lesson, only the first copy that an edit covers counts (see `Copies`).
+from the newest context. The lessons of the attempts fill groups in the order of arrival. As soon as a group is full,
+the method's update makes a delta from all lessons of the group; this is the reduction of the group. The delta is
+reconciled with the changes that were made after its base version, and applied to the newest context. If several groups
+hold a copy of the same lesson, only the first copy that an edit covers counts (see `Copies`).
 
 The result depends on the order in which attempts and groups end. The journal stores that order, and a resume repeats
 it.
@@ -63,8 +64,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """The delta of one group, and the context that it was made from. `again`: whether the delta comes from a second
-    update."""
+    """Delta that was made from the lessons of one group. `group` is the number of the group, `base` the context that
+    the update read. `again`: whether the lessons went through a second update."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -77,13 +78,14 @@ def without_barrier(
     *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
     left: Fallback | None = None,
 ) -> Schedule:  # fmt: skip
-    """Return a schedule with `slots` attempts in flight and groups of `group` reflections. Each reflection joins
+    """Return a schedule with up to `slots` attempts in flight and groups of `group` reflections. Each reflection joins
     `copies` groups.
 
-    A delta is reconciled before it is applied if its base is more than `staleness` versions old. A lesson without a
-    covered copy goes through the update `again` once. If `again` is None, only lessons whose edits conflict with
-    another group's edits go through the method's update a second time. `left` decides about lessons that are still not
-    covered; None: they are not reported. Raises ValueError for values out of range.
+    A delta is reconciled before it is applied if it was made from a context more than `staleness` versions old. A
+    lesson that no edit of any group covers goes once through the second update `again`. If `again` is None, the
+    method's own update is the second update, and only lessons whose edits conflict with another group's edits go
+    through it. `left` decides about lessons that the second update does not cover either; None: these lessons are not
+    reported. Raises ValueError for values out of range.
     """
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
         raise ValueError(
@@ -106,7 +108,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
     edits with reasons.
 
     Additions and votes always apply. A change of an entry does not apply if the entry was deleted or changed after
-    `base`. A lesson counts as dropped if the entry that covered it was deleted.
+    `base`. A lesson counts as dropped if the entry that its resolution names was deleted.
     """
     added_refs = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
     applicable: list[Edit] = []
@@ -116,7 +118,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
             fails.append(
-                Refused(edit, f"an entry that it changes was deleted later (the edit was made from version {base})")
+                Refused(edit, f"the edit was made from version {base}, and changes an entry that was deleted later")
             )
         elif changed:
             why = f"{changed[0].id} was changed in version {changed[0].changed} (the edit was made from version {base})"
@@ -134,7 +136,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
 
 @dataclass
 class OpenGroup:
-    """Group that is being filled. `room` is the number of reflections that it still needs."""
+    """Group that is being filled. `room` is the number of reflections that the group still needs."""
 
     size: int
     room: int
@@ -147,27 +149,29 @@ class OpenGroup:
         return self.close() if self.room <= 0 else None
 
     def close(self) -> list[Lesson]:
-        """Return the lessons of the group, and start an empty one."""
+        """Return the lessons of the group, and empty the group."""
         full, self.lessons, self.room = self.lessons, [], self.size
         return full
 
 
 @dataclass
 class Copies:
-    """Counts of the copies of lessons. Copies of a lesson are reduced in several groups, which end at different times.
+    """Record of the lessons that several groups hold copies of. The deltas of these groups are applied at different
+    times.
 
-    A lesson is covered when one of its copies is covered, and counts as left out only after its last copy. `held`
-    counts the copies of each lesson that are not applied yet. `covered` holds the lessons that an applied copy covered.
-    A lesson is removed from both with its last copy.
+    A lesson is covered as soon as an applied edit covers one of its copies. A lesson counts as left out only after the
+    deltas of all its groups were applied. `held` maps the id of a lesson to the number of its copies whose group's
+    delta is not applied yet. `covered` holds the ids of lessons that an applied edit covered. When the last copy of a
+    lesson was counted, the lesson is removed from `held` and from `covered`.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
     def without_repeats(self, delta: Delta) -> tuple[Delta, int]:
-        """Remove additions whose lessons were covered in other copies, except additions that the delta refers to. Also
-        remove resolutions that name an entry that the delta deletes. Returns the rest of the delta, and the number of
-        removed additions."""
+        """Remove additions of entries whose lessons were covered in other groups before. Additions with a ref are kept,
+        because other edits of the delta may refer to them. Also remove resolutions that name an entry that the delta
+        deletes. Returns the rest of the delta, and the number of removed additions."""
 
         def repeats(edit: Edit) -> bool:
             return (
@@ -180,12 +184,13 @@ class Copies:
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
     def last_copies(self, lessons: Iterable[Lesson]) -> list[Lesson]:
-        """Return the lessons that no earlier copy covered, if these are their last copies."""
+        """Return the lessons in `lessons` that have no other copy left and that no applied edit covered."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
     def count_applied(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
-        """Count these lessons as applied with this delta, except lessons in `asked`, which go through a second update.
-        Returns the final resolutions: a lesson is reported as dropped with its last copy, and as covered only once."""
+        """Record that this delta was applied for the copies `lessons`. Lessons in `asked` are not counted yet, because
+        they go through a second update. Returns the resolutions to report: a lesson is reported as dropped only after
+        its last copy, and as covered only once."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
         resolutions = tuple(
@@ -206,7 +211,9 @@ class Copies:
 
 @dataclass
 class _Flow:
-    """State of a running schedule: the running jobs, the open groups, and the newest context."""
+    """State of a running schedule: the running jobs, the open groups, and the newest context. `trying` is the number of
+    attempts in flight, `started` the number of attempts started so far, `reductions` the number of reductions started
+    so far. `arrived` holds the attempts and lessons since the last step."""
 
     method: Method
     run: Run
@@ -232,7 +239,7 @@ class _Flow:
         self.losses = Losses(self.run)
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
-        """Run until no attempt or group is left. A step is one applied delta."""
+        """Run until no attempt and no reduction is left. Each applied delta is one step."""
         unchecked = Arrival([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
@@ -257,12 +264,13 @@ class _Flow:
                 yield await self._apply(Reduction(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-            self.losses.note()  # note the losses again, with the places of the jobs that were in flight
+            self.losses.note()  # note the losses again: the jobs in flight may have lost effects, too
         self._count(unchecked)
         self.losses.close()
 
     def _count(self, done: Arrival) -> None:
-        """Count these attempts as one step of `Losses`. Jobs in flight count for the next step, like all later work."""
+        """Count these attempts as one step in `losses`. If the step succeeded, `losses.places` starts again with the
+        places of the jobs in flight, because the results of these jobs count for the next step."""
         self.losses.count(done.attempts, done.lessons, done.unparsed)
         if not self.losses.places:
             self.losses.places += [at.place for at, _ in self.running.values()]
@@ -274,8 +282,8 @@ class _Flow:
         return Clock(at)
 
     def _fill(self, batches: Iterator[Batch]) -> None:
-        """Start attempts from the newest context while slots are free. After the last attempt, reduce the groups, full
-        or not."""
+        """Start attempts from the newest context while slots are free. When the last attempt has ended, start the
+        reductions of all groups, including groups that are not full."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
             self.started, self.trying, self.epoch = self.started + 1, self.trying + 1, batch.epoch
             self._start(f"attempt {self.started}", partial(self._attempt, batch, self.context))
@@ -302,8 +310,8 @@ class _Flow:
         return Arrival(attempts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], repeated: Reduction | None = None) -> None:
-        """Start the reduction of a group of lessons. With `repeated`, the lessons are a part of the group of an earlier
-        reduction, and go through a second update."""
+        """Start a job that makes a delta from the lessons of a group. If `repeated` is an earlier reduction, the
+        lessons are a part of the lessons of that reduction, and go through a second update."""
         if not lessons:
             return
         self.reductions += repeated is None
@@ -319,19 +327,19 @@ class _Flow:
         self._start(name, reduce, sources_of(lessons))
 
     async def _next(self, event: int) -> Arrival | Reduction:
-        """Return the next result, in the order that the journal stores. After the last stored event, use the order of
-        arrival, and store it in the journal."""
+        """Wait for the next job that ends, and return the result of the job. A resume returns results in the order that
+        the journal stores. After the last stored result, the order of arrival is used, and is stored in the journal."""
         self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
         if name is None:
             while (name := await self.ended.get()) not in self.running:
-                pass  # already used in the order of the journal
+                pass  # the result of this job was returned before, in the stored order
             if self.running[name][1].exception() is None:
                 self.run.note(f"event {event}", name)
         elif name not in self.running:
             raise JournalMismatch(
                 "journal.mismatch",
-                f"the journal names {name!r} as the next result, but this run did not start it: start a new run",
+                f"the journal names {name!r} as the next result, but this run did not start that job: start a new run",
             )
         at, job = self.running.pop(name)
         done = await job
@@ -339,7 +347,8 @@ class _Flow:
         return done
 
     def _take(self, done: Arrival) -> None:
-        """Add each reflection to the open group of each copy; only the first copy carries the votes."""
+        """Add one copy of each reflection to each open group, and start the reductions of full groups. Only the first
+        copy carries the votes."""
         self.arrived += done
         self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
         for reflection in by_reflection(done.lessons):
@@ -375,10 +384,12 @@ class _Flow:
     def _account(
         self, done: Reduction, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
-        """Return the new part of a delta, with a decision about lessons that no edit covers; the refused edits; and the
-        lessons for a second update. No other copy of these lessons is covered or can still be covered.
+        """Return the delta to apply, the refused edits, and the lessons for a second update. The delta has no repeated
+        additions, and includes the decision of `left` about lessons that no edit covers. A lesson goes through a second
+        update only if no copy of the lesson was covered and no other copy is left.
 
-        The edits in `fails` conflict with another group's edits. The second update makes them again from the new texts.
+        The edits in `fails` conflict with another group's edits. The second update makes new edits from the same
+        lessons and the changed entries.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
         overtaken.update(
@@ -403,8 +414,8 @@ class _Flow:
         return delta, refused, again
 
     async def _drain(self) -> None:
-        """Wait for the jobs in flight, so that results that were paid for are stored. Cancel them only if the run is
-        cancelled."""
+        """Wait for the jobs in flight, so that results that were paid for are stored. Cancel the jobs only if the run
+        is cancelled."""
         jobs = [job for _, job in self.running.values()]
         try:
             await asyncio.gather(*jobs, return_exceptions=True)

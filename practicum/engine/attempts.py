@@ -1,4 +1,4 @@
-"""Attempts of the agent, and their scores. Failed attempts are results and are journaled too."""
+"""Attempts of the agent, and the scores of attempts. A failed attempt is a result, too, and is journaled."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _SCORE = TypeAdapter(Score)
 
 
 class Attempts(Calls):
-    """Place at which the agent attempts tasks, and attempts are scored."""
+    """Place at which the agent attempts tasks, and the attempts are scored."""
 
     async def agent(self, task: Task, view: View, *, must_fit: bool = False) -> Trace:
         """Make one attempt at a task. If the agent fails, the trace carries the failure as `error`. Raises
-        BrokenAgentError if all of the first attempts failed. With `must_fit`, raises WindowError if the prompt is
-        larger than the model's window."""
+        BrokenAgentError if all of the run's first attempts failed (see `engine.proof`). With `must_fit`, raises
+        WindowError if the prompt is larger than the model's window."""
         proof, broken, before = self._state.proof, False, self.chain.calls
         # A user's agent, which calls its model by itself, takes the view as one text.
         view = (framed_view if self._state.agent.max_turns else text_view)(view, self._state.nonce)
@@ -57,11 +57,11 @@ class Attempts(Calls):
         except (OutputError, ProviderError) as error:
             if must_fit and isinstance(error, WindowError):
                 raise
-            # There is nothing to learn from: the model gave no answer, or no answer that can be parsed.
+            # The attempt is lost and teaches nothing: the model gave no answer, or no answer that can be parsed.
             trace = Trace(answer="", error=str(error), lost=True, refused=isinstance(error, RequestError))
             self.count(Count.OVERLONG_REQUESTS, isinstance(error, WindowError))
             if isinstance(error, RequestError) and not self._state.agent.max_turns:
-                self._count_refused(error)  # a user's agent called its model by itself
+                self._count_refused(error)  # not counted yet: a user's agent calls its model by itself
         finally:
             proof.ended(self.job)
             self._record_calls(self.chain.calls - before)
@@ -83,8 +83,8 @@ class Attempts(Calls):
         return trace
 
     def _with_answer(self, trace: Trace) -> Trace:
-        """Separate the answer of a trace from its thoughts. Raises OutputError if an agent that reports no steps gives
-        an empty answer, because that is a lost attempt and not a wrong answer."""
+        """Separate the model's thoughts from the answer of a trace. Raises OutputError if the answer is empty and the
+        agent reported no steps, because such an attempt is lost, not wrong."""
         if trace.error is not None:
             return trace
         answer = split_thoughts(trace.answer)
@@ -94,7 +94,7 @@ class Attempts(Calls):
         return replace(trace, answer=answer.text, reasoning=trace.reasoning or answer.thoughts)
 
     def _record_calls(self, calls: int) -> None:
-        """Record the number of model calls of an attempt, and report a new maximum."""
+        """Record the number of model calls of an attempt. If the number is a new maximum, call `longer_attempt`."""
         state = self._state
         if calls > state.most_calls:
             state.most_calls = calls
@@ -108,15 +108,18 @@ class Attempts(Calls):
         turns = [(t.user, t.assistant) for t in view.turns]
         question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
         shown = Prompt("", "\n\n".join(filter(None, (task.input, view.note))), view.pages, view.turns)
-        # More attempts than the model has slots would evict each other's turns from its prefix cache.
+        # If more attempts ran than the model has slots, the attempts would evict each other's turns from the prefix
+        # cache of the model. So each attempt takes a slot.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
-        # An agent that asks models sees redacted texts, as in the journal, and restores the values for its tools.
+        # An agent that asks models through the run sees redacted texts, as in the journal, and restores secrets only in
+        # the calls of its tools. A user's own agent sees restored texts.
         arguments = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
         return await self._effect("agent", question, TRACE, lambda: agent(*arguments, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
-        """Score an attempt, for reports. Returns None if the task cannot be scored."""
+        """Score an attempt, for reports. Returns None if the task cannot be scored, or if a model that the scorer asks
+        gave no answer."""
         score = self._redacted(await self._score(task, trace))
         self._state.observer.scored(task, None if trace.lost else score)
         return score
@@ -134,7 +137,7 @@ class Attempts(Calls):
                 question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
                 score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
         except (ProviderError, OutputError):
-            # Not a score of 0: a right answer must not count as wrong because the judge failed.
+            # Return no score instead of a score of 0: a right answer must not count as wrong because the judge failed.
             self.count(Count.UNSCORED_ATTEMPTS)
             return None
         self.count(Count.STOPPED_PROGRAMS, score.stopped)
@@ -151,8 +154,9 @@ class Attempts(Calls):
         slot: AbstractAsyncContextManager[object] | None = None,
         shown: Prompt | None = None,
     ) -> T:
-        """Run an effect other than a model call once, and journal its result, or its failure. `shown` is the agent's
-        input, stored for pages and reports."""
+        """Return the result of an effect that is not a model call. If the journal has the result, return the stored
+        result. Otherwise run the effect and journal the result or the failure. `slot` limits how many effects run at
+        once. `shown` is the agent's input, which is stored for pages and reports."""
         place = f"{self.place}/{role}"
         self._open(place)
         stored = self._state.journal.find(place, question)
@@ -194,14 +198,16 @@ class Attempts(Calls):
                 self._state.budget.attempts -= own
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
-            # The agent's model calls are part of the attempt's time, so their seconds are not added again.
+            # The attempt's seconds include the seconds of the agent's model calls, so the seconds that these calls
+            # added to the chain are removed.
             self.chain.seconds = before
             self._add_seconds(record)
             await self._write(*(proof.record_success() if role == "agent" else ()), record)
             return result
 
     async def _redacted_result(self, do: Callable[[], Awaitable[T]]) -> T:
-        """Return the redacted result of an effect, or raise its error with a redacted message."""
+        """Run an effect and return the redacted result. If the effect raises an error, redact the message of the
+        error."""
         try:
             return self._redacted(await do())
         except (AgentError, OutputError, ProviderError) as error:
@@ -209,18 +215,19 @@ class Attempts(Calls):
             raise
 
     def restored(self, value: T) -> T:
-        """Replace placeholders in a value by the secrets that they represent, if the run stores the secrets. Only for
-        the user's own code, never for prompts or storage."""
+        """Replace placeholders in a value by the secrets that they represent, if the run stores the secrets. Use the
+        result only in the user's own code, never in prompts or storage."""
         return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     def values_of(self, value: object) -> dict[str, str]:
-        """Return the secrets that `restored` puts into this value, by placeholder."""
+        """Return a mapping of the placeholders in this value to the secrets that `restored` would put in their
+        place."""
         return {} if self._state.redactor is None else self._state.redactor.values_of(value)
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
-    """Return the feedback on an attempt that learning may see. Without labels it holds only the error of a failed
-    attempt."""
+    """Return the feedback on an attempt that learning may see. Without `labels`, the feedback holds only the error of a
+    failed attempt."""
     if trace.error is not None:
         return Feedback(False, f"The attempt failed: {trace.error}")
     if not labels or score is None:

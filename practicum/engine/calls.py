@@ -1,4 +1,5 @@
-"""Model calls: each is reserved in the budget, sent, received, and journaled before its result is used."""
+"""Model calls. The maximum cost of a call is reserved in the budget before the call is sent, and the reply is journaled
+before the reply is used."""
 
 from __future__ import annotations
 
@@ -45,18 +46,20 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 CODE = "code"
-"""Suffix of the place of a note that stores the code of a refused request."""
+"""Suffix that is added to the place of a refused request. The note at the resulting place stores the error code of the
+request."""
 
 REFUSED: Mapping[str, Count] = {
     "provider.filtered": Count.FILTERED_REQUESTS, "provider.refused": Count.REFUSED_REQUESTS,
     "output.invalid": Count.INVALID_SAMPLES,
 }  # fmt: skip
-"""Counters of refused requests, by the code of the error."""
+"""Error code of a refused request → counter of such requests."""
 
 
 @dataclass
 class _Sent:
-    """Call in flight: the time it was sent (s, monotonic), its slot in the file of calls in flight, and the reply."""
+    """Call in flight: the time at which it was sent (s, monotonic), its slot in the file of calls in flight, and the
+    reply."""
 
     began: float
     slot: int
@@ -87,10 +90,10 @@ class Calls(Place):
     ) -> M:
         """Ask a model for an object of this schema.
 
-        The model is asked again, up to twice, if its output does not fit. `form` is the JSON schema sent to the model,
-        if it differs from that of `schema`. `output_tokens` is a minimum for the limit of output tokens. Raises
-        OutputError if no output fits, ProviderError if the provider fails, and WindowError if the prompt is too large
-        for the model.
+        The model is asked again, up to twice, if its output does not fit the schema. `form` is the JSON schema to send
+        to the model; None: the JSON schema of `schema`. The limit of output tokens is at least `output_tokens`. Raises
+        OutputError if no output fits the schema, ProviderError if the provider fails, and WindowError if the prompt is
+        too large for the model.
         """
         prompt = self._framed(role, prompt)
         return await ask_for(self, role, prompt, schema, form, temperature=temperature, output_tokens=output_tokens)
@@ -105,7 +108,8 @@ class Calls(Place):
         temperature: float | None = None,
         output_tokens: int = 0,
     ) -> Reply:
-        """Ask a model for JSON of this form and return its reply. `again` counts the repairs at this place, from 0."""
+        """Ask a model for JSON of this form and return its reply. `again` is the number of repairs that were requested
+        at this place before: 0 for the first request."""
         if again:
             self.count(Count.REPAIRED_OUTPUTS)
         return await self._call(role, prompt, form, temperature, again, output_tokens)
@@ -115,19 +119,20 @@ class Calls(Place):
         self.count(Count.MENDED_JSON)
 
     async def give_up(self, role: str, problem: str, advice: str) -> OutputError:
-        """Return the error for a role whose outputs did not fit, not even the last one. `advice` names a change that
-        may help."""
+        """Record that no output of a role fits the schema, and return the error to raise. `advice` is the end of the
+        error's message: a change that may help."""
         self.count(Count.UNPARSED_OUTPUTS)
         self._state.unparsed.append(self.place)
         model = self._state.seat(role).client.name
         self._state.last_error = (
-            f"the {role} ({model}) gave no valid output, asked three times: {problem}{advice}"
+            f"the {role} ({model}) gave no valid output in three tries: {problem}{advice}"
         )  # fmt: skip
         return OutputError("output.invalid", self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        """Call `ask` with a prompt of any length, shortened until the model accepts it. If the model accepts no
-        version, raises OutputError and not WindowError, because a resume would fail in the same way."""
+        """Call `ask` with a prompt of any length. The prompt is shortened until the model accepts the prompt. If even
+        the shortest prompt is too large for the model, raises OutputError in place of WindowError, because a resume
+        would fail in the same way."""
         for n, short in enumerate(self._state.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
@@ -140,7 +145,7 @@ class Calls(Place):
 
     async def try_ask(self, role: str, prompt: Prompt, schema: type[M], lost: Count, **how: Any) -> M | None:
         """Call `ask_fitted` for an optional answer. If the model gives no answer, or no answer that can be parsed,
-        counts the loss in `lost` and returns None."""
+        increments the counter `lost` and returns None."""
         try:
             return await self.ask_fitted(role, prompt, schema, **how)
         except (OutputError, ProviderError):
@@ -171,7 +176,8 @@ class Calls(Place):
             await proof.change()
 
     def silent(self, why: Count, speaker: str) -> OutputError:
-        """Return the error for an empty answer, with advice on settings. `speaker` is the model or agent."""
+        """Return the error for an empty answer, with advice on settings. `speaker` names the model or agent in the
+        message."""
         self._state.last_error = f"the answer of {speaker} {SILENCES[why]}"
         return OutputError("output.empty", self.last_error)
 
@@ -221,7 +227,7 @@ class Calls(Place):
         )  # fmt: skip
 
     def _stored_error(self, stored: JournalRow) -> ProviderError:
-        """Return the error of a call that failed before a resume."""
+        """Return the error of a call whose failure is stored in the journal."""
         code = self._state.journal.find(f"{stored.place} {CODE}", NOTE_ROLE)
         if code is None:
             return ProviderError("provider.failed", stored.answer)
@@ -242,12 +248,13 @@ class Calls(Place):
             self._lose(failure)
 
     def _count_refused(self, error: RequestError) -> None:
-        """Count a request that the provider refused, except one above the window: its prompt may still be shortened."""
+        """Count a request that the provider refused. A request above the model's window is not counted, because the
+        prompt of such a request may still be shortened."""
         if (count := REFUSED.get(error.code)) is not None:
             self.count(count)
 
     def _count_changes(self, keys: Sequence[str] = ()) -> None:
-        """Count the changes that were made to a reply."""
+        """Increment the counters of the changes that were made to a reply."""
         for key in keys:
             self._state.counts[key] += 1
 
@@ -276,7 +283,7 @@ class Calls(Place):
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
         limit = options.max_output_tokens
         async with state.slot(client.endpoint, client.slots):
-            # Estimate the cost only now: other calls may have updated the model's ratios during the wait.
+            # Estimate the cost only now: other calls may have updated the model's ratios during the wait for the slot.
             most = state.most(client, estimate, limit)
             async with self._in_flight(record, client, prompt, options, most) as sent:
                 with state.budget.repeatable():
@@ -306,8 +313,8 @@ class Calls(Place):
     async def _in_flight(
         self, record: JournalRow, client: Client, prompt: Prompt, options: CallOptions, most: Usage
     ) -> AsyncIterator[_Sent]:
-        """Reserve the cost of a call before the `with` block that sends it, and settle the reservation afterwards, also
-        on errors. Records the failure of the call."""
+        """Reserve the maximum cost of a call, run the `with` block that sends the call, and settle the reservation,
+        also after an error. If the call fails, the failure is recorded."""
         state, need = self._state, Need.of(most)
         await state.budget.reserve(need)
         state.budget.timeout = max(state.budget.timeout, options.timeout)
@@ -321,7 +328,7 @@ class Calls(Place):
                 await self._lose_call(record, error)
             failure = self._redacted(str(error)) or type(error).__name__
             if isinstance(error, Exception):
-                # A cancelled call stays in flight, because its cost is unknown.
+                # A cancelled call stays in the file of calls in flight, because its cost is unknown.
                 state.flight.end(sent.slot)
             if isinstance(error, RequestError):
                 state.refused_request(client.name, record, error)
@@ -335,8 +342,8 @@ class Calls(Place):
             )
 
     def _add_seconds(self, record: JournalRow) -> None:
-        """Add the seconds of a result to the chain. If the result is a journaled attempt, or the only call of an
-        attempt, add them to the pace too."""
+        """Add the seconds of a result to the chain of this place. If the result is a whole attempt (a journaled
+        attempt, or the only model call of an attempt), add the seconds to `RunState.pace`, too."""
         self.chain.seconds += record.seconds
         self.chain.calls += record.usage.calls
         if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):

@@ -2,8 +2,7 @@
 
 The marks carry a nonce that the author of a text cannot know, so no text can close them. The nonce is the same in a
 whole run, so prefix caches stay valid. An announcement says that the text between the marks is notes or material, and
-changes no instruction. This lowers the effect of an injected instruction, but does not exclude it: a model may still
-obey.
+changes no instruction. Framing makes a model less likely to obey an injected instruction, but a model may still obey.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ def framed(pages: Sequence[str], nonce: str) -> tuple[str, ...]:
 
 
 def framed_view(view: View, nonce: str) -> View:
-    """Put the pages of a view between marks, unless they are instructions."""
+    """Put the pages of a view between marks. A view whose pages are instructions (`instructing`) is returned
+    unchanged."""
     if view.instructing or len(pages := framed(view.pages, nonce)) == len(view.pages):
         return view
     return replace(view, pages=pages, tokens=view.tokens + count_tokens(pages[0]) + count_tokens(pages[-1]))
@@ -54,7 +54,7 @@ def text_view(view: View, nonce: str) -> View:
 
 def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     """Put the pages and the message of a prompt for a learning or judging role between marks. Worked examples get the
-    same marks, because a small model copies their form. Without a nonce, add no marks."""
+    same marks, because a small model copies the form of the examples. Without a nonce, add no marks."""
     if not nonce:
         return (
             replace(prompt, user=_with_closing(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
@@ -65,7 +65,7 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
         return f"{before}\n{text}\n{after}"
 
     return Prompt(
-        # The pages follow the instructions, whose last line may be their heading.
+        # The announcement comes first, because the last line of `system` may be the heading of the pages.
         "\n\n".join(filter(None, (MATERIAL.format(nonce=nonce), prompt.system))),
         _with_closing(between(visible_to_model(prompt.user)), prompt),
         (before, *prompt.pages, after) if prompt.pages else (),

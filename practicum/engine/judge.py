@@ -21,7 +21,8 @@ class Verdict(Output):
 
 
 async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdict:
-    """Ask the judge for one verdict, at temperature 0. `target` is the reference answer; None: judge without one."""
+    """Ask the judge for one verdict, at temperature 0. `target` is the reference answer; None: the judge gets no
+    reference answer."""
     # The answer of an agent with tools is mostly in its steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
     parts = [*run.agent_instructions, f"# Task\n{task.input}"]
@@ -33,7 +34,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
 
 class JudgeScorer:
     """Scorer that asks a judge. The judge sees the target, if the task has one. The judge's calls are journaled, so the
-    score need not be."""
+    score itself is not journaled."""
 
     name, needs_target, pure = "judge", False, True
 
@@ -44,7 +45,7 @@ class JudgeScorer:
 
 async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
     """Ask a judge for feedback, for learning without labels. The judge never sees the target. If the judge gives no
-    verdict, the feedback is unknown, and the attempt is counted."""
+    verdict, the feedback does not say whether the answer is right, and the attempt is counted as unjudged."""
     try:
         verdict = await judge(run.at("verdict"), task, trace, None)
     except (OutputError, ProviderError):

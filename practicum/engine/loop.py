@@ -3,8 +3,8 @@
     sample -> attempt (wraps act, which begins with show) -> reflect -> update -> admission -> accept -> apply
 
 A method is a value of `Method` with seven functions, the seams. Blocks fill the seams and wrap each other
-(`methods/blocks/`). Recipes combine blocks (`methods/`). The loop has no branch for any method: a new method adds
-blocks. `docs/extend/method.md` shows how to build a method.
+(`methods/blocks/`). Recipes combine blocks (`methods/`). The loop has no branch for any method. A new method needs only
+new blocks. `docs/extend/method.md` shows how to build a method.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ LOST_STEPS = 3
 class Batch:
     """Tasks of one step.
 
-    `arm` is the candidate to start from, for methods that keep several (GEPA). `data` describes the sampler's choice as
-    JSON values and is stored with the step. `steps` is the total number of steps; None: not known yet.
+    `arm` names the candidate context that the step starts from, in methods that keep several candidates (GEPA). `data`
+    describes the sampler's choice as JSON values and is stored with the step. `steps` is the total number of steps of
+    the run; None: the number is not known yet.
     """
 
     tasks: tuple[Task, ...]
@@ -55,10 +56,11 @@ class Batch:
 class StepReport:
     """Result of one step: the attempts, the lessons, and the context after the step.
 
-    `applied` are the edits that changed the context, `refused` the edits that did not, with reasons. `resolutions` give
-    the outcome of each lesson. `held` are the edits that wait for review. `seconds` is the duration of the step; None:
-    the run was stopped during the step. `val` is the mean validation score, in [0, 1]; None: the step was not
-    validated.
+    `applied` are the edits that changed the context, `refused` are the edits that were refused, with reasons.
+    `resolutions` give the outcomes of lessons that led to no edit. `held` are the edits that wait for review. `seconds`
+    is the duration of the step; None: the duration is unknown, because the run was stopped and resumed during the step.
+    `val` is the mean validation score, in [0, 1]; None: the step was not validated. `evidence` holds the measurements
+    that `accept` decided by.
     """
 
     step: int
@@ -77,58 +79,59 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Validation:
-    """Held-out tasks that are scored after every `every` steps, to keep the best context."""
+    """Held-out tasks. The context is scored on them after every `every` steps, so that the run can keep the best
+    context."""
 
     tasks: Sequence[Task]
     every: int = 1
 
     async def score(self, method: Method, context: Context, run: Run) -> float:
-        """Return the mean score under `context`. No calls are made if a context with the same shown text was evaluated
-        before."""
+        """Return the mean score of the tasks under `context`. If a context with the same visible text was evaluated
+        before, the stored scores are used and no calls are made."""
         return mean_score(await run.evaluate(method.act, "val", self.tasks, context))
 
 
 RECENT = 20
-"""Number of steps that a history keeps."""
+"""Number of latest steps whose reports a history keeps."""
 
 History = Sequence[StepReport]
 ShowSeam = Callable[[Context, Task, Run], Awaitable[View]]
 SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
 """Yields the batches of tasks to attempt, from the tasks and the history of steps."""
 AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Attempt]]]
-"""Attempts the tasks of a batch under a context; it wraps `act`."""
+"""Attempts the tasks of a batch under a context, by calls of `act`."""
 ReflectSeam = Callable[[Sequence[Attempt], Context, Run], Awaitable[list[Lesson]]]
 """Turns attempts into lessons."""
 UpdateSeam = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
 """Turns lessons into a delta of the context."""
 AcceptSeam = Callable[[Context, Delta, Sequence[Attempt], Run], Awaitable[Delta]]
-"""Returns the delta to apply: the proposed one, a part of it, or an empty one."""
+"""Returns the delta to apply: the proposed delta, a part of the proposed delta, or an empty delta."""
 Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None], AsyncIterator[StepReport]]
 
 
 async def _no_show(context: Context, task: Task, run: Run) -> View:
-    """Serve as the default of a missing `show`, which `Method` refuses."""
+    """Serve as the default value of `show`. `Method` raises UsageError if `show` is still this function."""
     raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Learning method: seven functions, the seams, and facts about them.
+    """Learning method: seven functions (the seams), and facts about the method.
 
-    `show` makes the view that an agent sees of the context for a task. It may search. It may ask the models of
-    `show_roles`, and no others. `act` makes one attempt, exactly as in evaluation: show, then the agent, then the
-    score. `attempt` wraps `act` and may make several attempts. `schedule` calls the seven functions; `sequential` runs
-    one step after the other.
+    `show` returns the view of the context that an agent sees for a task. `show` may search the context, and may ask
+    only the models in the roles `show_roles`. `act` makes one attempt, exactly as in evaluation: show, then the agent,
+    then the score. `attempt` wraps `act` and may make several attempts. `schedule` calls the seven functions; the
+    default schedule, `sequential`, runs one step after the other.
 
-    `roles` are the models that learning asks in addition to the agent. `act_roles` are the models that `act` asks, such
-    as a judge that chooses among attempts. `models` names models of seats that are not roles, such as single agents of
-    a network.
+    `roles` are the roles whose models learning asks, in addition to the agent's model. `act_roles` are the roles whose
+    models `act` asks, such as a judge that chooses among attempts. `models` maps seats that are not roles, such as
+    single agents of a network, to the names of their models.
 
     `retrieval` is the similarity measure of all searches of a run: "cosine", "words" or "mixed".
 
-    `act_calls` is the maximum number of model calls of one `act`. The budget reserves this number for each test task.
-    `calls` is the minimum and maximum number of model calls of a step, for the estimate before a run. `costs` describes
-    in words the model calls of a step other than the attempts.
+    `act_calls` is the maximum number of model calls of one `act`. The budget reserves this number of calls for each
+    test task. `calls` is the minimum and maximum number of model calls of a step, for the estimate before a run.
+    `costs` describes in words the model calls that a step makes in addition to its attempts.
     """
 
     name: str
@@ -185,8 +188,8 @@ async def sequential(
     """Run one step after the other, beginning with `context`. Yields the report of each step when the step is done.
 
     Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was requested,
-    ProviderError when three steps in a row were lost, and MethodError when a seam returns a wrong type. Steps that were
-    yielded before remain valid.
+    ProviderError when three steps in a row were lost, and MethodError when a seam returns a wrong type. Reports that
+    were yielded before the error remain valid.
     """
     history = Steps()
     losses = Losses(run)
@@ -214,13 +217,13 @@ async def sequential(
 
 
 def resolutions_of(delta: Delta) -> tuple[Resolution, ...]:
-    """Return the resolutions of a delta: the outcome of each lesson."""
+    """Return the resolutions of a delta: the outcomes of lessons that led to no edit."""
     return delta.resolutions
 
 
 @dataclass(frozen=True)
 class OpenStep:
-    """Step that has begun: its batch, and the context that its delta is applied to."""
+    """Step that has begun: the batch of the step, and the context to which the delta of the step is applied."""
 
     method: Method
     number: int
@@ -237,11 +240,12 @@ class OpenStep:
         self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], delta: Delta, refused: Sequence[Refused] = (),
         resolve: Callable[[Delta], tuple[Resolution, ...]] = resolutions_of,
     ) -> StepReport:  # fmt: skip
-        """End the step: check the delta by the admission and by `accept`, apply it, and validate the new context.
-        `refused` are edits that were refused before. `resolve` returns the resolutions of lessons, from the accepted
-        delta together with the edits that wait for review."""
+        """End the step: check the delta by the admission and by `accept`, apply the remaining edits, and validate the
+        new context. `refused` are edits that the schedule refused before this call. `resolve` computes the resolutions
+        of the lessons from a delta that consists of the accepted edits and of the edits that wait for review."""
         run, method = self.clock.run, self.method
-        # Edits that wait for review are in no prompt, including the prompts of a gate.
+        # Edits that wait for review are removed before `accept`, because no prompt may show them, not even a prompt of
+        # a gate.
         admitted = await run.admit(delta)
         accepting = run.at("accept")
         delta = await self.check.delta(
@@ -261,9 +265,9 @@ class OpenStep:
 
 
 class Steps(Sequence[StepReport]):
-    """History of a run. Its length is the number of all steps, but it keeps only the last `RECENT` steps, because a
-    step holds its attempts. A sampler runs before each step, so the sampler can read every step while the step is new.
-    Raises MethodError for a step that was dropped."""
+    """History of a run. The length is the number of all steps, but only the reports of the last `RECENT` steps are
+    kept, because each report holds the attempts of its step. A sampler runs before each step, so the sampler can read
+    every report before the report is dropped. Reading a dropped report raises MethodError."""
 
     def __init__(self) -> None:
         self._last: deque[StepReport] = deque(maxlen=RECENT)
@@ -298,8 +302,8 @@ class Steps(Sequence[StepReport]):
 
 @dataclass(frozen=True)
 class Check:
-    """Caller of the seams of a method. It checks the types of their results. A mistake raises MethodError, whose
-    message names the method, the seam and the step."""
+    """Checked calls of a method's seams. If a seam raises an exception or returns a value of a wrong type, a
+    MethodError names the method, the seam and the step."""
 
     method: str
     step: int = 1
@@ -313,7 +317,7 @@ class Check:
             yield batch
 
     async def each(self, seam: str, kind: type[T], function: Callable[..., Any], *arguments: Any) -> list[T]:
-        """Call a seam that must return a list or tuple of this type, and return it as a list."""
+        """Call a seam that must return a list or tuple of values of type `kind`, and return these values as a list."""
         values = await self._call(seam, function, *arguments)
         if not isinstance(values, list | tuple):
             raise self._error(seam, values, f"a list of {kind.__name__}")
@@ -323,7 +327,8 @@ class Check:
         return list(values)
 
     async def delta(self, seam: str, context: Context, function: Callable[..., Any], *arguments: Any) -> Delta:
-        """Call a seam that must return a delta whose edits change only entries that exist or existed."""
+        """Call a seam that must return a delta, and return the delta. Raises MethodError if an edit changes an entry
+        that never existed in the context and that the delta does not add."""
         delta = await self._call(seam, function, *arguments)
         if not isinstance(delta, Delta):
             raise self._error(seam, delta, "a Delta")
@@ -357,8 +362,8 @@ class Check:
 
 
 class Clock:
-    """Clock of a step. It measures once: a resume returns the recorded time, because the resume itself takes less
-    time."""
+    """Clock that measures the duration of a step. After a resume, it returns the duration that was recorded before the
+    resume, because repeating a step from the journal takes less time."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -366,7 +371,8 @@ class Clock:
         self._began = time.monotonic()
 
     def stop(self) -> float | None:
-        """Return the seconds since the start, or None if part of the work came from the journal."""
+        """Return the recorded duration of the step (s), if present. Otherwise return and record the seconds since this
+        clock was created, or None if results of the step came from the journal."""
         recorded = self.run.recall("seconds")
         if recorded is not None:
             return float(recorded)
@@ -379,9 +385,10 @@ class Clock:
 
 @dataclass
 class Losses:
-    """Counter of steps in a row that produced nothing, through no fault of the agent. `places` are the places of the
-    work since the last step that produced something. If the run stops, a resume repeats the lost effects at these
-    places."""
+    """Counter of lost steps: steps that produced nothing because model calls failed or answers could not be parsed.
+    `row` is the number of lost steps in a row. `ever`: whether any step succeeded. `refused`: whether the provider
+    refused all attempts of a step. `places` are the places of the work since the last step that succeeded. `over`:
+    whether lost steps ended the run; a resume then repeats the lost effects at `places`."""
 
     run: Run
     row: int = 0
@@ -391,16 +398,16 @@ class Losses:
     over: bool = False
 
     def count(self, attempts: Sequence[Attempt], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
-        """Count a step that had attempts. Raises ProviderError at the third lost step in a row.
+        """Count a step; a step without attempts is not counted. Raises ProviderError at the third lost step in a row.
 
         A step is lost if every attempt or every reflection was lost. `unparsed`: whether a reflection could not be
-        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume reads the same answers
-        from the journal.
+        parsed. Unparsed answers stop the run only if no step succeeded before, because a resume would read the same
+        unparsable answers from the journal.
         """
         if not attempts:
             return
         if all(r.trace.refused for r in attempts):
-            # A provider that refuses single requests may still answer the next ones.
+            # A provider that refused single requests may still answer later requests.
             self.refused = True
             return
         failed = self.run.provider_failed or unparsed
@@ -414,7 +421,7 @@ class Losses:
             raise self._error(f"{LOST_STEPS} steps in a row were lost")
 
     def close(self) -> None:
-        """Raise ProviderError if every step of the run was lost, even if there were fewer than three."""
+        """Raise ProviderError if every step of the run was lost, even if the run had fewer than three steps."""
         if (self.row or self.refused) and not self.ever:
             raise self._error("every step was lost")
 
@@ -424,19 +431,21 @@ class Losses:
         return ProviderError("attempts.all_failed", f"{text}: {self.run.last_error}")
 
     def note(self) -> None:
-        """If losses ended the run, mark the places so that a resume repeats the lost effects written there so far."""
+        """If lost steps ended the run, mark `places`, so that a resume repeats the lost effects that have been written
+        at these places until now."""
         if self.over and self.places:
             self.run.try_again(self.places)
 
 
 def unknown_ids(delta: Delta, context: Context) -> list[str]:
-    """Return the ids that a delta edits and that neither the context nor the delta itself ever had."""
+    """Return the ids of entries that a delta changes but that never existed: the context never had them, and the delta
+    does not add them."""
     added = {edit.ref for edit in delta.edits if isinstance(edit, Add) and edit.ref}
     return [id for edit in delta.edits for id in changed_entries(edit) if id not in added and not context.issued(id)]
 
 
 def sources_of(items: Iterable[Lesson | Attempt]) -> tuple[str, ...]:
-    """Return the sources of lessons or attempts, each once."""
+    """Return the sources of these lessons or attempts, each source once."""
     return ordered_union(item.sources for item in items)
 
 
@@ -454,8 +463,8 @@ def mean_score(attempts: Sequence[Attempt]) -> float:
 
 
 def best_of_k(attempts: Sequence[Attempt]) -> float | None:
-    """Return the mean score of the attempts that were chosen from several per task, or None if no attempt was
-    chosen."""
+    """Return the mean score of attempts by a method that chooses each attempt from several attempts at the task; None
+    if no attempt was chosen in this way."""
     return _mean(attempts) if any(r.choice for r in attempts) else None
 
 

@@ -1,9 +1,9 @@
 """A place in a run: the run's conditions, and the effects that are journaled under the place.
 
-`at` and the jobs of a `gather` open places below it. An effect runs once: if the journal has its result, that result is
-used; otherwise the effect runs, and its result is written before it is used (by `engine.calls` and `engine.attempts`).
-Results are used in the order of places, not of arrival. Randomness depends on the seed and the place. So resume,
-budgets and determinism at any concurrency need no code in a method.
+`at` and the jobs of a `gather` open further places below a place. An effect runs once: if the journal has a result for
+the effect, the stored result is used; otherwise the effect runs, and its result is written before it is used (by
+`engine.calls` and `engine.attempts`). Results are used in the order of places, not of arrival. Randomness depends on
+the seed and the place. So resume, budgets and determinism at any concurrency need no code in a method.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ KEPT = ". Results that were paid for are stored: correct the method and resume t
 
 @dataclass
 class Chain:
-    """History of one line of work, up to some place. `seconds` is the total time of calls that waited for each other:
-    the longest chain of a run is its critical path. `calls` is the number of calls since the job began. `losses` are
-    the places of provider failures that the work may depend on. `playbook`: whether a learning model read the playbook.
+    """Record of a sequence of effects, in which each effect waited for the previous effect. `seconds` is the total
+    duration of these effects: the longest chain of a run is the critical path of the run. `calls` is the number of
+    model calls since the job of this chain began. `losses` are the places of provider failures that later results of
+    this chain may depend on. `playbook`: whether a learning model read the playbook.
 
-    Each job of a `gather` has its own chain, so that no job makes the failure of another job permanent.
+    Writing a result makes the failures in `losses` permanent: a resume does not repeat them. So each job of a `gather`
+    has its own chain, and no job makes the failure of another job permanent.
     """
 
     seconds: float = 0.0
@@ -50,11 +52,11 @@ class Chain:
     playbook: bool = False
 
     def apart(self) -> Chain:
-        """Return the chain of a job that begins here."""
+        """Return a new chain for a job that begins at the end of this chain."""
         return Chain(self.seconds, losses={*self.losses}, playbook=self.playbook)
 
     def join(self, others: Iterable[Chain]) -> None:
-        """Merge the chains of jobs that this work waited for."""
+        """Merge the chains of other jobs, which the work of this chain waited for, into this chain."""
         for other in others:
             self.seconds = max(self.seconds, other.seconds)
             self.losses |= other.losses
@@ -63,7 +65,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of a run, equal in all places of the run."""
+    """Settings and counters of a run, which are the same in every place of the run."""
 
     _state: RunState
 
@@ -93,8 +95,8 @@ class Conditions:
 
     @property
     def same_from(self) -> float:
-        """Minimum cosine similarity of two entries that count as the same. The minimum depends on the embedder and the
-        profile."""
+        """Minimum cosine of the embeddings of two texts that count as the same. The minimum depends on the embedder and
+        the profile."""
         return same_from(self._state.vectors.embedder.name, self.profile)
 
     @property
@@ -104,7 +106,7 @@ class Conditions:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Possible answers of the tasks; empty if they are not a short list."""
+        """Possible answers of the tasks; empty if the tasks do not have a short list of answers in common."""
         return self._state.choices
 
     @property
@@ -141,11 +143,12 @@ class Conditions:
 class Place(Conditions):
     """Place in a run. It opens places below it, provides randomness, and stores notes.
 
-    `about` names the sources ("task:t1") of the work here. `teaches` is False in evaluation. `warmth` is the
-    temperature of the agent if several attempts should differ; `member` is the index of such an attempt, from 1.
-    `actor` names the seat that plays the agent, for methods with several agents. `job` is the place of the concurrent
-    job that this place belongs to. `opened` holds the places opened directly below this place, and is discarded with
-    it. `opened` is None at the top, where the run's state holds these places for all `Run` objects.
+    `about` names the sources ("task:t1") of the work at this place. `teaches` is False in evaluation. `warmth` is the
+    temperature of the agent if several attempts at a task should differ; None: the temperature in the settings.
+    `member` is the number of this attempt among these attempts, from 1. `actor` names the seat that plays the agent,
+    for methods with several agents. `job` is the place of the concurrent job that this place belongs to. `opened` holds
+    the places opened directly below this place, and is discarded with this place. At the top of a run `opened` is None,
+    and `RunState.opened` holds the places for all `Run` objects of the run.
     """
 
     place: str = ""
@@ -168,7 +171,7 @@ class Place(Conditions):
 
     @property
     def provider_failed(self) -> bool:
-        """Whether the provider failed before this place, and no stored result depends on the failure yet."""
+        """Whether the work at this place may depend on a provider failure that is not in the journal yet."""
         return not self.chain.losses.isdisjoint(self._state.lost)
 
     @property
@@ -180,15 +183,16 @@ class Place(Conditions):
         self._state.counts[counter] += by
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Self:
-        """Open the place `name` below this one. Raises PlaceTaken if it was opened before."""
-        # A name may contain a slash (users choose task ids), but must not look like a place further down.
+        """Open the place `name` below this place. Raises PlaceTaken if the place `name` was opened before."""
+        # A name may contain a slash (users choose task ids), but must not be read as several places.
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
         return replace(self, place=place, about=self.about if about is None else about, opened=set())
 
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Self:
-        """Open the place `name` for a job that runs concurrently with the work here, with its own chain."""
+        """Open the place `name` for a job that runs concurrently with the work at this place. The job gets a new
+        chain."""
         at = self.at(name, about)
         return replace(at, job=at.place, chain=self.chain.apart())
 
@@ -206,8 +210,8 @@ class Place(Conditions):
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        A failure does not cancel the other jobs, so results that the other jobs pay for are stored. After all jobs, the
-        failure that comes first in the order of the jobs is raised.
+        A failure does not cancel the other jobs, so results that the other jobs pay for are stored. When all jobs have
+        ended, the error of the first failed job, in the order of `jobs`, is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         self._state.proof.ended(self.job)
@@ -222,7 +226,7 @@ class Place(Conditions):
             )
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if isinstance(failure, Stopped):
-            # The run stops here, and a resume repeats the lost effects.
+            # The run stops, and a resume repeats the lost effects, so the chains of the jobs are not merged.
             raise failure
         self.chain.join(child.chain for child in children)
         if failure is not None:
@@ -234,13 +238,13 @@ class Place(Conditions):
         return random.Random(digest(str(self.seed), self.place, name))
 
     def recall(self, name: str) -> Any:
-        """Return the value noted here under this name before a resume, or None."""
+        """Return the value that was noted under this name at this place before a resume; None if no value was noted."""
         recorded = self._state.journal.find(f"{self.place}/{name}", NOTE_ROLE)
         return None if recorded is None else json.loads(recorded.answer)
 
     def note(self, name: str, value: Any) -> None:
-        """Store a JSON value that a resume could not compute again, such as a duration. It is stored before any later
-        result."""
+        """Store a JSON value that a resume could not compute again, such as a duration. The value is written to the
+        journal before any later result."""
         place = f"{self.place}/{name}"
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
@@ -251,8 +255,8 @@ class Place(Conditions):
             self._state.journal.post(row)
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Act on the outside world and return the result, as a JSON value. A resume repeats the action, because the
-        state of the world may be in memory, but returns the first result."""
+        """Run `do`, an action on an environment, and return its result, as a JSON value. A resume repeats the action,
+        because the state of the environment may exist only in memory, but returns the result from before the resume."""
         recorded = self.recall(name)
         result = self._redacted(await do())
         if recorded is None:
@@ -262,7 +266,8 @@ class Place(Conditions):
         return recorded
 
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a decision and return it, as a JSON value. A resume returns the recorded decision."""
+        """Run `do`, which makes a decision, and return the decision, as a JSON value. A resume returns the recorded
+        decision and does not run `do`."""
         recorded = self.recall(name)
         if recorded is None:
             self.note(name, recorded := await do())
@@ -285,8 +290,8 @@ class Place(Conditions):
         opened.add(place)
 
     async def _write(self, *rows: JournalRow) -> None:
-        """Write results to disk, together with the provider failures that they may depend on. So a resume keeps each
-        failure that later results depend on, and repeats all other lost effects."""
+        """Write results to disk, together with the provider failures that these results may depend on. So a resume
+        keeps each failure that later results depend on, and repeats all other lost effects."""
         settled = self._state.settle(self.chain.losses)
         self.chain.losses.clear()
         await self._state.journal.write(*settled, *rows)

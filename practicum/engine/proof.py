@@ -16,9 +16,9 @@ FIRST = 5
 class Proof:
     """Results of the first attempts: whether the agent works.
 
-    `proven`: an attempt ended without an error of the agent, or the agent cannot raise errors. Until then, failed
-    attempts are held back from the journal, so that a resume repeats them. `coming` are the jobs that may still make an
-    attempt. Learning from the first attempts waits for these jobs.
+    `proven`: an attempt ended without an error of the agent, or the agent is practicum's own and cannot raise errors.
+    Until `proven` is true, failed attempts are held back from the journal, so that a resume repeats them. `coming` are
+    the jobs that may still make an attempt. Learning from the first attempts waits for these jobs.
     """
 
     proven: bool = False
@@ -36,7 +36,8 @@ class Proof:
                 self._order.setdefault(job, len(self._order))
 
     def ended(self, job: str) -> None:
-        """Remove a job that made its attempt, makes none, or waits for jobs that it started."""
+        """Remove a job from `coming`, because it has made its attempt, will make no attempt, or waits for jobs that it
+        started."""
         self.coming.discard(job)
         self._wake()
 
@@ -45,15 +46,16 @@ class Proof:
         self._held.append(row)
 
     def report_failure(self, job: str, task: str, error: str) -> None:
-        """Record the error of a failed attempt of this job, after the observer got the attempt. Raises BrokenAgentError
-        if too many attempts failed."""
+        """Record the error of a failed attempt of this job. Raises BrokenAgentError if `FIRST` attempts failed and none
+        worked, so the observer must receive the attempt before this call."""
         if not self.proven:
             self._causes.append((self._order[job], f"on task {task}: {error}"))
             self._wake()
             self.check()
 
     def record_success(self) -> list[JournalRow]:
-        """Record an attempt that ended without an error of the agent. Returns the held rows, which are results now."""
+        """Record an attempt that ended without an error of the agent. Returns the journal rows of failed attempts that
+        were held back: the caller writes them to the journal."""
         if self.proven or len(self._held) >= FIRST:
             return []
         self.proven, held, self._held = True, self._held, []
@@ -71,7 +73,7 @@ class Proof:
         return len(self._held)
 
     async def change(self) -> None:
-        """Wait for the end of a job or the result of an attempt."""
+        """Wait until a job ends, an attempt fails, or an attempt succeeds."""
         self._changed = self._changed or asyncio.Event()
         await self._changed.wait()
 
@@ -88,6 +90,6 @@ class Proof:
         others = "" if attempted == 1 else f", and in the other {attempted - 1} attempts so far"
         return BrokenAgentError(
             "agent.always_failed",
-            f"the agent failed {first}{others}. Nothing was learned: correct the agent (for a task that it cannot do, "
-            'return {"error": "why"})',
+            f"the agent failed {first}{others}. Nothing was learned: correct the agent (for a task that the agent "
+            'cannot do, it should return {"error": "why"})',
         )

@@ -1,9 +1,11 @@
-"""Provenance of learned text: the sources of the texts that a model read, inferred from the words that it wrote.
+"""Provenance of learned text. The sources of a text that a model wrote are inferred from words that the text shares
+with texts that the model read.
 
-A model that is asked about one lesson has often read other lessons and the entries of the playbook. Its edit depends on
-the lessons that the edit names. If the edit also has rare words of another lesson or entry, and the named lessons do
-not explain these words, the edit depends on that lesson or entry, too. So sources follow the words: `forget` finds
-copies, and copying cannot raise the trust of a text. `core.shingles` defines rare words. Paraphrases are not detected.
+A model that is asked about one lesson has often read other lessons and the entries of the playbook. The model's edit
+depends on the lessons that the edit names. If the edit also has rare words of a lesson or entry that it does not name,
+and the named lessons do not have these words, the edit depends on the other lesson or entry, too. So sources follow the
+words: `forget` finds copies, and copying cannot raise the trust of a text. `core.shingles` defines rare words.
+Paraphrases are not detected.
 """
 
 from __future__ import annotations
@@ -23,16 +25,19 @@ from practicum.core.words import strings
 T = TypeVar("T")
 
 WHOLE = 5_000
-"""Maximum number of entries of a context that is compared as a whole. Prompts usually show fewer entries."""
+"""Maximum number of entries of a context that is compared as a whole. A larger context is not compared, because prompts
+usually show fewer entries."""
 
 
 def traced_lessons(
     lessons: Sequence[Lesson], attempts: Sequence[Attempt], context: Context, whole: bool
 ) -> list[Lesson]:
-    """Add to each lesson the sources of the entries with which it shares rare words that its tasks do not explain.
+    """Add to each lesson the sources of the entries that share rare words with the lesson, except words that the tasks
+    of the lesson have, too.
 
-    `whole`: whether a reflector read the playbook. If not, only the entries that were looked up for an attempt, or
-    cited by it, are compared. If no entry was looked up, all entries are compared, because the agent saw all of them.
+    `whole`: whether a reflector read the playbook. If no reflector read the playbook, lessons are compared only with
+    the entries that were retrieved for an attempt or cited by an attempt. If no entry was retrieved, lessons are
+    compared with all entries, because the agent saw all entries.
     """
     attempted = [one for attempt in attempts for one in attempt.group]
     shown = {id for one in attempted for id, _ in one.retrieved}
@@ -54,8 +59,9 @@ def traced_lessons(
 def traced(delta: Delta, lessons: Sequence[Lesson], context: Context) -> Delta:
     """Add to each edit the sources of all texts that it depends on.
 
-    An edit depends on the lessons that it names. An edit without named lessons and sources depends on every lesson. If
-    an edit has rare words of other lessons, or of entries that it does not change, their sources are added.
+    An edit depends on the lessons that it names. An edit that names neither lessons nor sources depends on all of
+    `lessons`. If an edit has rare words of other lessons, or of entries that the edit does not change, the sources of
+    these lessons and entries are added.
     """
     read = _Read(context, None, lessons)
     lessons_with_sources = [(x, frozenset(x.sources)) for x in lessons]
@@ -70,7 +76,7 @@ def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: 
     own = ordered_union([edit.sources, *(x.sources for x in basis)])
     own_set = frozenset(own)
     named = [x for x, sources in lessons if sources <= own_set]
-    # Text that code copied from a lesson was compared when the lesson was made.
+    # A text that code copied from a lesson is not compared again: it was compared when the lesson was made.
     copied_texts = {text for x in named for text in (x.text, *strings(x.data))}
     new_texts = [text for text in strings(written) if text not in copied_texts]
     ids = changed_entries(edit)
@@ -81,7 +87,8 @@ def _traced(edit: Edit, lessons: Sequence[tuple[Lesson, frozenset[str]]], read: 
 
 @dataclass
 class _Read:
-    """Texts that a model read: lessons, and entries of a context. `ids`: the entries; None: all, if there are few."""
+    """Texts that a model read: lessons, and entries of a context. `ids` are the ids of the entries; None: all entries
+    of the context, or no entry if the context has more than `WHOLE` entries."""
 
     context: Context
     ids: Collection[str] | None
@@ -91,8 +98,8 @@ class _Read:
         self, texts: Sequence[str], own: tuple[str, ...], read_texts: Iterable[str], ids: Collection[str] = ()
     ) -> tuple[str, ...]:
         """Return `own`, and the sources of the lessons and entries that share rare pieces (`core.shingles`) with
-        `texts`, except entries with these ids. Pieces of `read_texts` are not compared, because the sources of these
-        texts are known."""
+        `texts`, except the entries in `ids`. Pieces that `read_texts` have, too, are not compared, because `own` has
+        the sources of `read_texts` already."""
         new_pieces = frozenset(chain.from_iterable(map(grams, texts)))
         if not new_pieces:
             return own
@@ -115,7 +122,7 @@ class _Read:
 
     @cached_property
     def _pages(self) -> Sequence[Mapping[str, Sequence[str]]]:
-        """For each page of the context, the ids of the entries that have a piece, by piece."""
+        """For each page of the context: piece → ids of the entries on this page that have the piece."""
         if self.ids is not None:
             return [_ids_by_piece(entry for id in sorted(self.ids) if (entry := self.context.get(id)) is not None)]
         return [page.rendered(_ids_by_piece) for page in self.context.pages] if len(self.context) <= WHOLE else []
@@ -134,13 +141,13 @@ def _by_piece(items: Iterable[tuple[T, str, Mapping[str, Any]]]) -> dict[str, li
     return holders
 
 
-# An edit changes a page, and nearly all texts of the page stay the same.
+# Pieces are cached, because an edit changes one page and nearly all texts of this page stay the same.
 _pieces = lru_cache(maxsize=4 * PAGE)(pieces)
 
 
 def _of_one_task(holders: Sequence[Lesson | Entry]) -> bool:
-    """Return whether all texts come from the same task. A piece that the texts of one task share was copied, and does
-    not count as common."""
+    """Return whether all these lessons and entries come from the same task. A piece that only texts of one task share
+    was copied among these texts, so it counts as rare even if many texts have it."""
     first, *others = holders
     tasks = {source for source in first.sources if source.startswith("task:")}
     for other in others:

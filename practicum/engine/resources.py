@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", re.IGNORECASE)
 class Resources(BaseModel):
     """Resources that one attempt takes: processors, accelerators, memory (bytes), the container image that it runs in,
     and resources with names that the cluster defines. Attempts that take less than one processor share a process, so
-    many of them can be in flight on a node."""
+    many such attempts can be in flight on a node."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,7 +56,7 @@ class Resources(BaseModel):
 
     @property
     def demand(self) -> dict[str, float]:
-        """Resources of one process, which makes `at_once` attempts, by Ray's names."""
+        """Ray's name of a resource → amount that one process takes. A process makes `at_once` attempts concurrently."""
         share = self.at_once
         own = {"CPU": self.cpu, "GPU": self.gpu, "memory": float(self.memory), **self.other}
         return {name: amount * share for name, amount in own.items() if amount}

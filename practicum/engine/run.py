@@ -1,8 +1,8 @@
 """Class `Run`, through which a method has every effect.
 
-A `Run` is a place in the journal (`engine.place`). Through it, models are called (`engine.calls`), tasks are attempted
-and scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they are applied
-(`engine.admission`).
+A `Run` is a place in the journal (`engine.place`). Through a `Run`, models are called (`engine.calls`), tasks are
+attempted and scored (`engine.attempts`), texts are embedded, entries are searched, and deltas are checked before they
+are applied (`engine.admission`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ ActSeam = Callable[[Task, Context, "Run"], Awaitable[Attempt]]
 
 
 class Run(Attempts):
-    """Place in a run. A method has every effect through it: model calls, attempts, scores, embeddings, randomness.
+    """Place in a run. A method has all its effects through `Run` objects: model calls, attempts, scores, embeddings,
+    randomness.
 
     `Place` defines the fields.
     """
@@ -52,7 +53,8 @@ class Run(Attempts):
 
     @property
     def reusable(self) -> dict[str, dict[tuple[object, str, int], Attempt]]:
-        """Attempts that a later attempt at the same task may reuse, by the digest of their context."""
+        """Attempts that a later attempt at the same task may reuse, by the digest of the context under which the
+        reusable attempts were made."""
         return self._state.reusable
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -60,9 +62,9 @@ class Run(Attempts):
         return await self._state.vectors(texts)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
-        """Return the `k` entries of a context that are most similar to a text, best first. A place allows only one
-        search. Ties go to the older entry. The matches of an index are noted, because a rebuilt index may find other
-        entries."""
+        """Return the `k` entries of a context that are most similar to a text, best first. Each place allows only one
+        search. Of two equally similar entries, the older entry comes first. Matches from an approximate index are noted
+        in the journal, because an index that is rebuilt before a resume may find other entries."""
         noted = self.recall("nearest")
         if noted is not None:
             self._open(f"{self.place}/nearest")
@@ -80,11 +82,12 @@ class Run(Attempts):
         """Make one attempt at each task under `context`, with `act` only. Results are stored by split, task and digest
         of the context, so a second evaluation of the same context makes no calls.
 
-        Raises ProviderError if every new attempt was lost. It does not raise if unparsed answers are the only cause and
-        an earlier evaluation had good answers: the journal stores unparsed answers, so a resume could not get past
-        them.
+        Raises ProviderError if every new attempt was lost. Does not raise if answers that could not be parsed are the
+        only cause and an earlier evaluation had valid answers: the journal stores the answers that could not be parsed,
+        so a resume would fail again.
         """
-        # The name of the place contains the context, so the results of its calls depend on no earlier failure.
+        # The name of the place contains the digest of the context, so the results at this place do not depend on
+        # earlier failures.
         chain = Chain(self.chain.seconds)
         top = Run(self._state, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=chain)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
@@ -97,7 +100,8 @@ class Run(Attempts):
         self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
         dead = self.provider_failed or all(attempt.trace.lost for attempt in evaluated.values())
         if fresh and dead and all(attempt.trace.lost for attempt in fresh):
-            # A resume, or the same command, asks again for answers without text: the model's server may have changed.
+            # A resume, or the same command given again, repeats calls whose answers had no text: the model's server may
+            # have changed.
             self.try_again([top.place])
             raise ProviderError(
                 "attempts.all_failed", f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}"
@@ -108,8 +112,8 @@ class Run(Attempts):
         return [evaluated[key] for key in keys]
 
     def require_own(self, sources: Iterable[str]) -> None:
-        """Raise UsageError if one of the sources is less trusted than the operator and reviews are on. A method calls
-        this if it tries its edits at once, so that they cannot wait for review."""
+        """Raise UsageError if reviews are on and one of these sources is less trusted than the operator. This check is
+        for methods that try their edits at once, because such edits cannot wait for review."""
         if self._state.admission.review != "none" and (level := trust_of(sources)) != "own":
             raise UsageError(
                 "review.impossible",
@@ -124,8 +128,9 @@ class Run(Attempts):
         return replace(delta, edits=tuple(ready)), Delta(tuple(edit for group in held for edit in group.edits))
 
     async def admit(self, delta: Delta) -> Admitted:
-        """Check a delta before it is applied. Refuses edits that a review rejected before, also in other words; edits
-        with the same text as a waiting edit; and edits that build on a refused edit."""
+        """Check a delta before it is applied. Refuses edits that a review rejected before, even if they are worded
+        differently now; edits with the same text as an edit that waits for review; and edits that build on a refused
+        edit."""
         admission, refused = self._state.admission, list[Refused]()
         if admission.review_states:
             new = [edit for edit in delta.edits if edit_statement(edit)]
@@ -154,7 +159,7 @@ class Run(Attempts):
             return [False] * len(texts)
         both = [*texts, *rejected]
         similar = alike(both, await self.embed(both), len(texts), self.same_from)
-        # Similar texts with another number, name or answer have another meaning.
+        # Similar texts that differ in a number, a name or an answer differ in meaning.
         return [
             any(not differ_in_particulars(text, rejected[int(n)], self.choices) for n in np.flatnonzero(row))
             for text, row in zip(texts, similar, strict=True)

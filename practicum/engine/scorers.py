@@ -1,8 +1,8 @@
 """Scorers that need a run in addition to the answer, for embeddings or a judge's grades.
 
 `software` is completeness x executability x consistency of a small project (MAEL, section 3.1, as in ChatDev).
-`commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic. The paper
-names these five parts but does not say how they are combined.
+`commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic. The MAEL paper
+names the coverage and the four grades, but not the formula that combines them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SoftwareScorer:
         self.sandbox = sandbox or Sandbox()
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
-        """Return the score, with the faults in its note. Raises TaskFileError for a wrong description of the
-        project."""
+        """Return the score, whose note names the faults. Raises TaskFileError if the task describes the project
+        wrongly."""
         if fault := software_fault(task.meta):
             raise TaskFileError("tasks.missing_field", f"task {task.id!r} {fault}")
         files = project_files(trace.answer)
@@ -78,8 +78,8 @@ class Grades(Output):
 
 
 class CommonGenScorer:
-    """Scorer for CommonGen: coverage times a judge's mean grade. The judge's call is journaled, so the score need not
-    be."""
+    """Scorer for CommonGen: coverage times a judge's mean grade. The judge's call is journaled, so the score itself is
+    not journaled."""
 
     name, needs_target, pure = "commongen", False, True
 

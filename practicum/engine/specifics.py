@@ -1,5 +1,5 @@
-"""Particulars of a text that code can detect: numbers, names, identifiers, quotations. Embeddings barely reflect them
-and a weak model may change them unnoticed, but a rule is worthless without them."""
+"""Particulars of a text that code can detect: numbers, names, identifiers, quotations. Without its particulars, a rule
+is worthless. But a weak model may change particulars, and embeddings barely show such a change."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Observer:
 
     def stepping(self, step: int, tasks: int, steps: int | None) -> None:
         """Receive the start of a learning step on `tasks` tasks. `steps` is the number of all steps; None: not known. A
-        schedule whose steps overlap does not report them."""
+        schedule whose steps overlap does not report the starts of its steps."""
 
     def called(self, call: ModelCall) -> None:
         """Receive a model call that ended."""
@@ -98,20 +98,21 @@ class Observer:
 
 
 Slots = dict[str, asyncio.Semaphore]
-"""Semaphores that bound the requests and attempts in flight, by endpoint."""
+"""Endpoint → semaphore that limits the requests and attempts in flight at this endpoint."""
 
 ASSUMED_WINDOW = 100_000
 """Window (tokens) assumed for a model whose window is not known."""
 
 SHORTENINGS = 5
-"""Number of times that a prompt above the model's window is shortened, each time to half of the previous length."""
+"""Maximum number of shortened versions of a prompt above the model's window. Each version is half as long as the
+version before."""
 
 TOKEN_RATIO = 1.25
-"""Assumed number of tokens that a model counts per estimated token."""
+"""Assumed ratio of the tokens that a model's server counts in a prompt to the tokens that practicum estimates."""
 
 UNKNOWN_IN_ROW, KNOWN_IN_ROW = 5, 20
-"""Number of refusals in a row after which a run stops. The first is for refusals with an unknown reason, the second for
-refusals because of a content filter, the window or an invalid sample."""
+"""Number of refusals in a row after which a run stops. `UNKNOWN_IN_ROW` is for refusals with an unknown reason,
+`KNOWN_IN_ROW` for refusals because of a content filter, the window or an invalid answer."""
 
 WARNED_REFUSALS = 5
 """Number of refused requests that are reported one by one."""
@@ -125,21 +126,24 @@ class RunState:
     """State that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
     `labels`: False hides targets and scores from everything that learns. `judged`: a judge gives feedback if labels are
-    missing. `lost` holds, by place, provider failures and notes that no stored result depends on yet. A failure is
-    written with the first result that may depend on it; otherwise a resume repeats the effect. `rests_on` holds, by
-    evaluated task, the places of failures that the evaluation may depend on. `in_row` holds, by model and role, the
-    last refusal and the places where it occurred in a row. `refused` holds, by model, the parameters that its server
-    refused.
+    missing. `lost` maps places to the journal rows of provider failures, and of notes that depend on failures, that are
+    not written yet. A failure is written together with the first result that may depend on this failure; a resume
+    repeats effects whose failures were not written. `rests_on` maps each evaluated task to the places of failures that
+    the evaluation of this task may depend on. `in_row` maps model and role to their last refusal, and to the places at
+    which this refusal occurred without an answer in between. `refused` maps each model to the parameters that the
+    server of this model refused.
 
     `unparsed` lists the places where no output of a model could be parsed. `last_error` is the message of the last
     failed model call. `admission` decides which edits wait for review. `trust_tools`: results of tools count as the
     operator's own. `nonce` is part of the marks around material; empty: no marks. `redactor` replaces sensitive values
-    in all texts that are read or sent. `pace` is the number of attempts and their total seconds. `most_calls` is the
-    largest number of calls of an attempt so far, and `longer_attempt` is called when it rises.
+    in all texts that are read or sent. `pace` is the number of timed attempts, and the total seconds of these attempts.
+    `most_calls` is the largest number of model calls of one attempt so far; `longer_attempt` is called when this number
+    rises. `largest` maps each role to the estimated tokens of the largest prompt of this role.
 
-    `token_ratio` holds, by model, the counted tokens per estimated token. `output_ratio` holds, by model, the written
-    tokens per token of the output limit, if above 1. `keep_evaluated` stores the attempts of an evaluation. `complete`
-    adds to a view the texts that the agent sees in addition to the context, such as corrections.
+    `token_ratio` maps each model to the largest ratio so far of counted to estimated prompt tokens, at least
+    `TOKEN_RATIO`. `output_ratio` maps each model to the largest ratio so far of written tokens to the output limit, at
+    least 1. `keep_evaluated` is called with the new attempts of each evaluation, to store them. `complete` adds to a
+    view the texts that the agent sees in addition to the context, such as corrections.
     """
 
     journal: Journal
@@ -188,7 +192,7 @@ class RunState:
 
     def __post_init__(self, retriever_override: Retriever | None) -> None:
         self.retriever = retriever_override or Retriever(self.vectors)
-        # practicum's own agents fail only if their model fails.
+        # practicum's own agents need no proof: they fail only if their model fails.
         self.proof = Proof(proven=not self.agent.journaled)
 
     @property
@@ -224,13 +228,13 @@ class RunState:
             self.counts[Count.REFUSED_PARAMETERS] += 1
 
     def refused_request(self, model: str, call: JournalRow, error: RequestError) -> None:
-        """Report a refused request, if it is one of the first. Raises ModelError if too many requests of this role in a
-        row met the same refusal, with no answer in between, because then the requests are not the cause. A resume sends
-        these requests again.
+        """Warn about a refused request, if it is one of the first `WARNED_REFUSALS`. Raises ModelError if too many
+        requests of this role in a row got the same refusal and none was answered in between, because then the cause is
+        not in the requests. A resume sends these requests again.
         """
         task = {source.removeprefix("task:") for source in call.sources if source.startswith("task:")}
         if error.code == "window.exceeded" and call.role != "agent":
-            return  # `ask_fitted` shortens the prompt
+            return  # not reported, because `ask_fitted` shortens the prompt and asks again
         # Ids and numbers of tokens in an error message may differ between requests.
         same = f"{error.code} {re.sub(r'[0-9a-f-]*[0-9][0-9a-f-]*', '', str(error))}"
         before, places = self.in_row.get((model, call.role), ("", []))
@@ -249,15 +253,17 @@ class RunState:
             self.observer.warned(f"{f'task {task.pop()}: ' if len(task) == 1 else ''}{subject} is lost: {error}")
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Return the semaphore of an endpoint. A call that waits for the semaphore has neither reserved nor sent
-        anything, so a stop can end it."""
+        """Return the semaphore of an endpoint. `most` is the maximum number of requests in flight at the endpoint;
+        None: the run's concurrency. A call that waits for the semaphore has reserved no budget and sent no request, so
+        a stop can end the call."""
         if endpoint not in self.slots:
             self.slots[endpoint] = asyncio.Semaphore(most or self.concurrency)
         return self.slots[endpoint]
 
     def room(self, role: str) -> int:
-        """Return the number of tokens that a prompt of this role may have: the window minus the answer, which takes at
-        most half of the window. A fifth of this stays free, because the estimate of tokens is rough."""
+        """Return the number of tokens that a prompt of this role may have: the window minus the output limit. An output
+        limit above half of the window counts as half of the window. A fifth of the difference stays free, because the
+        estimate of tokens is rough."""
         # A user's own agent has no seat, so its window is assumed.
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
@@ -266,9 +272,10 @@ class RunState:
         return int((window - min(seat.options.max_output_tokens, window // 2)) / 1.25)
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
-        """Yield the prompt if it should fit the role's window, then shorter and shorter versions, for a model whose
-        window is smaller than estimated. Cuts are marked in the text, and the shortened prompt is counted once. The
-        beginning and the end of each part are kept, because they contain the most information in a trace."""
+        """Yield versions of a prompt, to try in turn: the whole prompt if it should fit the role's window, then shorter
+        and shorter versions, because the window may be smaller than assumed. Cuts are marked in the text. A prompt that
+        is shortened several times counts as one shortened prompt. Each part of the prompt keeps its beginning and its
+        end, because these hold the most information of a trace."""
         over = prompt_tokens(prompt) - self.room(role)
         size = count_tokens(prompt.user)
         if over <= 0:
@@ -279,8 +286,8 @@ class RunState:
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
     def most(self, client: Client, prompt_tokens: float, output_tokens: int) -> Usage:
-        """Return the expected maximum cost of a call, computed from the estimate of its prompt, its limit of output
-        tokens, and the model's ratios so far."""
+        """Return the expected maximum cost of a call, computed from the estimated `prompt_tokens`, the limit
+        `output_tokens`, and the model's ratios so far."""
         read = int(prompt_tokens * self.token_ratio.get(client.name, TOKEN_RATIO)) + 1
         most = Usage(1, read, 0, int(output_tokens * self.output_ratio.get(client.name, 1.0)))
         return replace(most, usd=client.cost(most))

@@ -18,16 +18,16 @@ from practicum.tasks.scoring.registry import COMPARING
 
 
 class Workers(Protocol):
-    """Workers that a run has joined."""
+    """Workers of a cluster that a run has joined."""
 
     def host(self, name: str, settings: ClientSettings) -> Client:
-        """Return a client of a local model that the workers load. Raises ModelError, which names the node, if a worker
-        cannot load it."""
+        """Return a client of a local model that the workers load. Raises ModelError if a worker cannot load the model;
+        the message names the node of the worker."""
 
     def spread(self, state: RunState, agent: str, scorer: str) -> AbstractAsyncContextManager[None]:
-        """Move the work of a run's agent and scorer to the workers within the block, as far as it can be moved
-        (`Agent.moves`, `scorer_moves`). `agent` and `scorer` are their names in messages. Raises UsageError if one of
-        them cannot be pickled or loaded."""
+        """Make the workers run the agent and the scorer of a run within the block. An agent or a scorer that cannot be
+        moved (`Agent.moves`, `scorer_moves`) still runs in this process. `agent` and `scorer` are the names of the
+        agent and the scorer in messages. Raises UsageError if the agent or the scorer cannot be pickled or loaded."""
 
 
 class Engine(Protocol):
@@ -42,5 +42,6 @@ ENGINES: Group[Engine] = Group("practicum.engines", "engine", implements(Engine)
 
 
 def scorer_moves(scorer: Scorer | None) -> bool:
-    """Return whether workers can take over a scorer's work: the scorer runs code, and does not only compare texts."""
+    """Return whether workers should run a scorer. They should if the scorer runs code. A scorer that only compares
+    texts or asks a judge stays in this process."""
     return scorer is not None and not scorer.pure and scorer.name not in COMPARING

@@ -4,17 +4,18 @@ A model that writes `w \times h` in a JSON string means a backslash, but JSON re
 between two quotes, these rules decide which backslashes are literal and are doubled:
 
 1. A backslash that does not begin a JSON escape is literal: `\(`, `\alpha`, `\d`, `\underline`.
-2. The backslash of `\b`, `\f`, `\n`, `\r` or `\t` is literal if it and the letters after it are a LaTeX command of
-   `COMMANDS`: `\times`, `\neq`, `\frac`, `\beta`, `\rho`.
-3. Some commands are ambiguous, because the letters after their first letter are a word or a common name, which may
-   follow a real line break or tab: `\nu` and `\ni` (u, i), `\to`, `\tan` (an). They are commands within `$ … $`, and in
-   unescaped strings: strings with a literal backslash by rule 1 or 2, and without a doubled backslash before a letter.
+2. The backslash of `\b`, `\f`, `\n`, `\r` or `\t` is literal if this backslash and the letters after it are a LaTeX
+   command of `COMMANDS`: `\times`, `\neq`, `\frac`, `\beta`, `\rho`.
+3. Some commands are ambiguous: without its first letter, the command is a word or a common name, which may follow a
+   real line break or tab: `\nu` and `\ni` (u, i), `\to` (o), `\tan` (an). An ambiguous command counts as a command
+   within `$ … $`, and in unescaped strings. A string is unescaped if it has a literal backslash by rule 1 or 2, and no
+   doubled backslash before a letter.
 4. In unescaped strings, the backslashes of `\b` and `\f` are literal too (a regular expression), and `\\` before a
    space is two literal backslashes.
 
 All other escapes are unchanged: `\n` before "next" is a line break. JSON from a serializer is unchanged, with one
-exception: an escaped control character, such as a tab, is changed if it and the next letters look like a command of
-rule 2 or, within `$ … $`, of rule 3.
+exception: an escaped control character, such as a tab, is changed if this character and the letters after it look like
+a command of rule 2 or, within `$ … $`, of rule 3.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _AMBIGUOUS = "ne neg nexists ni nless nmid nparallel nprec nsim nsubset nsucc ns
 _WITH_BRACE = "tag text thanks title"
 
 COMMANDS = frozenset(_CERTAIN.split())
-"""LaTeX commands of rule 2: they begin like a JSON escape, and their letters after the first are not a word."""
+"""LaTeX commands of rule 2. Each begins like a JSON escape, and the letters after its first letter are not a word."""
 
 AMBIGUOUS = frozenset(_AMBIGUOUS.split())
-"""Commands of rule 3: their letters after the first are a word or a common name."""
+"""Commands of rule 3. The letters after the first letter of such a command are a word or a common name."""
 
 WITH_BRACE = frozenset(_WITH_BRACE.split())
 """Commands that are unambiguous before a brace: `\\text{…}`."""
@@ -59,7 +60,7 @@ _CONTROLS, _OTHERS = "bfnrt", "\"'/\\"
 
 
 def mend_backslashes(text: str) -> str:
-    """Double the literal backslashes of JSON strings in a text, by the rules above."""
+    """Double the literal backslashes of JSON strings in a text, by the rules of this module."""
     return _BETWEEN_QUOTES.sub(lambda part: _mended(part[0]), text) if "\\" in text else text
 
 

@@ -1,8 +1,8 @@
 """Hard budgets: a call reserves its maximum cost before it is sent, and returns the unused part.
 
-A call that does not fit next to the calls in flight waits until they settle. The run stops with "the budget is spent"
-only if a call does not fit and no other call is in flight. A part of the budget can be held back for the final
-evaluation.
+A call whose reservation does not fit while other calls are in flight waits until some of these calls settle. The run
+stops with "the budget is spent" only if a reservation does not fit and no other call is in flight. A part of the budget
+can be held back for the final evaluation.
 
 A stop prevents new work. Calls in flight may finish, because they are paid; but a call that failed before and is being
 retried is cancelled.
@@ -39,7 +39,7 @@ def spent_limit(reason: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits of a run over all its resumes; None: no limit. Tokens are input plus output."""
+    """Limits of a run, for the first start and all resumes together; None: no limit. Tokens are input plus output."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -129,7 +129,8 @@ class Budget:
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:
-        """Run a call that may be retried (see `repeats`). Raises Stopped if a stop cancelled it."""
+        """Run the block, which makes a call. A stop cancels the call if it failed before and is being retried (see
+        `repeats`); then Stopped is raised."""
         task = asyncio.current_task()
         assert task is not None
         cancelled = task.cancelling()
@@ -156,7 +157,8 @@ class Budget:
             raise Stopped("budget.spent", f"the budget of {self.limits.minutes:g} minutes is spent")
 
     async def pause(self, seconds: float) -> None:
-        """Sleep. Raises Stopped as soon as the run stops or its time is spent."""
+        """Sleep for `seconds`. Raises Stopped as soon as a stop is requested or the run's limit of minutes is
+        reached."""
         until = time.monotonic() + seconds
         self.check()
         while (left := until - time.monotonic()) > 0:
@@ -165,7 +167,8 @@ class Budget:
             self.check()
 
     async def reserve(self, need: Need) -> None:
-        """Reserve `need` for a call; wait for calls in flight if that may help. Raises Stopped if it does not fit."""
+        """Reserve `need` for a call. If `need` exceeds a limit, wait until calls in flight settle and return the unused
+        parts of their reservations. Raises Stopped if `need` exceeds a limit and no call is in flight."""
         self.check()
         while (exceeded := self.exceeded_by(need)) is not None:
             if not self.in_flight:
@@ -184,7 +187,7 @@ class Budget:
         self._wake()
 
     def exceeded_by(self, need: Need) -> str | None:
-        """Return a message with the limit that `need` would exceed now; None if it fits."""
+        """Return a message with the limit that reserving `need` would exceed now; None if it would exceed no limit."""
         total = self.reserved + self.held + need
         limits, spent = self.limits, self.spent
         if limits.calls is not None and spent.calls + total.calls > limits.calls:
@@ -198,7 +201,8 @@ class Budget:
         return None
 
     def hold(self, need: Need, seconds: float = 0.0) -> None:
-        """Hold back `need` and time (s) for the final evaluation, in place of earlier amounts."""
+        """Hold back `need` and time (s) for the final evaluation, in place of the amounts that were held back
+        before."""
         self.held, self.held_seconds = need, seconds
         self._wake()
 

@@ -36,7 +36,8 @@ _NOT_IN_BODY = ("timeout", "extra_body", "extra_headers")
 
 @dataclass(frozen=True)
 class ChatModel:
-    """Model of the server at a connection. `model_name` and `base_url` are named as in models of pydantic-ai."""
+    """Model that is called through `connection`. The attributes `model_name` and `base_url` have the same names as in
+    pydantic-ai's models."""
 
     connection: AsyncOpenAI
     model_name: str
@@ -64,7 +65,8 @@ class ChatModel:
         return plain_reply(completion) or await self._read(completion)
 
     async def _read(self, outcome: object) -> Reply:
-        """Read a completion with pydantic-ai. If `outcome` is an exception, raise the error of pydantic-ai for it."""
+        """Read a completion with pydantic-ai. If `outcome` is an exception, raise the error that pydantic-ai raises for
+        this exception."""
 
         from openai.types.chat import ChatCompletion
         from pydantic_ai.exceptions import UnexpectedModelBehavior
@@ -89,14 +91,15 @@ def _provided(name: str, client: AsyncOpenAI) -> OpenAIChatModel:
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    # Compatible servers support the older `max_tokens`; some refuse `max_completion_tokens`.
+    # Compatible servers support the older name `max_tokens`; some of them refuse the newer name
+    # `max_completion_tokens`.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)
     return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
 
 def plain_reply(completion: Any) -> Reply | None:
-    """Return the reply of a JSON completion without tool calls; None for other completions. A second reason to avoid
-    pydantic-ai here: it would treat unclosed thoughts as the answer."""
+    """Return the reply of a JSON completion without tool calls; None for other completions. Speed is one reason to
+    avoid pydantic-ai here. The other reason is that pydantic-ai treats thoughts without a closing tag as the answer."""
     try:
         choice, usage = completion["choices"][0], completion.get("usage") or {}
         message, finish = choice["message"], choice["finish_reason"]

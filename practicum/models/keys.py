@@ -1,4 +1,4 @@
-"""Keys of model servers: each key is only sent to its host.
+"""Keys of model servers: a key is sent only to the host that the key is for.
 
 The key of a provider (`openai:`, `anthropic:`, ...) is read from the environment by pydantic-ai. This module looks up
 the key for an address, and refuses to send any key over plain HTTP to another machine.
@@ -32,15 +32,15 @@ def key_for(address: str, variable: str | None = None) -> str | None:
 
     The sources, in this order: the environment variable `variable`, the host's entry in the keys file, and
     OPENAI_API_KEY for OpenAI's host or the host in OPENAI_BASE_URL. Raises UsageError if the variable is not set, the
-    file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a password, which
-    would be stored and shown.
+    keys file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a password,
+    which would be stored and shown.
     """
     to = urlsplit(address)
     if "@" in to.netloc:
         raise UsageError(
             "model.unsafe_key",
             f"the address of {to.netloc.rpartition('@')[2]} holds a user name or a password, which every run would "
-            "store: remove it, and pass the key with `api_key_env`",
+            "store: remove the part before the @, and pass the key with `api_key_env`",
         )
     if variable is not None:
         source, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
@@ -64,7 +64,7 @@ def require_private(address: str, source: str) -> None:
             "model.unsafe_key",
             f"the key of {source} would be sent to {to.netloc} over plain http, which is not encrypted: use https, or "
             "a tunnel to a port of this machine (ssh -L). If the server needs no key, name the model as "
-            "http://host:port/v1#NAME and configure no key for it",
+            "http://host:port/v1#NAME and configure no key for this host",
         )
 
 
@@ -98,13 +98,13 @@ def location(address: str) -> tuple[str, str, int | None, str] | None:
 
 
 def hosts(models: Iterable[str | None]) -> set[str]:
-    """Return the servers of the models whose names are addresses."""
+    """Return the hosts (with ports) in the names of models that are named by addresses."""
     names = (name for name in models if name and name.startswith(ADDRESSES))
     return {urlsplit(address).netloc for name in names for address in addresses(name)}
 
 
 def servers(models: Iterable[str | None]) -> set[str]:
-    """Return the servers and the providers of models."""
+    """Return the hosts of models that are named by addresses, and the providers of all other models."""
     names = {name for name in models if name}
     return hosts(names) | {name.partition(":")[0] for name in names if not name.startswith(ADDRESSES)}
 
@@ -120,8 +120,8 @@ servers without keys."""
 
 
 def _configured(to: SplitResult) -> str | None:
-    """Return the key for a host from the keys file, or None. An entry with a port takes precedence over an entry
-    without."""
+    """Return the key for a host from the keys file, or None. An entry for the host and the port takes precedence over
+    an entry for the host."""
     path = keys_file()
     if not path.exists():
         return None

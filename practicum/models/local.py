@@ -1,8 +1,8 @@
 """Local models: llama.cpp, through xllamacpp, serves the OpenAI protocol on a loopback port.
 
 The server runs in a child process, which has its own log and can be killed. A server in this process would have these
-problems: closing the server would wait forever for a request in flight, exiting without closing it could crash, the
-log and the abort() of llama.cpp would affect this process, and spinning of OpenMP threads could not be limited.
+problems: closing the server would wait forever for a request in flight, exiting without closing the server could crash,
+the log and the abort() of llama.cpp would affect this process, and spinning of OpenMP threads could not be limited.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HUB = "local:hf:"
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """Return the GGUF file of `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE`; download it if necessary.
 
-    `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision it is the newest file. Raises
-    ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
+    `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision, the newest version of the file is
+    used. Raises ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
     """
     if name == "local":
         from practicum.models.download import SMOLLM2, cache_folder, download
@@ -93,7 +93,7 @@ def _from_hub(address: str) -> Path:
         raise ModelError(
             "model.download_failed",
             f"cannot download {file} of {repository} from the Hugging Face hub: {reason} "
-            f"Check the name and the network, or download the file another way and use local:/path/to/it.gguf",
+            f"Check the name and the network, or download the file another way and use local:/path/to/file.gguf",
         ) from error
 
 
@@ -108,7 +108,8 @@ class LocalServer:
     url: str
     """Address of the OpenAI protocol; ends in /v1."""
     window: int
-    """Window of one slot (tokens): the requested window, or the window of the model's training if that is smaller."""
+    """Window of one slot (tokens): the requested window, or the window that the model was trained with if that is
+    smaller."""
     key: str
     """API key that requests must send, because other users of this machine can reach the port, too."""
 
@@ -164,7 +165,7 @@ def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=stderr,
             env=variables,
-            # The first Ctrl-C lets requests in flight finish, so it must not reach the server.
+            # The first Ctrl-C lets requests in flight finish, so the signal must not reach the server.
             start_new_session=True,
         )
 
@@ -177,7 +178,7 @@ def _send_key(child: subprocess.Popen[bytes], key: str) -> None:
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    # The server has nothing to save, and after a termination signal it would finish its answers first.
+    # The server has nothing to save, and after a termination signal the server would finish its answers first.
     child.kill()
     child.wait()
     for pipe in (child.stdin, child.stdout):
@@ -224,8 +225,8 @@ def _grammar(schema: str) -> str:
     _require_xllamacpp()
     import xllamacpp
 
-    # Forbid white space: builds of llama.cpp with llguidance read this key of the schema; the grammars of other builds
-    # have a rule named `space`, which is emptied below.
+    # Forbid white space: builds of llama.cpp with llguidance read the key `x-guidance` of the schema; the grammars of
+    # other builds have a rule named `space`, which is emptied below.
     compact = {"x-guidance": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}}
     try:
         grammar = str(xllamacpp.json_schema_to_grammar(json.loads(schema) | compact))
@@ -237,7 +238,7 @@ def _grammar(schema: str) -> str:
 
 
 def choice_grammar(choices: Sequence[str]) -> str:
-    """Return a grammar that accepts exactly one of these texts."""
+    """Return a grammar that accepts each of these texts, and no other text."""
     return "root ::= " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
 
 
@@ -265,13 +266,13 @@ def _serve(settings: dict[str, Any]) -> None:
     params.model.path = settings["path"]
     params.n_parallel = settings["slots"]
     params.n_predict = settings["output_tokens"]
-    params.n_ctx = settings["slots"] * settings["window"]  # llama.cpp divides it among the slots
+    params.n_ctx = settings["slots"] * settings["window"]  # llama.cpp divides the window among the slots
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]
     params.ui = False
-    params.cors_origins = "http://localhost"  # web pages in the user's browser must not access it
+    params.cors_origins = "http://localhost"  # web pages in the user's browser must not call the server
     params.n_threads_http = _HTTP_THREADS  # each open connection occupies one thread
     params.cache_ram_mib = _CACHE_RAM_MIB
     server = xllamacpp.Server(params)

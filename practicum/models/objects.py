@@ -23,8 +23,8 @@ from practicum.models.prompting import extract_json
 M = TypeVar("M", bound=BaseModel)
 
 MOST_REPAIRED, MOST_BRACES = 20_000, 500
-"""Maximum number of characters, and of opening braces, of an answer that is repaired: the time of a repair is
-quadratic in both."""
+"""Maximum number of characters, and of opening braces, of an answer that is repaired: the time of a repair is quadratic
+in both numbers."""
 
 MAX_STARTS = 8
 """Maximum number of opening braces at which a repair is tried, because prose before the object may contain braces."""
@@ -36,8 +36,8 @@ _OPENING = re.compile(r"""[\[{"]|(?<!\w)'""")
 
 
 def read_object(schema: type[M], text: str, cut: bool = False) -> tuple[M, bool]:
-    """Parse the object in an answer. Return it, and whether the answer was repaired. `cut`: the answer reached the
-    output limit. Raises ValidationError if no object fits the schema, even after repair."""
+    """Parse the object in an answer. Returns the object, and whether the answer was repaired. `cut`: the answer reached
+    the output limit. Raises ValidationError if no object fits the schema, even after repair."""
     mended = mend_backslashes(text)
     whole, plain = extract_json(mended), None
     try:
@@ -77,7 +77,8 @@ def _repaired(schema: type[BaseModel], text: str, whole: str, cut: bool) -> Iter
 
 
 def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, Any]]:
-    """Yield the value if it has a field of the schema; otherwise the objects in it that have such a field."""
+    """Yield `value` if it is an object that has a field of the schema. Otherwise yield the objects directly in `value`
+    that have a field of the schema."""
     value = _decoded(value)
     if not isinstance(value, dict):
         return
@@ -90,8 +91,8 @@ def _objects_in(schema: type[BaseModel], value: object) -> Iterator[dict[str, An
 
 
 def _validated(schema: type[M], value: dict[str, Any]) -> M | None:
-    """Validate the object against the schema; None if it does not fit. Fields that were encoded twice are decoded, and
-    null fields are omitted."""
+    """Return the object as an instance of the schema; None if the object does not fit the schema. Fields that were
+    encoded twice are decoded, and null fields are omitted."""
     for _ in range(2):
         try:
             return schema.model_validate_json(json.dumps(value))
@@ -131,7 +132,7 @@ def _decoded(value: object) -> object:
 
 
 def _loaded(text: str) -> Any:
-    """Return the JSON value of a text, or None if it is not JSON."""
+    """Return the JSON value of a text, or None if the text is not JSON."""
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError):
@@ -139,6 +140,6 @@ def _loaded(text: str) -> Any:
 
 
 def _ended(text: str) -> bool:
-    """Return whether an answer seems to be complete: no quote or bracket opens after its last closing brace."""
+    """Return whether an answer seems to be complete: no quote or bracket opens after the last closing brace."""
     last = text.rfind("}")
     return last >= 0 and not _OPENING.search(text, last)

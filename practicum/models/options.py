@@ -44,9 +44,9 @@ class ModelOptions(BaseModel):
     @classmethod
     def _check_body(cls, body: dict[str, Any]) -> dict[str, Any]:
         if own := sorted({*body} & {*RESERVED_FIELDS}):
-            raise ValueError(f"extra_body has {own[0]!r}, which practicum sets: use the setting for it")
+            raise ValueError(f"extra_body has {own[0]!r}, which practicum sets: use practicum's own setting")
         if find(json.dumps(body), ("secrets",)):
-            raise ValueError("extra_body holds a secret, which the run would store: pass it in a header as env:NAME")
+            raise ValueError("extra_body holds a secret, which the run would store: use a header with env:NAME")
         return body
 
     @field_validator("headers")

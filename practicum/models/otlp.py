@@ -88,7 +88,8 @@ def exporter_log(exporter: str) -> Iterator[list[str]]:
 
 
 def model_attributes(model: str) -> dict[str, Any]:
-    """Return the convention's attributes for a model and its server; `model` is a model name as in commands."""
+    """Return the attributes of the semantic conventions for a model and its server; `model` is a model name as in
+    commands."""
     kind, _, name = model.partition(":")
     attributes: dict[str, Any] = {"gen_ai.operation.name": "chat"}
     if kind in ("http", "https"):
@@ -99,7 +100,7 @@ def model_attributes(model: str) -> dict[str, Any]:
 
 
 def usage_attributes(read: int, cached: int, written: int) -> dict[str, int]:
-    """Return the convention's attributes for the tokens of a call: input, cached input, and output."""
+    """Return the attributes of the semantic conventions for the tokens of a call: input, cached input, and output."""
     return {
         "gen_ai.usage.input_tokens": read, "gen_ai.usage.output_tokens": written,
         "gen_ai.usage.cache_read.input_tokens": cached,

@@ -1,4 +1,4 @@
-"""Prices of calls, from the list of genai-prices or from the user; and context windows from that list."""
+"""Prices of calls, from the package genai-prices or from the user; and context windows of models, from genai-prices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Pricing = Callable[[Usage], float | None]
 
 
 class Price(BaseModel):
-    """Price in US dollars per million tokens. `cached` is the price of cached input; None: the price of other input."""
+    """Price in US dollars per million tokens. `cached` is the price of cached input; None: cached input costs the same
+    as other input."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,12 +38,12 @@ class Price(BaseModel):
 
 
 PricesArgument = str | Sequence[str] | Mapping[str, str | Mapping[str, float] | Price]
-"""Prices as accepted from callers; see `read_prices`."""
+"""Prices in the forms that callers may pass; see `read_prices`."""
 
 
 def read_prices(value: Any) -> Any:
     """Parse prices by model name, from a mapping or from texts. "in=0.4,out=1.6" is the price of all models without a
-    listed price, "NAME in=0.4,out=1.6" the price of one model. Raises UsageError for other text."""
+    listed price, "NAME in=0.4,out=1.6" the price of one model. Raises UsageError for a text that has neither form."""
     if isinstance(value, Mapping):
         return {name: _read_price(price) if isinstance(price, str) else price for name, price in value.items()}
     texts: Sequence[str] = [value] if isinstance(value, str) else value
@@ -59,7 +60,8 @@ def read_prices(value: Any) -> Any:
 
 
 def _read_price(text: str, argument: str | None = None) -> dict[str, float]:
-    """Parse a price. `argument` is the whole text, for messages. Raises UsageError for other text."""
+    """Parse a price. `argument` is the user's whole text, which messages quote. Raises UsageError if the text is not a
+    price."""
     values: dict[str, float] = {}
     for part in text.split(","):
         name, _, number = part.partition("=")

@@ -21,7 +21,7 @@ from practicum.store.journal import digest
 TOKENS_PER_TURN = 8
 """Estimated tokens that the message format adds to each earlier chat turn."""
 TOKENS_PER_PROMPT = 16
-"""Estimated tokens that the message format adds to the rest of a prompt."""
+"""Estimated tokens that the message format adds to a prompt without earlier chat turns."""
 
 MARK_TOKENS = 16
 """Approximate number of tokens of the mark that replaces cut text."""
@@ -66,8 +66,7 @@ def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
 
 
 def _largest_size(sizes: Sequence[int], room: int) -> int:
-    """Return the size to which longer parts are cut so that all parts fit. Room that short parts do not need goes to
-    the longer parts."""
+    """Return the largest size such that all parts fit into `room` tokens if every longer part is cut to this size."""
     ordered = sorted(sizes)
     for n, size in enumerate(ordered):
         share = room // (len(ordered) - n)
@@ -100,8 +99,9 @@ def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
 
 
 def extract_json(text: str) -> str:
-    """Return the longest JSON object in an answer; if it has none, the stripped text. Models without enforced schemas
-    write the object between prose or fences, and with raw line breaks in the strings of the object."""
+    """Return the longest JSON object in an answer; if the answer has no object, return the stripped text. Models
+    without enforced schemas write the object between prose or fences, and with raw line breaks in the strings of the
+    object."""
     return max(_objects(text), key=len, default=text.strip())
 
 

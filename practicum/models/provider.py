@@ -38,7 +38,7 @@ LONGEST_REQUESTED_PAUSE = 120.0
 
 
 SAMPLES = 3
-"""Maximum number of requests for an answer that the provider failed to generate in the requested format."""
+"""Maximum number of times that an answer is requested if the provider fails to generate it in the requested format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ProviderClient:
     window: int | None = None
     supports_seed: bool = False
     key: str | None = field(default=None, repr=False)
-    """API key for the server. Messages never show the key, nor the `secrets`, which are values of headers."""
+    """API key for the server. Messages show neither the key nor the `secrets`, which are values of headers."""
     extra_body: JSON = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -108,7 +108,7 @@ class ProviderClient:
         """Call the model and retry transient failures.
 
         `options.timeout` is the maximum duration of one try (s), from the connection to the last byte. Raises
-        ProviderError if the call fails after all attempts, and ModelError if no retry can help.
+        ProviderError if all tries of the call fail, and ModelError if no retry can help.
         """
         settings = self._settings(options)
         tries = repeated = 0
@@ -117,8 +117,8 @@ class ProviderClient:
             model = self.model
             request = self._request(model, prompt, schema, settings, options.refused)
             try:
-                # The request's own timeout limits the time between two bytes, so a server that sends slowly never
-                # exceeds it.
+                # The timeout in the settings limits only the time between two bytes, which a server that sends slowly
+                # never exceeds.
                 async with asyncio.timeout(options.timeout):
                     sent = await self._ask(model, request)
                 reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
@@ -142,7 +142,7 @@ class ProviderClient:
                     continue
                 failure = self._failure(error, refusal.kind, tries)
                 if failure is not None:
-                    # A traceback shows the causes too, so they must not quote a secret.
+                    # A traceback shows the causes, too, so the causes are left out if one of them quotes a secret.
                     raise failure from None if self._quotes_secret(error) else error
                 limited = failures.is_rate_limit(error)
                 wait = Wait(self.name, _pause(error, tries), tries, self.attempts, message, limited)
@@ -153,7 +153,7 @@ class ProviderClient:
             await options.wait(wait)
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
-        """Return the parameters of a call, including parameters that the server refused before."""
+        """Return the parameters of a call. Parameters that the server refused before are still included."""
         settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
         if options.temperature is not None:
             settings["temperature"] = options.temperature
@@ -232,7 +232,8 @@ class ProviderClient:
         return any(self._without_secrets(str(cause)) != str(cause) for cause in causes(error))
 
     def _fell_back(self, used: Model | ChatModel, error: BaseException) -> bool:
-        """Return whether the call should be sent again, because the client has switched to the fallback model."""
+        """Switch the client to the fallback model if the error means that the server does not support the interface of
+        the model `used`. Return whether to send the call again, because the client has another model now."""
         if used is not self.model:
             return True  # a concurrent call has switched already
         from practicum.models import failures

@@ -23,18 +23,18 @@ Tokenizers differ by a factor of two or three, and reasoning, which is not in th
 output limit."""
 
 MIN_CHECKED = 1000
-"""Number of tokens below which the factor is not checked."""
+"""Tolerance of this comparison (tokens), so that the counts of short texts are not replaced."""
 
 LENGTH_SLACK = 2
-"""Maximum factor between a text's estimated tokens and the output limit. A text is also overlong if both its estimate
-and the server's count exceed the limit."""
+"""Maximum factor between a text's estimated tokens and the output limit; a text beyond this factor is overlong. A text
+is also overlong if both its estimate and the server's count exceed the limit."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
-    """Cut a reply that ignored the output limit of `most` tokens. Where the server's counts are implausible, the usage
-    is estimated from the text before the cut. `prompt_tokens` is the estimate for the prompt.
+    """Cut a reply that ignored the output limit of `most` tokens. Implausible counts of the server are replaced by
+    estimates from the text before the cut. `prompt_tokens` is the estimate for the prompt.
     """
     written = count_tokens(reply.text)
     if written <= LENGTH_SLACK * most and min(written, reply.usage.output_tokens) <= most:
@@ -47,8 +47,8 @@ def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
 
 
 def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
-    """Return a client's reply with its usage made plausible and its text made storable. The text is the answer without
-    the model's thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
+    """Return a client's reply with plausible usage and storable text. The text is the answer without the model's
+    thoughts. The text is empty if the model gave no answer; `Reply.silence` is then the reason."""
     text, usage, changed = storable(reply.text), reply.usage, reply.changed
     if text != reply.text:
         changed = (*changed, Count.MENDED_TEXTS)
@@ -75,8 +75,8 @@ def storable(text: str) -> str:
 
 
 def plausible_usage(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
-    """Replace missing and implausible counts of a usage by estimates. `written` is the estimate for the output, `most`
-    its limit (tokens)."""
+    """Replace missing and implausible counts of a usage by estimates. `prompt_tokens` and `written` are the estimates
+    for the prompt and the output, `most` is the output limit (tokens)."""
     read, cached, output = usage.input_tokens, usage.cached_tokens, usage.output_tokens
     if not _is_count(read) or read == 0 or _is_far(read, prompt_tokens, prompt_tokens):
         read = prompt_tokens
@@ -93,7 +93,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_far(count: int, least: int, most: int) -> bool:
-    """Return whether a count is far below or above its estimates."""
+    """Return whether a count is far below the estimate `least`, or far above the estimate `most`."""
     return count * MAX_DEVIATION < least - MIN_CHECKED or count > MAX_DEVIATION * max(most, MIN_CHECKED)
 
 

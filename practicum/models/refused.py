@@ -17,11 +17,11 @@ Structure = Literal["native", "tool", "prompted", "grammar"]
 llama.cpp."""
 
 Form = Literal["native", "tool", "prompted", "grammar", "json_object", "text"]
-"""Method of one request: a `Structure` or, if the server refused that, `json_object` (JSON without a schema) or `text`.
-With these two, the schema is in the prompt."""
+"""Method of one request: a `Structure` or, if the server refused this structure, `json_object` (JSON without a schema)
+or `text`. For `json_object` and `text`, the schema is in the prompt."""
 
 LIMITS = ("max_tokens", "max_completion_tokens")
-"""Names of the limit of output tokens: a server that refuses one accepts the other."""
+"""Names of the limit of output tokens: a server that refuses one of these names usually accepts the other name."""
 
 _PHRASES: Mapping[str, str] = {
     "system": "instructions are sent in the first user message",
@@ -32,8 +32,9 @@ _PHRASES: Mapping[str, str] = {
 
 @dataclass
 class RefusedParameters:
-    """Parameters that a model's server refused. `replaced` maps each name to its replacement: another parameter
-    ("max_completion_tokens"), a form of answer ("json_object"), "user" for system messages, or None (omitted).
+    """Parameters that a model's server refused. `replaced` maps the name of each refused parameter to a replacement:
+    another parameter ("max_completion_tokens"), a form of answer ("json_object"), "user" for system messages, or None
+    (omitted).
 
     `on_refusal` is called with the name, the replacement and the server's sentence, when a parameter is refused for the
     first time.
@@ -59,7 +60,8 @@ class RefusedParameters:
         self.on_refusal(name, instead, sentence)
 
     def form(self, structure: Structure) -> Form:
-        """Return the form of the next request."""
+        """Return the form of the next request: `structure`, or a replacement if the server refused the parameters for
+        `structure`."""
         match self.replaced.get("response_format"):
             case "json_object":
                 return "json_object"
@@ -83,8 +85,8 @@ class RefusedParameters:
         return {**remaining, **({"extra_body": extra} if extra else {})}
 
     def prompt(self, prompt: Prompt, form: Form, schema: Mapping[str, Any] | None) -> Prompt:
-        """Return the prompt for a request of this form. It contains the schema if the request has no other field for
-        it, and no system messages if the server refused these."""
+        """Return the prompt for a request of this form. The prompt contains the schema if no field of the request
+        contains the schema, and has no system messages if the server refused system messages."""
         if schema is not None and form in ("json_object", "text"):
             asked = f"Answer with one JSON object that fits this schema, and nothing else:\n{json.dumps(schema)}"
             prompt = replace(prompt, system="\n\n".join(filter(None, (prompt.system, asked))))

@@ -40,7 +40,7 @@ ROLES: Mapping[str, str] = {
     "judge": "judge",
     "state": "state",
 }
-"""Role name in settings → role."""
+"""Name of a role in the settings → role in a run."""
 
 LOCAL_WINDOW = 8192
 """Default window of a local model (tokens)."""
@@ -250,7 +250,7 @@ class Models:
                 return infer_provider(kind)
             from pydantic_ai.providers.openai import OpenAIProvider
 
-            # OPENAI_BASE_URL may name any other server.
+            # Replies are limited, because OPENAI_BASE_URL may name any server.
             http = http_client(os.environ.get("OPENAI_BASE_URL", "https://"), self.settings.max_reply_mb)
             opened.append(http)
             return OpenAIProvider(http_client=http)
@@ -329,7 +329,8 @@ def require_model_name(name: str) -> None:
 
 
 def _require_addresses(name: str) -> None:
-    """Raise UsageError for invalid addresses, or addresses that cannot belong to one model."""
+    """Raise UsageError if a model's name has an invalid address, the same address twice, or addresses without the name
+    of the model."""
     urls, model = addresses(name), name.partition("#")[2]
     form_of_one = "http://host:port/v1#name-of-the-model"
     if len(urls) == 1 and (not model or location(urls[0]) is None):
@@ -355,8 +356,8 @@ def _require_addresses(name: str) -> None:
 
 
 def client_name(name: str) -> str:
-    """Return the name under which a run stores the answers of a model. For a model at several servers it is the name
-    without the addresses, so that a run can be resumed on other servers."""
+    """Return the name under which a run stores the answers of a model. For a model at several servers, this is the part
+    of its name after the addresses, so that a run can be resumed on other servers."""
     return name.partition("#")[2] if _is_at_addresses(name) and len(addresses(name)) > 1 else name
 
 
@@ -365,12 +366,12 @@ def _is_at_addresses(name: str) -> bool:
 
 
 def is_local(name: str) -> bool:
-    """Return whether the name is that of a model on this machine."""
+    """Return whether this is the name of a local model, which runs on this machine."""
     return name == "local" or name.startswith("local:")
 
 
 def price_of(name: str, prices: Mapping[str, Price]) -> Pricing:
-    """Return the price of the model with this name, which need not be open. Local models and scripts are free."""
+    """Return the price of the model with this name. The model need not be open. Local models and scripts are free."""
     if is_local(name) or name.startswith("scripted:"):
         return pricing(name, lambda usage: 0.0, prices)
     provider, _, model = name.partition(":")

@@ -1,10 +1,11 @@
 """Model that answers from a script or a function, for tests and dry runs.
 
-A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The
-first rule with the role of the call and a pattern that matches its messages gives the answer. In the answer, \\1 and
-\\g<name> are replaced by the groups of the match. If the call asks for text, an object is written as the labelled parts
-that the prompt asks for, or as its field "answer" if the prompt asks for no parts. {"error": "429"} instead of an
-answer makes the call fail with a provider error; 401, 402, 403 and 404 stop the run.
+A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. A rule
+applies to a call if the rule has the role of the call or no role, and its pattern matches the messages of the call. The
+first rule that applies gives the answer. In the answer, \\1 and \\g<name> are replaced by the groups of the match. If
+the call asks for text, an answer that is an object is written as the labelled parts that the prompt asks for. If the
+prompt asks for no parts, only the object's field "answer" is written. {"error": "429"} instead of an answer makes the
+call fail with a provider error; 401, 402, 403 and 404 stop the run.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
 
 
 def parts_asked(prompt: Prompt) -> list[str]:
-    """Return the labels of the parts that the prompt asks an agent to write; empty if it asks only for the answer."""
+    """Return the labels of the parts that the prompt asks an agent to write; empty if the prompt asks only for the
+    answer."""
     return re.findall(r"^(\w+): <", prompt.system, re.MULTILINE)
 
 

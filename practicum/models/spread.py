@@ -1,11 +1,11 @@
 """Client of one model on several servers. Prompts with the same beginning go to the same server, which has cached that
 beginning.
 
-Each beginning has an order of the servers (rendezvous hashing), so adding or removing a server only moves calls to or
-from this server. A call goes to the first server of its order that is up and has room. A server has room for at most
-`MORE_THAN_MEAN` times the mean number of calls in flight, so that one busy role does not leave the other servers idle
-(consistent hashing with bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation stays on the server that has
-its turns. A failed server is skipped for a pause, and its calls go to the next server.
+The beginning of a prompt determines an order of the servers (rendezvous hashing), so adding or removing a server only
+moves calls to or from this server. A call goes to the first server in the order of its prompt that is up and has room.
+A server has room for at most `MORE_THAN_MEAN` times the mean number of calls in flight, so that one busy role does not
+leave the other servers idle (consistent hashing with bounded loads, Mirrokni et al., arXiv:1608.01350). A conversation
+stays on the server that has its turns. A failed server is skipped for a pause, and its calls go to the next server.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 
 PREFIX_CHARACTERS = 256
-"""Number of characters of the playbook that, with the instructions before it, determine a prompt's server. These
-characters are equal in most versions of a playbook, and a prefix cache ends at the first change anyway."""
+"""Number of characters of the playbook that determine a prompt's server, together with the instructions before the
+playbook. These characters are equal in most versions of a playbook, and a prefix cache ends at the first change
+anyway."""
 
 MORE_THAN_MEAN = 1.25
-"""Maximum ratio of a server's calls in flight to the mean of all servers."""
+"""Maximum ratio of a server's calls in flight to the mean number of calls in flight of all servers."""
 
 SIDE_BY_SIDE = 8
-"""Number of calls that a server may always have in flight, because it answers a few nearly as fast as one."""
+"""Number of calls that a server may always have in flight, because a server answers a few calls nearly as fast as one
+call."""
 
 PAUSE = 5.0
 """Pause (s) before one call tries a failed server again."""
@@ -43,8 +45,8 @@ CONVERSATIONS = 10_000
 
 @dataclass(eq=False)
 class Server:
-    """State of a server: the number of calls in flight (at most `slots`), and the time until which it is skipped.
-    Models on the same server share this state."""
+    """State of a server: the number of calls in flight, including calls that wait for one of the `slots`, and the time
+    until which the server is skipped. Models on the same server share this state."""
 
     name: str
     slots: int
@@ -65,7 +67,7 @@ class Server:
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """Hold a slot. Calls that wait for a slot count as in flight, too."""
+        """Hold a slot of the server within the block. Calls that wait for a slot count as in flight, too."""
         self.in_flight += 1
         try:
             async with self._gate:
@@ -117,7 +119,7 @@ class Spread:
             await client.close()
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Call the model on the server of this prompt, and on another server if that server fails.
+        """Call the model on the first server for this prompt, and on another server if the first server fails.
 
         A call that failed on all servers stays on the last server and is retried there, as on a single server, until
         another server is up. Raises ProviderError if the retries fail too, and ModelError if no retry can help.
@@ -180,10 +182,10 @@ class _Call:
         free = (server for server in candidates if server.in_flight < min(most, server.slots))
         self.server = next(free, None) or min(candidates, key=lambda server: server.in_flight)
         if self.server.down_until is not None:
-            self.server.down_until = time.monotonic() + self.spread.pause  # only this call tries the server now
+            self.server.down_until = time.monotonic() + self.spread.pause  # until then, only this call tries the server
         if self.server.full:
             # The call has not been sent, so a stop may cancel it.
-            await self.options.wait(Wait(self.server.name, 0.0, 1, self.spread.attempts, "all its slots are in use"))
+            await self.options.wait(Wait(self.server.name, 0.0, 1, self.spread.attempts, "the server has no free slot"))
         return self.server
 
     async def wait(self, wait: Wait) -> None:
@@ -197,7 +199,8 @@ class _Call:
             raise _Elsewhere
 
     async def moved(self, wait: Wait) -> bool:
-        """Move the call away from a failed server and report it. Return False if no other server is left."""
+        """Move the call away from its server, which failed, and report the move. Return False if no other server is
+        left."""
         self.failed.add(self.server)
         is_new = self.server.down_until is None and not wait.limited
         if not wait.limited:

@@ -1,7 +1,7 @@
 """HTTP transport to servers of the OpenAI protocol. Servers are untrusted: replies are limited and reduced to the used
 fields.
 
-A reply is read up to a maximum size. It must not be compressed, because a small compressed reply may unpack to any
+A reply is read up to a maximum size. A reply must not be compressed, because a small compressed reply may unpack to any
 size. Redirects are not followed, because they would send the key and the prompts to another address. Of a completion,
 only the first choice and the token counts are kept, because other fields may break the libraries that parse it.
 """
@@ -74,7 +74,8 @@ def _bounded_client() -> Any:
             self._most = most
 
         async def send(self, request: Any, **options: Any) -> Any:
-            """Send a request and read the reply up to the limit. Raises RefusedReply."""
+            """Send a request and read the reply. Raises RefusedReply for a redirect, a compressed reply, or a reply
+            above the maximum size."""
             response = await super().send(request, **{**options, "stream": True})
             try:
                 if response.is_redirect:
@@ -112,9 +113,10 @@ _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 
 
 def error_status(body: bytes) -> int:
-    """Return the right status of a body that was sent with status 200. Some gateways send errors with status 200,
-    without choices or in place of the only choice. An error without a status counts as a server error (502), unless its
-    type says that the request is invalid (400)."""
+    """Return the HTTP status that fits a body which was sent with status 200. Some gateways send errors with status
+    200: the body has an error and no choices, or its first choice is an error. An error without a status gets status
+    429 if its code or type names a rate limit, 400 if its type says that the request is invalid, and otherwise 502
+    (server error)."""
     if b'"error"' not in body:
         return 200
     try:
