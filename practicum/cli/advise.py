@@ -60,8 +60,8 @@ def advise(
     if alike is not None:
         out.item(
             f"measured on {quantity(alike.tasks, 'task')}: predicting the target from the four nearest other tasks is "
-            f"right for {alike.nearest:.0%}; always predicting the most frequent target is right "
-            f"for {alike.frequent:.0%}"
+            f"right for {alike.nearest:.0%} of the tasks; always predicting the most frequent target is right "
+            f"for {alike.frequent:.0%} of the tasks"
         )
     out.item(f"learning: {price_text(advice.learning)}")
     if tests:
@@ -77,8 +77,8 @@ def _settings(advice: Advice) -> Iterator[str]:
 
 
 def _command(typed: Mapping[str, Any], advice: Advice) -> Iterator[str]:
-    """Yield the words of the command to copy. The command has the options that were passed and the recommended options.
-    It leaves out the models of roles that the method does not call."""
+    """Yield the words of the command to copy. The command has the options that were passed and the recommended options,
+    without the models of roles that the recommended method does not call."""
     from practicum.models.registry import ROLES
 
     yield from ("practicum", "learn", str(typed["tasks"]))

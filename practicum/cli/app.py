@@ -102,7 +102,7 @@ def _explain(error: BaseException) -> tuple[int, ErrorBody | None]:
         context = getattr(error, "ctx", None)
         message = " ".join(_wrong_option(error, context).replace("Value error, ", "").split())
         command = getattr(context, "command_path", "practicum")
-        # An operation uses the same error code for an invalid option as for an invalid field over HTTP or MCP.
+        # For the command of an operation, use the error code of an invalid field over HTTP or MCP.
         operation = getattr(getattr(getattr(context, "command", None), "callback", None), "operation", None)
         invalid = "command.invalid" if operation is None else operation.form.INVALID
         return code, error_body(invalid, f"{message.rstrip('.')}; see {command} --help")
@@ -124,7 +124,7 @@ def _wrong_option(error: Any, context: Any) -> str:
     arguments = [p.name for p in context.command.params if p.param_type_name == "argument"]
     if name.lstrip("-").replace("-", "_") in arguments:
         places = " ".join(one.upper() for one in arguments).replace("WHERE", "SPACE")
-        return f"{name} is a positional argument: pass it without its name ({context.command_path} {places})"
+        return f"{name} is a positional argument: pass the value without the name ({context.command_path} {places})"
     options = [option for p in context.command.params for option in p.opts if option.startswith("--")]
     close = get_close_matches(name, options, n=1)
     return f"No such option: {name}{f' (did you mean {close[0]}?)' if close else ''}"

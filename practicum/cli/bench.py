@@ -1,4 +1,5 @@
-"""`practicum bench`: measurements with your models and data. Most have target values, which are printed too."""
+"""`practicum bench`: measurements with your models and data. Most measurements have target values, which are
+printed with the results."""
 
 from __future__ import annotations
 
@@ -108,14 +109,14 @@ def retrieval(
         help="Questions about the conversations ({id, input, meta: {conv, evidence: (ids of turns), category}}), or "
         "test tasks.",
     ),
-    label: str = Option("", help="Tasks: the field of meta with the label of a task (default: the target)."),
+    label: str = Option("", help="For tasks: the field of `meta` that has the label of a task (default: the target)."),
     embedder: str = "wordllama",
     json_: opt.Json = False,
 ) -> None:
-    """Measure retrieval by cosine, by words, and by both.
+    """Measure retrieval by cosine, by words, and by a mix of cosine and words.
 
-    Compares the values of the setting `retrieval`. For conversations, it measures whether search finds the evidence
-    for a question, with and without neighbouring turns. For tasks, it measures whether search finds tasks with the
+    Compares the values of the setting `retrieval`. For conversations, measures whether search finds the evidence
+    for a question, with and without neighbouring turns. For tasks, measures whether search finds tasks with the
     same label. Calls no model. For conversations, pass LoCoMo's file or two files of JSON lines. Questions of
     category 5 (unanswerable) are skipped.
     """
@@ -143,7 +144,7 @@ def retrieval(
         out.table((title, "category (n)", *rows[0].measures), cells, text=(title, "category (n)"))
     out.print(
         "nearest: tasks whose nearest task has the same label; of 4: share of the 4 nearest tasks with the same label; "
-        "majority: tasks whose label is the most frequent of these 4" if tasks else
+        "majority: tasks whose label is the most frequent label of the 4 nearest tasks" if tasks else
         "@k: share of the evidence among the first k results"
     )  # fmt: skip
     out.print("All values are percentages with 95% intervals; differences are paired.")
@@ -187,7 +188,7 @@ def robustness(
 
     def report(row: RobustnessRow) -> None:
         gate = "with the gate" if row.gate else "without the gate"
-        out.print(f"{row.setting.name}, {gate}: {row.gain:+.1%} over the base")
+        out.print(f"{row.setting.name}, {gate}: {row.gain:+.1%} over the base score")
 
     rows = measure(settings, seeds, report)
     if can_draw(folder / "robustness.png"):
@@ -230,7 +231,7 @@ def _print_end(
 
 
 def _share(value: float, ci95: tuple[float, float]) -> str:
-    """Format a share in percent with its interval, short enough that four fit in a line."""
+    """Format a share in percent with its interval, short enough that four shares fit in a line."""
     return f"{100 * value:.1f} ({100 * ci95[0]:.0f}–{100 * ci95[1]:.0f})"
 
 

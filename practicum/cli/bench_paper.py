@@ -72,7 +72,9 @@ def paper(
         )
         for needed in table.data:
             out.print(f"  {DATA[needed]}")
-        out.print("pass --tasks FILE, and --test FILE unless --tasks has enough to learn from and to score")
+        out.print(
+            "pass --tasks FILE, and --test FILE unless the file of --tasks has enough tasks to learn from and to score"
+        )
         _introduce(out, table, missing, config_values(options)["settings"])
         for data, settings in table.on_data.items():
             out.print(f"on {data}: {_listed(settings)}")
@@ -87,7 +89,8 @@ def paper(
     if not testing:
         raise UsageError(
             "tasks.missing",
-            f"{tasks} has {quantity(len(learning), 'task')}, so none is left to score: lower --train, or pass --test",
+            f"{tasks} has {quantity(len(learning), 'task')}, so no task is left to score: lower --train, or "
+            "pass --test",
         )
     config = {**suited, **config_values(options, learning)}
     # For the user's own tasks, use the settings of the public data set that has the same scorer.

@@ -26,7 +26,9 @@ def compare(
     fields: opt.Fields = None,
     methods: str = opt.method(""),
     sweep: str = opt.method("", help="Values of one setting of a single method, as groups=2,4,6,10."),
-    baseline: str | None = opt.method(None, help="Method to compare with (default: `none` if listed, else the first)."),
+    baseline: str | None = opt.method(
+        None, help="Method to compare the others with (default: `none` if listed, else the first)."
+    ),
     seeds: int = opt.method(3, min=1),
     seed_playbook: opt.SeedPlaybook = None,
     budget_calls: int | None = opt.budget(None, min=1, help="Maximum model calls of each run, evaluation included."),

@@ -50,7 +50,7 @@ def demo(
         out.print(f"  “{one_line(entry.text, 76)}” → {entry.data['answer']}")
     out.print()
     out.usage(result.usage, result.seconds)
-    out.print(f"stored in {result.run}; to look at it: practicum show {result.run}")
+    out.print(f"stored in {result.run}; to look at the run: practicum show {result.run}")
     out.print("\nNext, with your own tasks (JSON lines with input and target):")
     out.print("  practicum learn TASKS.jsonl --test HELDOUT.jsonl --method ace --model openai:gpt-4.1-mini")
     return 130 if result.interrupted else 0

@@ -23,7 +23,7 @@ def dynamics(
     tasks: Path | None = opt.option(None),
     fields: opt.Fields = None,
     window: Literal["5", "10", "all"] = Option(
-        "5", "--recent", help="Number of last checkpoints in which a solved task counts as recently solved."
+        "5", "--recent", help="A task is recently solved if it was solved in one of the last N checkpoints."
     ),
     every: int = Option(1, min=1, help="Score every N-th step, and always the start and the last step."),
     trust_run: opt.TrustRun = False,
@@ -33,10 +33,10 @@ def dynamics(
 ) -> None:
     """Score every checkpoint of a run on the same tasks.
 
-    Shows which tasks the run learned, kept, lost and learned again. Without --tasks, it uses the validation tasks of
-    the run, or the test tasks if the run has no validation tasks. Scores from training, or from earlier uses of this
+    Shows which tasks the run learned, kept, lost and learned again. Without --tasks, uses the validation tasks of the
+    run, or the test tasks if the run has no validation tasks. Scores from training, or from earlier uses of this
     command, are reused at no cost. New costs are added to the run, and count towards the limits of the run if you
-    resume it.
+    resume the run.
     """
     from practicum.analysis.dynamics.plot import dynamics_plot
     from practicum.analysis.png import check_png
@@ -67,8 +67,12 @@ def dynamics(
     covered = f"all except {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
     out.print(f"tasks solved at least once: {covered}")
     when = "at any earlier checkpoint" if recent is None else f"within {recent} checkpoints"
-    out.print(f"mean instability (solved {when}, but not now): {100 * recency.mean_instability:.1f} pp")
-    again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
+    out.print(f"mean instability (tasks solved {when}, but not now): {100 * recency.mean_instability:.1f} pp")
+    again = (
+        ""
+        if curves.relearned is None
+        else f"; after {curves.relearned:.0%} of these failures, the task was solved again"
+    )
     out.print(f"tasks solved and later failed: {quantity(curves.unlearned, 'time')}{again}")
     out.usage(scores.usage, hits=scores.hits, by_role=scores.by_role)
     if scores.errors:

@@ -39,7 +39,8 @@ def edit(
         text = playbook.read_file(file)
         if playbook.is_json(file, text):
             raise UsageError(
-                "playbook.malformed", f"{file} is JSON: edit markdown (practicum export {run} --output playbook.md)"
+                "playbook.malformed",
+                f"{file} is JSON: edit a markdown file (practicum export {run} --output playbook.md)",
             )
         _apply(run, text, yes, out)
         return
@@ -63,12 +64,14 @@ def edit(
 
 
 def _edited(run: Path, text: str) -> Path:
-    """Write the text to a file, open it in the user's editor, and return the file's path. Raise UsageError if no editor
-    is set, or if the editor fails."""
+    """Write the text to a file, open the file in the user's editor, and return the path of the file. Raise UsageError
+    if no editor is set, or if the editor fails."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     by_file = f"practicum export {run} --output playbook.md, and then practicum space edit {run} --file playbook.md"
     if not editor:
-        raise UsageError("editor.unavailable", f"no editor is set: set one (export EDITOR=nano), or use {by_file}")
+        raise UsageError(
+            "editor.unavailable", f"no editor is set: set an editor (export EDITOR=nano), or use {by_file}"
+        )
     with tempfile.NamedTemporaryFile("w", prefix="practicum-", suffix=".md", encoding="utf-8", delete=False) as file:
         file.write(text)
     path = Path(file.name)
@@ -110,7 +113,7 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
             confirm(f"Delete {', '.join(removed)} from {run}?", yes)
         after = apply_edits(store, lambda last: delta).context
     out.result({"run": str(run), "version": after.version, **diff_json(*difference)})
-    out.print(f"version {after.version} of {run}; undo it with practicum space rollback {run} {before.version}")
+    out.print(f"version {after.version} of {run}; undo the edit with practicum space rollback {run} {before.version}")
 
 
 def _print_unchanged(run: Path, out: Printer) -> None:

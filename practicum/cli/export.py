@@ -73,8 +73,11 @@ def export(
             f"version {context.version} with {quantity(len(context) + len(corrections), 'entry')} written to {output}"
         )
         if foreign := sum(entry.trust != "own" for entry in (*context, *corrections)):
-            origin = in_number(foreign, "[depends|depend] on more than your own tasks (practicum show marks [it|them])")
-            out.print(f"{foreign:,} of them {origin}")
+            origin = in_number(
+                foreign,
+                "of these entries [depends|depend] on more than your own tasks (practicum show marks [it|them])",
+            )
+            out.print(f"{foreign:,} {origin}")
     elif not json_:
         # Escape invisible characters on a terminal only: a file must get the exact text.
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
@@ -130,7 +133,7 @@ def import_(
 ) -> None:
     """Make a space from a playbook.
 
-    You can evaluate the space, and learn from it further. Flagged entries wait for review.
+    You can evaluate the space, and learn further from the space. Flagged entries wait for review.
     """
     from practicum.core.playbook import PlaybookWarning
     from practicum.session.records import create_seed, load_context
@@ -146,7 +149,7 @@ def import_(
     if stored or not waiting:
         entries = quantity(stored, "entry")
         out.print(
-            f"{entries} stored in {folder}. Learn from it: "
+            f"{entries} stored in {folder}. To learn from this space: "
             f"practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME"
         )
     if waiting:

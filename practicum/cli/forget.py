@@ -38,7 +38,7 @@ def forget(
     key: Key = None,
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks also contributed to."),
     alike: bool = Option(False, "--alike", help="Also remove text that shares rare words with the removed text."),
-    copy: bool = Option(True, help="Keep a copy of the unchanged run next to its folder."),
+    copy: bool = Option(True, help="Keep a copy of the unchanged run next to the folder of the run."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
@@ -64,7 +64,7 @@ def forget(
         )
     run, named = Path(where), {"task": task, "source": source, "tag": tag, "entry": entry}
     confirm(f"Remove all that {run} learned from {', '.join(chain.from_iterable(named.values()))}?", yes)
-    # If the space is in a store with many spaces, its copy is a run next to the folder of the store.
+    # If the space is in a store with many spaces, the copy is a run next to the folder of the store.
     whole = run.parent.parent
     base = whole.with_name(f"{whole.name}-{run.name}") if run.parent.name == SPACES and is_store(whole) else run
     earlier_copies = sorted(base.resolve().parent.glob(f"{base.name}-before-forget*"))
@@ -81,15 +81,15 @@ def forget(
         contain = in_number(report.left, "still contain[s|] forgotten data, because kept entries depend on this data")
         raise StoreError("forget.incomplete", f"{quantity(report.left, 'record')} in {run} {contain}")
     if has_forgotten:
-        out.print(
-            "an earlier forget of this run was interrupted; it is finished now, and the data to forget is removed"
-        )
+        out.print("an earlier `practicum space forget` of this run was interrupted; this command finished the removal")
     if copied is not None and not copied.exists():
         copied = None
     if copied is not None:
-        out.print(f"a copy of the unchanged run is in {copied}: delete it when you no longer need it")
+        out.print(f"a copy of the unchanged run is in {copied}: delete the copy when you no longer need it")
     for earlier in earlier_copies:
-        out.print(f"an earlier copy of the run, with the data that was removed since, is in {earlier}: delete it too")
+        out.print(
+            f"an earlier copy of the run, with the data that was removed since, is in {earlier}: delete this copy too"
+        )
     options = [f"--{name} {shlex.quote(one)}" for name, some in named.items() for one in some]
     options += ["--keep-mixed", "--alike"] if keep_mixed else ["--alike"]
     again = f"practicum space forget {shlex.quote(str(copied))} {' '.join(options)}" if copied is not None else ""
@@ -97,8 +97,8 @@ def forget(
 
 
 def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None:
-    """Print the entries that were removed, restored and kept. `named` are the ids passed with --entry: if one is a
-    correction, also print the interaction in which its question remains."""
+    """Print the entries that were removed, restored and kept. `named` are the ids passed with --entry. If
+    such an id is the id of a correction, also print the interaction in which the question of the correction remains."""
     from practicum.core.views import entry_line
 
     for e in report.removed:
@@ -106,16 +106,19 @@ def _print_removed(out: Printer, report: ForgetReport, named: list[str]) -> None
         asked = next((source.removeprefix("task:") for source in e.sources if source.startswith("task:")), None)
         if asked and e.id in named and e.id.startswith("c"):
             out.item(
-                f"  its question remains in the interaction {asked}: to remove the interaction, pass --task {asked}"
+                f"  the question of {e.id} remains in the interaction {asked}: to remove the interaction, pass --task "
+                f"{asked}"
             )
     for e in report.restored:
         out.item(f"restored to its earlier text: {entry_line(e)}")
     for e in report.mixed_origin:
-        out.item(f"kept, because other tasks contributed to it: {entry_line(e)}")
+        out.item(f"kept, because other tasks contributed to the entry: {entry_line(e)}")
     removed = [quantity(len(report.removed), "entry"), quantity(report.edits, "edit"), quantity(report.rows, "record")]
     out.print(f"{', '.join(removed[:2])} and {removed[2]} removed")
     for name in report.namesakes:
-        out.print(f"the source {name} of an earlier run is kept: to forget it, pass --source {shlex.quote(name)}")
+        out.print(
+            f"the source {name} of an earlier run is kept: to forget this source, pass --source {shlex.quote(name)}"
+        )
 
 
 def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
@@ -129,10 +132,11 @@ def _print_alike(out: Printer, report: ForgetReport, again: str) -> None:
     if report.alike:
         words_too, rows = "", sum(report.alike.rows.values())
         both = f"{quantity(len(report.alike.entries), 'entry')} and {quantity(rows, 'record')}"
-        advice = f"; to remove them too, use the copy from now on, and run: {again}" if again else ""
+        advice = f"; to remove these texts too, use the copy from now on, and run: {again}" if again else ""
         out.print(f"{both} still share rare words with the removed text (copies, or the same words by chance){advice}")
     out.print(
-        "checked: no record names the forgotten data, and no text quotes it, except words that another source has too"
+        "checked: no record names the forgotten data, and no text quotes this data, except words that another "
+        "source has too"
         f"{words_too}. Paraphrases cannot be detected"
     )
 
@@ -158,7 +162,8 @@ def forget_user(
         out.print(f"space {counts['space']}: {', '.join(rows)} removed; learned from the user: {learned} removed")
         if counts["again"]:
             out.print(
-                f"{quantity(counts['again'], 'outcome')} of sessions shared with other users will be learned from again"
+                f"{quantity(counts['again'], 'outcome')} of sessions shared with other users: "
+                "learning will use these outcomes again"
             )
         if counts["alike"]:
             records = f"{counts['alike']:,} record[|s] of the run still share[s|] rare words with the removed text"

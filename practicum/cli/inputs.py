@@ -28,13 +28,15 @@ PROBLEMS_SHOWN = 20
 
 
 def config_values(options: Mapping[str, Any], tasks: Sequence[Task] | None = ()) -> dict[str, Any]:
-    """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from: their targets
-    replace `--choices auto`. If `tasks` is None, `auto` is not replaced."""
+    """Return keywords of `Config` from the options of a command. `tasks` are the tasks to learn from: for
+    `--choices auto`, the targets of these tasks become the choices. If `tasks` is None, `auto` stays in the result."""
     values = {name: value for name, value in options.items() if value not in (None, [])}
     for name, value in values.items():
         if isinstance(value, str) and not value.strip() and name != "instructions":
             raise UsageError(
-                "settings.invalid", f"--{name.replace('_', '-')} is empty: pass a value, or omit it", setting=name
+                "settings.invalid",
+                f"--{name.replace('_', '-')} is empty: pass a value, or omit the option",
+                setting=name,
             )
     settings: dict[str, Any] = dict(pairs(values.pop("settings", ()), "--set"))
     for name in METHOD_SETTINGS:
@@ -61,9 +63,10 @@ def read_tasks(
     """Return the tasks of a file or of a space; without a path, no tasks. `fields` are the names of the fields in a
     file (--fields).
 
-    The tasks of a space are its outcomes that `scorer` (None: the default scorer) can score; with `held_out` only the
-    outcomes that the space holds out from learning. Raise TaskFileError for an invalid file; if it is the file of a
-    public data set, the message has the command that converts it. Raise UsageError for a space without such outcomes.
+    The tasks of a space are the outcomes that `scorer` (None: the default scorer) can score. With `held_out`, they are
+    only the outcomes that the space holds out from learning. Raise UsageError for a space without such outcomes. Raise
+    TaskFileError for an invalid file; for the file of a public data set, the message has the command that converts the
+    file to tasks.
     """
     from practicum.store.folder import is_run
     from practicum.tasks.load import load_tasks, parse_fields
@@ -82,12 +85,14 @@ def read_tasks(
             raise
         command = f"practicum bench tasks {shlex.quote(str(path))} --out tasks.jsonl"
         raise TaskFileError(
-            "tasks.are_traces", f"{error}; it looks like {' or '.join(formats)}: convert it to tasks with {command}"
+            "tasks.are_traces",
+            f"{error}; the file looks like {' or '.join(formats)}: convert it to tasks with {command}",
         ) from error
 
 
 def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: bool = False) -> list[Task]:
-    """Return the outcomes of a space as tasks with recorded attempts. `trust` is their highest trust level."""
+    """Return the outcomes of a space as tasks with recorded attempts. No task gets a higher trust level than
+    `trust`."""
     from practicum.session.outcome_tasks import load_outcomes
 
     tasks = load_outcomes(path, held_out=held_out, trust_tools=bool(trust_tools))
@@ -95,8 +100,8 @@ def read_outcomes(path: Path, trust: Trust, trust_tools: bool | None, held_out: 
 
 
 def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
-    """Return the tasks that a scorer can score: all, or only tasks with a right answer if the scorer needs one. Print
-    the number of omitted tasks on standard error."""
+    """Return the tasks that a scorer can score: all tasks, or only tasks with a right answer if the scorer needs right
+    answers. Print the number of omitted tasks on standard error."""
     from practicum.tasks.scoring.registry import COMPARING
 
     if scorer is not None and scorer not in COMPARING:
@@ -106,7 +111,8 @@ def _scorable(tasks: list[Task], path: Path, scorer: str | None) -> list[Task]:
         raise UsageError(
             "run.no_data",
             f"no outcome of {path} has a right answer, which the scorer needs: report right answers, choose a scorer "
-            f"that needs none (--scorer judge), or learn from the recorded answers (practicum learn --from {path})",
+            f"that needs no right answer (--scorer judge), or learn from the recorded answers (practicum learn "
+            f"--from {path})",
         )
     if left := len(tasks) - len(scorable):
         lack = f"{left:,} of {quantity(len(tasks), 'outcome')} in {path} {in_number(left, 'lack[s|]')} the right answer"
@@ -131,11 +137,11 @@ def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
         if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
             lines.append(f"and {quantity(more, 'more such line')}")
         if traces.faults:
-            lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
+            lines.append(f"in total, {quantity(traces.faults, 'part')} of the traces could not be read in full")
         if traces.unscored:
             lines.append(
                 f"the score or right answer of {quantity(traces.unscored, 'trace')} is ignored, because the traces are "
-                "foreign: pass --trust own if they are yours, or --trust-scores to use the scores"
+                "foreign: pass --trust own if the traces are yours, or --trust-scores to use the scores"
             )
         print(*map(visible_line, lines), sep="\n", file=sys.stderr)
 
@@ -143,14 +149,15 @@ def open_traces(address: str, trust: Trust, trust_scores: bool) -> TraceStream:
 
 
 def read_instructions(text: str) -> str:
-    """Return the text; for `@FILE`, the text of the file."""
+    """Return the instructions: `text` itself, or for `@FILE` the text of the file."""
     if not text.startswith("@"):
         return text
     return _read(Path(text[1:]), "instructions").strip()
 
 
 def read_sections(text: str) -> list[str]:
-    """Return the lines of a file, or the names in a list. A single name with a dot or a slash is a file."""
+    """Return the lines of a file, or the names in a list such as a,b,c. A text without a comma that contains a dot or a
+    slash is the path of a file."""
     lines = _read(Path(text), "sections").splitlines() if re.fullmatch(r"[^,:]*[./][^,:]*", text) else names(text)
     if not any(line.strip() for line in lines):
         raise UsageError(
@@ -211,8 +218,8 @@ def names(text: str, option: str | None = None) -> list[str]:
 def numbers(
     text: str, kind: Callable[[str], Number], valid: Callable[[Number], bool], option: str, rule: str
 ) -> list[Number]:
-    """Return the numbers in a text such as 10,20,40, in ascending order. Raise UsageError if one is not `valid`; `rule`
-    describes valid numbers in the message."""
+    """Return the numbers in a text such as 10,20,40, in ascending order. Raise UsageError if a number is not
+    `valid`; `rule` describes valid numbers in the message."""
     try:
         values = sorted({kind(part) for part in names(text)})
     except ValueError:

@@ -1,4 +1,5 @@
-"""`practicum key`: makes, lists and removes the keys of a service, in its store or through the running service."""
+"""`practicum key`: makes, lists and removes the keys of a service, in the store of the service or through the running
+service."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def add(
 ) -> None:
     """Make a key and print it, once.
 
-    The store keeps only a digest of the key. The store is created if it does not exist. If --store is the address of a
-    service, the service makes the key.
+    The store keeps only a digest of the key, so the key cannot be printed again. The store is created if it does not
+    exist. If --store is the address of a service, the service makes the key.
     """
     if store.startswith(ADDRESSES):
         fields = {"name": name, "space": space, "roles": grant, "days": days, "per_minute": per_minute}
@@ -75,7 +76,7 @@ def remove(
 ) -> None:
     """Remove a key.
 
-    Within a second, requests with the key are refused and sessions that signed in with it end.
+    Within a second, requests with the key are refused and sessions that signed in with the key end.
     """
     if store.startswith(ADDRESSES):
         _print(perform_at("remove_key", store, None, key, name=name, space=space), json_)
@@ -97,7 +98,7 @@ def _print(answer: Answer, as_json: bool) -> None:
 
 @contextmanager
 def _opened(store: str, *, make: bool = False) -> Iterator[Database]:
-    """Open the database of a store, also while a service has it open. Close it after the block."""
+    """Open the database of a store, also while a service has the database open. Close the database after the block."""
     from practicum.store.database import Database
     from practicum.store.folder import DATABASE_FILE
 

@@ -58,7 +58,9 @@ def learn(
             "learning needs exactly one source: a file of tasks (JSON lines), --from SPACE or --from-traces TRACES",
         )
     if trust_scores and from_traces is None:
-        raise UsageError("settings.unused", "--trust-scores applies to traces only: omit it, or pass --from-traces")
+        raise UsageError(
+            "settings.unused", "--trust-scores applies to traces only: omit --trust-scores, or pass --from-traces"
+        )
     needs = {"scorer": options["scorer"], "trust_tools": options["trust_tools"]}
     config = config_values(options, None)
     train: Iterable[Task] = read_tasks(tasks, fields, trust or "own", **needs)
@@ -102,11 +104,12 @@ def resume(
     if state == "done":
         raise UsageError(
             "run.finished",
-            f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or start another "
-            f"run from its playbook with practicum learn TASKS --seed-playbook {run} --model NAME",
+            f"{run} is finished, so there is nothing to resume: look at the run with practicum show {run}, or start "
+            f"another run from its playbook with practicum learn TASKS --seed-playbook {run} --model NAME",
         )
     spent = spent_limit(reason)
-    # A later resume may have raised the limit before it was killed. The higher limit is then not spent.
+    # The last report names the limit that was spent. If a resume raised this limit and was killed before it reported,
+    # the present limit is not spent.
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in changes:
         raise UsageError("budget.spent", f"{reason} in {run}: pass a higher limit with `{spent}`")

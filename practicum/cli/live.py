@@ -25,17 +25,18 @@ NARROWEST, WIDEST = 6, 40
 """Minimum and maximum width (characters) of the bar."""
 
 PLAIN_EVERY = 5.0
-"""Minimum interval (s) between plain lines."""
+"""Minimum interval (s) between two lines of the view without a progress bar (`Plain`)."""
 
 QUIET = 30.0
-"""Time (s) without output after which a plain line is printed even if no call has ended."""
+"""Time (s) without output after which `Plain` prints a line even if no call has ended."""
 
 SHORTEST_WAIT = 1.0
-"""Shortest wait (s) that is reported in a plain line."""
+"""Shortest wait (s) that `Plain` reports."""
 
 
 class Download:
-    """Printer of the progress of a model's download. Call it with the bytes downloaded so far and the total bytes."""
+    """Printer of the progress of a model's download. Call the printer with the number of bytes downloaded so
+    far and the total number of bytes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -161,4 +162,4 @@ def report(out: Printer, result: Result) -> None:
     out.counts(result.errors, result.refused)
     if result.held:
         out.print(waiting_line(result.held, result.run))
-    out.print(f"look at it: practicum show {result.run}")
+    out.print(f"to look at the run: practicum show {result.run}")

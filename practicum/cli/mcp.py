@@ -43,7 +43,9 @@ def mcp(
     that review edits.
     """
     if (store is None) == (service is None):
-        raise UsageError("settings.missing", "pass --store FOLDER, or --service URL of a running practicum serve")
+        raise UsageError(
+            "settings.missing", "pass either --store FOLDER or --service URL (of a running practicum serve)"
+        )
     if service is not None and learner is not None:
         raise UsageError("settings.unused", "--learner applies to a store only: a service has its own learner")
     if store is not None and key_env is not None:

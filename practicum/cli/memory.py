@@ -120,14 +120,14 @@ def add(
     for entry in added.entries:
         same = added.same.get(entry.id)
         out.item(f"+ {entry_line(entry)}" + (f"  (the same text as {same})" if same else ""), style="green")
-    duplicates = f", {len(added.same):,} of them with the text of an existing entry" if added.same else ""
+    duplicates = f", {len(added.same):,} of these memories with the text of an existing entry" if added.same else ""
     out.print(f"{len(added.entries):,} added{duplicates}: version {version} of {run}")
 
 
 def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry."), json_: opt.Json = False) -> None:
     """Remove one entry.
 
-    A rollback restores it.
+    A rollback restores the entry.
     """
     from practicum.core.views import entry_line
     from practicum.session import memories
@@ -137,7 +137,7 @@ def remove(run: opt.RunFolder, id: str = Argument(..., help="The id of an entry.
     out.result({"run": str(run), "version": context.version, "removed": entry_json(removed)})
     out.item(f"- {entry_line(removed)}", style="red")
     undo = f"practicum space rollback {run} {context.version - 1}"
-    out.print(f"removed in version {context.version} of {run}; undo it with {undo}")
+    out.print(f"removed in version {context.version} of {run}; undo the removal with {undo}")
 
 
 @opt.settings("embedder")

@@ -62,7 +62,7 @@ def methods(
 
 
 def _print_list(out: Printer, methods: Mapping[str, Anatomy]) -> None:
-    """List the recommended methods with reasons, and the other methods with a line each."""
+    """List the recommended methods with reasons, and the other methods in one line each."""
     from practicum.methods.describe import RECOMMENDED
 
     out.print("Recommended", style="bold")

@@ -119,13 +119,13 @@ def _memory(n: Numbers) -> Iterator[str]:
 
 
 def _retrieval(n: Numbers) -> Iterator[str]:
-    used = f"; {n['relied_on']:.1%} of them relied on" if "relied_on" in n else ""
-    yield f"retrieved: similarity {n['similarity']:.2f} on average, {n['best']:.2f} at best{used}"
+    used = f"; the agent cites {n['relied_on']:.1%} of these memories" if "relied_on" in n else ""
+    yield f"retrieved memories: similarity {n['similarity']:.2f} on average, {n['best']:.2f} at best{used}"
 
 
 def _context(n: Numbers) -> Iterator[str]:
     drift = n.get("from_first")
-    words = "" if drift is None else f"; drift from the first {drift:.3f}, coherence {n['coherence']:.2f}"
+    words = "" if drift is None else f"; distance from the first version {drift:.3f}, coherence {n['coherence']:.2f}"
     hits = f", {quantity(n['helpful'], 'helpful hit')}" if n.get("helpful") else ""
     size = f"{quantity(n['entries'], 'entry')}, {n['tokens']:,} tokens"
     yield f"context after the last step: version {n['version']}, {size}{hits}{words}"
@@ -133,7 +133,9 @@ def _context(n: Numbers) -> Iterator[str]:
 
 def _contrast(n: Numbers) -> Iterator[str]:
     by = ", ".join(f"{chooser} {times:,}" for chooser, times in n["by"].items())
-    same = f"{n['agreement']:.1%} agree with the chosen answer; all agree for {n['unanimous']:.1%} of the tasks"
+    same = (
+        f"{n['agreement']:.1%} agree with the chosen answer; all attempts agree for {n['unanimous']:.1%} of the tasks"
+    )
     yield f"agreement of {n['tries']:.1f} attempts at a task: {same}; the answer was chosen by {by}"
 
 
@@ -169,4 +171,4 @@ LINES: Mapping[str, Callable[[Numbers], Iterator[str]]] = {
     "success": _success, "learning": _learning, "memory": _memory, "retrieval": _retrieval, "context": _context,
     "contrast": _contrast, "judge": _judge, "agent": _agent, "tokens": _tokens,
 }  # fmt: skip
-"""Group of metrics → function that formats its lines."""
+"""Group of metrics → function that formats the lines about this group."""

@@ -44,7 +44,9 @@ def table() -> Mapping[str, Operation]:
     except ImportError as error:
         from practicum.core.requirements import pip_install
 
-        raise UsageError("extra.missing", f"this needs: {pip_install('serve')} ({error})") from error
+        raise UsageError(
+            "extra.missing", f"the operations of a space need: {pip_install('serve')} ({error})"
+        ) from error
     return OPERATIONS
 
 
@@ -120,7 +122,7 @@ def _transport(where: str, space: str | None, key: str | None) -> Transport:
     if is_database or read_elsewhere(folder) is not None:
         raise UsageError(
             "store.unsupported",
-            f"{where} is in a database: start a service (practicum serve {where}) and pass its address",
+            f"{where} is in a database: start a service (practicum serve {where}) and pass the service's address",
         )
     if (chosen := space or name) is not None:
         # An agent's first request creates the agent's memory. A space that the user names must exist already.
@@ -146,9 +148,12 @@ def require_none(where: str, local: Mapping[str, Any]) -> None:
 def require_user(where: str, space: str | None) -> None:
     """Raise UsageError for an address or a --space, which require --user."""
     if where.startswith(ADDRESSES):
-        raise UsageError("settings.missing", f"{where} is the address of a service: pass --user, or a folder instead")
+        raise UsageError(
+            "settings.missing",
+            f"{where} is the address of a service: pass --user, or pass a folder in place of the address",
+        )
     if space is not None:
-        raise UsageError("settings.unused", "--space needs --user: pass both, or the folder of the space")
+        raise UsageError("settings.unused", "--space needs --user: pass both, or pass only the folder of the space")
 
 
 def folder_of(where: str, space: str | None) -> Path:

@@ -64,7 +64,7 @@ TrustFilter = Annotated[
 
 
 def method_names(start: str = "") -> list[str]:
-    """Return the names of methods with this prefix, methods of installed packages included."""
+    """Return the names of methods that begin with `start`, methods of installed packages included."""
     from practicum.methods import METHODS
 
     return [name for name in METHODS.names() if name.startswith(start)]
@@ -78,13 +78,17 @@ METHOD_SETTINGS: Mapping[str, SettingField] = {
     field.name: field
     for field in (
         _method_setting("epochs", int, "Passes over the tasks.", 1, first=True),
-        _method_setting("steps", int, "Learning steps, over several epochs.", 1),
+        _method_setting("steps", int, "Total number of learning steps, over all epochs.", 1),
         _method_setting(
             "batch", str, "Tasks per step; each step may change the context; combee: also auto.", option="--batch-size"
         ),
         _method_setting("online", bool, "Predict each task before learning from it, and score the prediction."),
         _method_setting("asynchronous", bool, "combee: steps do not wait for slow attempts."),
-        _method_setting("staleness", int, "combee --asynchronous: versions that a delta may be behind the context."),
+        _method_setting(
+            "staleness",
+            int,
+            "combee --asynchronous: maximum number of versions that a delta may lag behind the context.",
+        ),
         _method_setting(
             "scaling", Literal["parallel", "sequential", "none"], "Memory methods: how the k attempts are made."
         ),
@@ -94,7 +98,7 @@ METHOD_SETTINGS: Mapping[str, SettingField] = {
         ),
     )
 }
-"""Settings of methods that have an option by their name. All other settings of methods are passed with `--set`."""
+"""Settings of methods that have an option of the same name. All other settings of methods are passed with `--set`."""
 
 
 @cache
@@ -112,7 +116,7 @@ KEYWORDS = (
 """Further keywords of the library that are options of at least one command."""
 
 RENAMED = {"seed_context": "--seed-playbook", "from_traces": "--from-traces"}
-"""Keywords of the library whose option has a different name."""
+"""Keyword of the library → its option, for options with a different name."""
 
 
 def as_options(text: str) -> str:
@@ -146,8 +150,8 @@ def settings(
     fields: Callable[[], Mapping[str, SettingField]] = all_settings, **defaults: Any,
 ) -> Callable[[C], C]:  # fmt: skip
     """Add options of settings to a command, which receives the values as keywords. The settings are `names`, the
-    settings for which `where` is true (except `but`), and the keys of `defaults`, whose values replace the defaults of
-    the fields. `begins`: the command begins runs, so its help shows the defaults of the fields.
+    settings for which `where` is true (except `but`), and the keys of `defaults`. The values of `defaults` replace the
+    defaults of the fields. `begins`: the command begins runs, so its help shows the defaults of the fields.
     """
 
     def parameters() -> list[Parameter]:
@@ -201,5 +205,5 @@ def _panel_index(parameter: Parameter) -> int:
 
 
 def info_of(parameter: Parameter) -> Any:
-    """Return the declaration of a parameter's option or argument: its annotation, or its default."""
+    """Return the typer declaration of a parameter: from the annotation of the parameter, or from the default."""
     return next(iter(getattr(parameter.annotation, "__metadata__", ())), parameter.default)

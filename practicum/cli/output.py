@@ -25,7 +25,7 @@ from practicum.core.words import in_number, quantity, usage_text
 T = TypeVar("T")
 
 LONGEST_WORD = 16
-"""Longest word (characters) that a table column is widened for."""
+"""Maximum length (characters) of a word that widens a column of a table."""
 
 LONGEST_LINE = 4_000
 """Longest line (characters) of a table that is not printed to a terminal."""
@@ -146,7 +146,7 @@ class Printer(Console):
         # KNOWN_TO_REVIEW already counts the refused edits that a review rejected or holds.
         refused = max(refused - counts.get(Count.KNOWN_TO_REVIEW, 0), 0)
         if listed or refused:
-            marked = " (! marks what needs your attention)" if listed and listed[0].attention else ""
+            marked = " (! marks counts that need your attention)" if listed and listed[0].attention else ""
             self.print(f"counted{marked}:")
         for count in listed:
             self.print(f"  {'!' if count.attention else ' '} {as_options(count.text(counts[count]))}")
@@ -182,5 +182,5 @@ def print_error(message: str) -> None:
 
 
 def _as_json_text(value: Mapping[str, Any]) -> str:
-    # Escape characters that the console cannot encode, so that none is lost.
+    # Escape characters that the console cannot encode, so that no character is lost.
     return visible_json(json.dumps(value, ensure_ascii=not is_utf8(sys.stdout.encoding)))

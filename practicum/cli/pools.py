@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from practicum.analysis.network.pools import ExperiencePool
 
 SHOWN = 5
-"""Number of most used experiences that are listed per agent."""
+"""Number of experiences that are listed per agent: the most used."""
 
 
 def pools(
@@ -27,7 +27,7 @@ def pools(
 ) -> None:
     """Show the experience pools of a network (method mael).
 
-    Shows the size and the rewards of each pool, and its most used experiences.
+    Shows the size, the rewards and the most used experiences of each pool.
     """
     from practicum.analysis.network.pools import plot_pools, pools_of
     from practicum.analysis.png import require_package

@@ -27,7 +27,7 @@ LISTED = 20
 """Default number of listed edits."""
 
 NAMED = 3
-"""Number of lessons, and of attempts of each lesson, that are shown with an edit."""
+"""Maximum number of lessons that are shown with an edit, and of attempts that are shown with a lesson."""
 
 TRYING: dict[str, Any] = {"rich_help_panel": opt.TRY}
 TRY: dict[str, Any] = {**TRYING, "metavar": "IDS"}
@@ -103,7 +103,7 @@ def review(
         raise UsageError("settings.unused", "--flagged needs --approve all: pass both, or neither")
     if approve or reject or undo:
         if state != "pending":
-            raise UsageError("settings.unused", f"--state {state} applies to the list only: omit it")
+            raise UsageError("settings.unused", f"--state {state} applies to the list only: omit --state")
         if try_ is not None:
             raise UsageError(
                 "settings.conflict", "--try cannot be combined with a decision: try the edits first, then decide"
@@ -133,7 +133,7 @@ def _list(run: Path, state: str, criteria: ReviewFilter, limit: int | None, out:
         for one in out.each(about, "reviews", shown, lambda one: _review_json(one, present, story)):
             _print_review(out, run, one, present, story)
     if len(shown) < len(matches):
-        out.print(f"… {len(matches) - len(shown):,} more: --limit N")
+        out.print(f"… {len(matches) - len(shown):,} more (--limit N shows N edits)")
     narrowed = "" if criteria == ReviewFilter() else " matching these options"
     if state != "pending":
         out.print(f"{in_number(len(matches), f'{len(matches):,} edit[|s] {state}')}{narrowed}")
@@ -174,8 +174,9 @@ def _decide(
     run: Path, approve: str | None, reject: str | None, reason: str, undo: str | None, criteria: Any, flagged: bool,
     yes: bool, out: Printer,
 ) -> None:  # fmt: skip
-    """Approve, reject and reopen edits. Ask before approving all, then before rejecting all. Print the edits that could
-    not be approved, for example because another user has decided about them since."""
+    """Approve, reject and reopen edits. For `all`, ask for confirmation: first of the approvals, then of the
+    rejections. Print the edits that could not be approved, for example because another user has decided about them
+    since."""
     from dataclasses import replace
 
     from practicum import run_sync
@@ -189,7 +190,7 @@ def _decide(
         rejecting = _chosen(store, reject, criteria, out, held=True)
         undoing = [one.id for one in find_reviews(store, _ids(undo), (REJECTED,))] if undo else []
     if both := {one.id for one in approving} & {one.id for one in rejecting}:
-        raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be approved and rejected")
+        raise UsageError("settings.conflict", f"{', '.join(sorted(both))} cannot be both approved and rejected")
     for verb, ids, chosen in (("Approve", approve, approving), ("Reject", reject, rejecting)):
         if ids == ALL and chosen:
             flags = sum(bool(one.held.flags) for one in chosen)
@@ -215,20 +216,25 @@ def _decide(
     })  # fmt: skip
     if version is not None:
         out.print(
-            f"{in_number(len(edited), f'{len(edited):,} edit[|s]')} approved: version {version} of {run}; undo it "
-            f"with practicum space rollback {run} {version - 1}"
+            f"{in_number(len(edited), f'{len(edited):,} edit[|s]')} approved: version {version} of {run}; undo the "
+            f"approval with practicum space rollback {run} {version - 1}"
         )
     for one in approved:
         if one.correction is not None:
             withdrawing = f"practicum review {run} --reject {one.id} --reason TEXT"
-            out.print(f"{one.id} approved: a running service uses it within a second; undo it with {withdrawing}")
+            out.print(
+                f"{one.id} approved: a running service uses {one.id} within a second; to withdraw {one.id}: "
+                f"{withdrawing}"
+            )
     for id, why in refused.items():
         out.item(visible_line(f"{id} is not approved and still waits: {why}"))
     if edits := [one for one in rejected if one.correction is None]:
-        out.print(f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: the same edits will be refused")
+        out.print(
+            f"{in_number(len(edits), f'{len(edits):,} edit[|s]')} rejected: the same edits will be refused from now on"
+        )
     for one in rejected:
         if one.correction is not None:
-            out.print(f"{one.id} rejected: no longer active")
+            out.print(f"{one.id} is rejected and not active")
     if reopened:
         out.print(f"{in_number(len(reopened), f'{len(reopened):,} edit[|s] wait[s|]')} for review again")
     out.print(in_number(left, f"{left:,} edit[|s] still wait[s|] for review") if left else "no edit waits for review")
@@ -253,7 +259,9 @@ def _try(
     with as_stored(run), Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(criteria, flagged=False), out)]
     if not chosen:
-        raise UsageError("review.empty", f"nothing to try: in {run}, only flagged edits wait for review, or none")
+        raise UsageError(
+            "review.empty", f"nothing to try: in {run}, only flagged edits wait for review, or no edit waits"
+        )
     done = run_live(
         lambda **hooks: try_reviews(
             run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **hooks
@@ -289,7 +297,7 @@ def _chosen(store: Store, ids: str | None, criteria: Any, out: Printer, *, held:
         if (criteria.trust, criteria.flag, criteria.section) != (None, None, None):
             raise UsageError(
                 "settings.unused",
-                "--only-trust, --flag and --section need `all`: pass `all`, or omit them",
+                "--only-trust, --flag and --section need `all`: pass `all` in place of ids, or omit these options",
             )
         return find_reviews(store, _ids(ids), held=held)
     pending, context = read_reviews(store), read_context(store)
@@ -346,7 +354,7 @@ def _print_effect(out: Printer, effect: Effect) -> None:
     for vote in effect.votes:
         out.item(f"  votes on {vote.id}: +{vote.helpful} -{vote.harmful}")
     if effect.problem:
-        out.item(f"  cannot be approved: {effect.problem}")
+        out.item(f"  the edits cannot be approved: {effect.problem}")
 
 
 def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) -> None:
@@ -369,6 +377,6 @@ def tried_text(tried: Any) -> str:
     others = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
     scores = f"{tried['without'] + tried['mean']:.1%} with the edit and {tried['without']:.1%} without it"
     return (
-        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{others} (evidence "
-        f"that it is better: e-value {tried['e_better']:.3g}; that it is worse: {tried['e_worse']:.3g})"
+        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{others} "
+        f"(e-value that the edit is better: {tried['e_better']:.3g}; that the edit is worse: {tried['e_worse']:.3g})"
     )

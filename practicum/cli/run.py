@@ -122,7 +122,7 @@ def _print(out: Printer, answered: Answered) -> None:
             answer = attempt.trace.answer if error is None else f"failed: {error}"
             rows.append((n + 1, "yes" if attempt is answered.attempt else "", verdict, answer))
         out.table(("attempt", "chosen", "verdict", "answer"), rows, text=("chosen", "verdict", "answer"), bold="chosen")
-    if choice:  # also for a single attempt: a sequence of attempts reports why it ended
+    if choice:  # a single attempt may have a choice too: why no further attempt was made
         out.print(f"chosen by {choice['by']}: {choice['why']}")
     out.usage(answered.usage, answered.seconds, answered.hits)
     if refused := sum(len(attempt.trace.data.get("refused", ())) for attempt in answered.attempts):
@@ -163,4 +163,6 @@ def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
         out.print(f"step {learned.step} of {context}: nothing new was learned{refused}")
         return
     undo = f"practicum space rollback {context} {learned.context.version - 1}"
-    out.print(f"step {learned.step} made version {learned.context.version} of {context}{refused}; undo it with {undo}")
+    out.print(
+        f"step {learned.step} made version {learned.context.version} of {context}{refused}; undo the step with {undo}"
+    )

@@ -66,7 +66,7 @@ class Stopper(Watch):
         self.stops(run.budget)
 
     def stops(self, work: S) -> S:
-        """Stop this work on Ctrl-C from now on. Return the work."""
+        """Register the work that Ctrl-C stops from now on. Return the work."""
         self._stoppable = work
         return work
 
@@ -75,7 +75,8 @@ class Stopper(Watch):
         if self._stoppable is None or self._stopping:
             if self.task is not None:
                 self.task.cancel()
-            # A function of the user in a thread cannot be cancelled, so exit the process. Data on disk is safe.
+            # A user's function that runs in a thread cannot be cancelled, so exit the process. Stored data stays
+            # intact.
             leave = threading.Timer(LEAVE_WITHIN, os._exit, (exit_code(EXIT_CODE),))
             leave.daemon = True
             leave.start()
@@ -103,7 +104,7 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     """Run async work that Ctrl-C can stop. Text that the user's functions print goes to standard output, or with --json
     to standard error."""
 
-    # Import the types of openai later: they take a third of its import time, and most are never used.
+    # Import the types of openai later: they take a third of the import time of openai, and most are never used.
     import_later("openai.types", "openai.types.responses")
 
     async def main() -> T:
@@ -118,7 +119,7 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     except asyncio.CancelledError as error:
         raise Interrupted("run.interrupted", "interrupted") from error
     except SystemExit as error:
-        # practicum itself never calls sys.exit in this work.
+        # practicum itself never calls sys.exit in `work`, so a function of the user or of a package did.
         raise PracticumError(
             "code.exited",
             f"one of your functions or packages called sys.exit({error.code!r}), which ended the command: raise an "
@@ -152,7 +153,8 @@ def trackers(names: Sequence[str], out: Printer, **kwargs: Any) -> list[Watch]:
 
 
 def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str] = ()) -> T:
-    """Run a session or an evaluation with the live view and the trackers in `log`. `work` takes `watch` and `parts`."""
+    """Run a session or an evaluation with the live view and the trackers in `log`. `work` is called
+    with the keywords `watch` and `parts`."""
     others = trackers(log, out)
 
     async def watched(stop: Stopper) -> T:
@@ -164,8 +166,8 @@ def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str]
 
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequence[str] = ()) -> int:
-    """Run a session with the live view and the trackers in `log`, and print its report. Return the exit code: 130 if
-    the user stopped it, 1 if failures of the provider cut it short, otherwise 0."""
+    """Run a session with the live view and the trackers in `log`, and print the report of the session. Return the exit
+    code: 130 if the user stopped the session, 1 if failures of the provider cut the session short, otherwise 0."""
     out = Printer(json_)
     result = run_live(work, out, log)
     out.result(result.as_json())
@@ -174,6 +176,6 @@ def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequen
 
 
 def parts_for(out: Printer, drawn: Status | None = None) -> Parts:
-    """Return parts that create all components by name, print the progress of a model's download, and ask for approval
-    on the terminal."""
+    """Return the parts for a command: all components are created by name, the progress of a model's download is
+    printed, and approval of tool calls is asked on the terminal."""
     return Parts(progress=Download(out), approve=approver(out, drawn))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 KEYS_VARIABLE = "PRACTICUM_SERVE_KEYS"
-"""Environment variable with keys, separated by commas. It keeps keys out of the command line, which other users of the
-machine can read."""
+"""Environment variable with keys, separated by commas. The variable keeps keys out of the command line, which other
+users of the machine can read."""
 
 
 def _settings() -> Mapping[str, SettingField]:
@@ -94,7 +94,7 @@ def place(store: str, folder: Path | None = None) -> tuple[Path | URL, Path]:
     """Return the store (a folder or a URL) and the folder of this node."""
     if "://" not in store:
         if folder is not None:
-            raise UsageError("settings.unused", "--folder applies only if the store is a database: omit it")
+            raise UsageError("settings.unused", "--folder applies only if the store is a database: omit --folder")
         return Path(store), Path(store)
     from practicum.models.download import cache_folder
     from practicum.store.backend import store_at

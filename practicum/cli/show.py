@@ -76,10 +76,8 @@ def show(
         if value is not None and view not in NARROWS[name]:
             where = " or ".join(f"--{one}" for one in NARROWS[name])
             # Without an option for a view, the context is shown.
-            advice = (
-                f"does not apply to --{view}: omit it" if view != "context" else f"needs {where}: pass both, or omit it"
-            )
-            raise UsageError("settings.unused", f"--{name} {advice}")
+            advice = f"does not apply to --{view}" if view != "context" else f"needs {where}: pass that option too, or"
+            raise UsageError("settings.unused", f"--{name} {advice} omit --{name}")
     out = Printer(json_)
     match view:
         case "gate":
@@ -251,7 +249,7 @@ def edit_text(done: Applied) -> str:
 
 
 def _show_gate(run: Path, out: Printer) -> None:
-    """Show the decision of the acceptance gate at each step, with its evidence."""
+    """Show the decision of the acceptance gate at each step, with the evidence for the decision."""
     from practicum.view.read import Story
 
     with Story.open(run) as history:
@@ -275,8 +273,8 @@ def _show_gate(run: Path, out: Printer) -> None:
 
 
 def _show_replay(run: Path, out: Printer) -> None:
-    """Show the replay buffer after the last step: first the tasks in the buffer, then the tasks that left it, each in
-    the order of entry."""
+    """Show the replay buffer after the last step: first the tasks in the buffer, then the tasks that left the
+    buffer, both in the order in which the tasks entered."""
     from dataclasses import asdict
 
     from practicum.methods import settings_of
@@ -306,7 +304,10 @@ def _show_replay(run: Path, out: Printer) -> None:
     out.table(("task", "entered", "passes", "failures", "graduated", "evicted"), rows, text=("task",))
     inside, graduated = sum(task.inside for task in tasks), sum(task.graduated is not None for task in tasks)
     out.print(f"{inside} in the buffer; {graduated} graduated, {len(tasks) - inside - graduated} evicted")
-    out.print("entered, graduated, evicted: step numbers; passes, failures: in a row, failures only if reflected on")
+    out.print(
+        "entered, graduated, evicted: step numbers; passes: consecutive passes; failures: consecutive failures that a "
+        "reflection was about"
+    )
 
 
 def _show_delay(run: Path, output: Path, out: Printer) -> None:
@@ -322,8 +323,8 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     if not fits:
         raise UsageError(
             "run.no_data",
-            f"{run} has no measured delays: only a run that chooses its batch size measures them, once it has tried "
-            "all sizes (practicum learn --method combee --batch-size auto)",
+            f"{run} has no measured delays: only a run that chooses the batch size itself measures delays, and only "
+            "after all sizes were tried (practicum learn --method combee --batch-size auto)",
         )
     fit = DelayFit.from_json(fits[-1])
     delay_plot(fit, output)

@@ -24,8 +24,8 @@ def exit_code(code: int) -> int:
 
 @contextmanager
 def stopped_by(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` on a stop signal while the block runs. A signal that is ignored, as SIGHUP under nohup, stays
-    ignored."""
+    """Call `stop` on a stop signal while the block runs. A signal that is already ignored, such as SIGHUP under
+    nohup, stays ignored."""
     global _last
     _last = signal.SIGINT
     if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread only

@@ -27,10 +27,10 @@ STEPS = 30
 """Maximum number of an agent's steps, and of calls, in the view of an attempt."""
 
 NAMED = 3
-"""Maximum number of attempts that a list names with a lesson."""
+"""Maximum number of attempts that are named with a lesson in the list of lessons."""
 
 WIDE = 240
-"""Maximum characters of a text in a list if the output is not a terminal."""
+"""Maximum number of characters of a text in a list if the output is not a terminal."""
 
 NOT_STORED = "(no prompt is stored: no model was called, or the prompt was forgotten)"
 
@@ -41,7 +41,7 @@ MARKS = {"right": "right", "wrong": "WRONG", "failed": "FAILED", "lost": "LOST",
 def show_attempts(
     run: Path, out: Printer, *, failed: bool, split: str | None, step: int | None, task: str | None
 ) -> None:
-    """List attempts. Print each one when it is read."""
+    """List attempts. Print each attempt when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -64,7 +64,8 @@ def show_attempts(
         counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())
         one = "attempt" if outcomes.total() == 1 else "attempts"
         out.print(
-            f"{outcomes.total():,} {one}: {counted}; to look at one: practicum show {run} --attempt {_quoted(example)}"
+            f"{outcomes.total():,} {one}: {counted}; to look at an attempt: practicum show {run} --attempt "
+            f"{_quoted(example)}"
         )
 
 
@@ -84,7 +85,7 @@ def _attempt_line(out: Printer, line: AttemptLine) -> str:
 
 
 def show_attempt(run: Path, id: str, out: Printer) -> None:
-    """Show an attempt: task, prompt, answer, score, lessons and their edits."""
+    """Show an attempt: task, prompt, answer, score, lessons, and the edits made from the lessons."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -115,7 +116,7 @@ def _print_shown(out: Printer, run: Path, one: AttemptStory) -> None:
     """Print the prompts of the agent: the first in full, the others in one line each."""
     if not one.calls:
         why = "none, the attempt is a stored trace from before the run" if one.recorded else "none, no call was made"
-        out.print(f"prompt: {'see that attempt' if one.reused else why}")
+        out.print(f"prompt: {f'see the attempt {one.reused}' if one.reused else why}")
         return
     first, *others = one.calls
     prompt = first.prompt
@@ -181,7 +182,7 @@ def _print_score(out: Printer, one: AttemptStory) -> None:
     else:
         measures = "".join(f"; {name} {value:g}" for name, value in one.score.measures.items())
         verdict = "right" if one.score.correct else "wrong"
-        stopped = "; its code was stopped" if one.score.stopped else ""
+        stopped = "; the sandbox stopped the code" if one.score.stopped else ""
         note = f": {one.score.note}" if one.score.note else ""
         _print_part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
     for call in one.judging:
@@ -227,7 +228,7 @@ def _print_lessons(out: Printer, one: AttemptStory) -> None:
         for fate in lesson.fates:
             _print_lines(out, [f"→ {fate_text(fate)}"], "  ")
         if not lesson.fates:
-            out.print("  → no edit was made from it")
+            out.print("  → no edit was made from this lesson")
 
 
 def _lesson_text(lesson: LessonStory) -> str:
@@ -242,7 +243,7 @@ def fate_text(fate: Fate) -> str:
     reason = f": {one_line(fate.reason, WIDE)}" if fate.reason else ""
     match fate.kind:
         case "applied" if fate.op == "vote":
-            return f"its vote on {fate.entry} counts since version {fate.version}{reason}"
+            return f"the vote on {fate.entry} counts since version {fate.version}{reason}"
         case "applied":
             done = {"add": "added", "update": "changed", "merge": "merged", "delete": "deleted"}
             return f"{done[fate.op]} {fate.entry} in version {fate.version}{reason}"
@@ -259,7 +260,7 @@ def fate_text(fate: Fate) -> str:
 
 
 def show_lessons(run: Path, out: Printer, step: int | None) -> None:
-    """List lessons with their fates. Print each one when it is read."""
+    """List lessons with their fates. Print each lesson when it is read."""
     from practicum.view.read import Story
 
     with Story.open(run) as story:
@@ -270,7 +271,9 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
             kind = settled[-1].kind if settled else "without an edit"
             fates["waiting for review" if kind == "waits" else kind if lesson.text else "only votes"] += 1
-            ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit was made from it" if lesson.text else "")
+            ends = "; ".join(fate_text(fate) for fate in settled) or (
+                "no edit was made from this lesson" if lesson.text else ""
+            )
             names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"
             summary = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
             out.item(visible_line(f"{names or f'step {lesson.step}'}: {summary}"))
@@ -279,7 +282,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
 
 
 def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
-    """List calls. Print each one when it is read."""
+    """List calls. Print each call when it is read."""
     from practicum.core.types import Usage
     from practicum.view.read import Story
 
@@ -292,11 +295,11 @@ def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> N
             head = f"{call.id:>6} {call.role:<10} {_numbers(call)}  {'' if call.ok else 'FAILED '}"
             room = max(out.width - len(head), 20) if out.is_terminal else WIDE
             place = call.place
-            # Cut the beginning of a long place: its end is more specific.
+            # Cut the beginning of a long place: the end of a place is more specific.
             out.print(f"{head}{place if len(place) <= room else f'…{place[1 - room :]}'}")
         out.print(f"total: {usage_text(usage)}")
         if last:
-            out.print(f"to look at one: practicum show {run} --call {last}")
+            out.print(f"to look at a call: practicum show {run} --call {last}")
 
 
 def _numbers(call: CallStory) -> str:
@@ -327,12 +330,14 @@ def show_call(run: Path, id: str, out: Printer) -> None:
         out.print(f"cost: {usage_text(call.usage)}, {call.seconds:.1f} s")
         if attempts:
             named = f"{', '.join(attempts[:FOLD])}{', …' if len(attempts) > FOLD else ''}"
-            out.print(f"attempts: {named}; to look at one: practicum show {run} --attempt {_quoted(attempts[0])}")
+            out.print(
+                f"attempts: {named}; to look at an attempt: practicum show {run} --attempt {_quoted(attempts[0])}"
+            )
 
 
 def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
-    """Print a named text, on the line of its name if it fits, otherwise below. `most` is the maximum number of lines
-    (0: all)."""
+    """Print a text after its name, on the same line if the text fits, otherwise below. `most` is the maximum number of
+    lines (0: all)."""
     short = visible(plain_breaks(text).strip("\n"))
     if "\n" not in short and len(margin) + len(name) + len(short) + 2 <= (out.width if out.is_terminal else WIDE):
         out.print(f"{margin}{name}: {short}")
@@ -340,7 +345,7 @@ def _print_part(out: Printer, name: str, text: str, most: int, margin: str = "")
     out.print(f"{margin}{name}:")
     inner = f"{margin}  "
     rows = [*_wrapped(out, short.split("\n"), inner)]
-    # If only one line is over the limit, show the line: a note that it is left out would take the same space.
+    # If only one line is over the limit, show the line: a note about an omitted line would take the same space.
     shown = rows if not most or len(rows) <= most + 1 else rows[:most]
     for row in shown:
         out.print(row)

@@ -15,7 +15,9 @@ from practicum.core.words import quantity
 
 
 def tasks(
-    file: Path = Argument(..., help="The published file of a data set: JSON, CSV, parquet, gzip; or ids for --server."),
+    file: Path = Argument(
+        ..., help="The published file of a data set: JSON, CSV, parquet, gzip; with --server, a file of ids."
+    ),
     format: str | None = opt.option(None),
     server: str | None = Option(None, help="The address of the server (AppWorld) that has the tasks with these ids."),
     to: Path | None = opt.output(None, "--out"),

@@ -1,4 +1,4 @@
-"""Tree of commands. A command is imported and its options are built only when it runs or shows its help."""
+"""Tree of commands. A command is imported and its options are built only when the command runs or its help is shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "list": "memory:list_", "search": "memory:search", "add": "memory:add", "remove": "memory:remove",
         "reembed": "memory:reembed",
     }),
-    "key": ("Make, list and remove the keys of a service, also while it runs.", {
+    "key": ("Make, list and remove the keys of a service, also while the service runs.", {
         "add": "key:add", "list": "key:list_", "remove": "key:remove",
     }),
     "bench": ("Choose a method, prepare tasks, and measure.", {
@@ -70,8 +70,9 @@ ALL = "help_all"
 """Name of the parameter of --help-all, and its key in the `meta` of a command's context."""
 
 
-OPERATED, OPERATING = "space", "Operations on a folder, or on a service at its address"
-"""Group with the operations of a space, and the heading of the operations in its help."""
+OPERATED, OPERATING = "space", "Operations on a space in a folder, or at the address of a service"
+"""Name of the group that has the operations of a space, and the heading above the operations in the help of this
+group."""
 
 
 def operations() -> Mapping[str, Operation]:

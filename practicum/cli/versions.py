@@ -18,8 +18,8 @@ from practicum.core.words import quantity
 def name(
     run: opt.RunFolder,
     name: str | None = Argument(None, help="A name, such as prod (default: list the names)."),
-    version: str | None = Argument(None, help="The version, or one of its names (default: the last)."),
-    delete: bool = Option(False, "--delete", help="Delete the name, and keep its version."),
+    version: str | None = Argument(None, help="The version, or one of its names (default: the last version)."),
+    delete: bool = Option(False, "--delete", help="Delete the name, and keep the version."),
     json_: opt.Json = False,
 ) -> None:
     """Name a version, list the names, or delete a name.
@@ -58,7 +58,7 @@ def rollback(
 ) -> None:
     """Go back to an earlier version.
 
-    Adds a new version with the content of the earlier one, so nothing is lost. At the address of a service,
+    Adds a new version with the content of the earlier version, so nothing is lost. At the address of a service,
     makes VERSION (default: the previous version) live for all requests.
     """
     from practicum.session.amend import roll_back
@@ -77,7 +77,7 @@ def rollback(
     out = Printer(json_)
     out.result({"run": str(run), "version": added, "as": earlier.version})
     out.print(
-        f"version {added} of {run} equals version {earlier.version}; to learn from it further: "
+        f"version {added} of {run} equals version {earlier.version}; to learn further from version {added}: "
         f"practicum space resume {run}"
     )
 
@@ -99,7 +99,7 @@ def diff(
     elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
         raise UsageError(
             "run.not_found",
-            f"no run or file {other}; to compare versions, pass two: practicum space diff {run} OLD NEW",
+            f"no run or file {other}; to compare versions, pass two versions: practicum space diff {run} OLD NEW",
         )
     else:
         versions, others = load_versions(run), load_versions(other)

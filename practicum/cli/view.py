@@ -38,7 +38,8 @@ def view(
         raise UsageError("settings.conflict", "--output writes files and starts no server: omit --port and --no-open")
     folders, out = Folders(runs), Printer(json_)
     for run in filter(is_run, runs):
-        # If a space cannot be opened, raise the error here: the page of the space would only show the error.
+        # If a space cannot be opened, raise the error before the server starts: otherwise only its page shows the
+        # error.
         Store.read(run).close()
     if output is not None:
         with out.status("writing the pages") if out.is_terminal else nullcontext():
@@ -46,7 +47,7 @@ def view(
         out.result({"pages": pages, "incomplete": incomplete, "index": str(first)})
         out.print(f"{pages:,} pages written: open {first}")
         if incomplete:
-            out.print(in_number(incomplete, f"{incomplete:,} of them [has|have] parts that cannot be read"))
+            out.print(in_number(incomplete, f"{incomplete:,} of these pages [has|have] parts that cannot be read"))
         return
     server = PageServer(folders, port or 0)
 

@@ -1,7 +1,7 @@
 """The site as a Starlette application: routes, sign-in, responses and error pages.
 
-Without a service the site is read-only. With a service it also accepts forms, from signed-in visitors and only if a
-page of this site sent them.
+Without a service the site is read-only. With a service the site also accepts forms: only from signed-in visitors, and
+only if a page of this site sent the form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger("practicum.view")
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Timeout of a page (s)."""
+"""Maximum time to answer a request for a page (s)."""
 
 OWN_HEADERS = {
     "cache-control": "no-store",
@@ -61,7 +61,7 @@ HEADINGS = {
 NO_PAGE = {
     404: "This page does not exist, or does not exist yet.", 405: "This URL does not accept such a request.",
     413: f"A form may have at most {guard.MOST:,} bytes. Go back in the browser: your text is still there.",
-    421: "Open the URL that the command printed.",
+    421: "Open the URL that `practicum view` printed.",
 }  # fmt: skip
 
 LISTS = frozenset({"entries", "versions", "episodes", "steps", "calls", "operations"})
@@ -73,8 +73,8 @@ Endpoint = Callable[[Visit], Awaitable[Response]]
 class Site:
     """ASGI application with all pages of a library of spaces.
 
-    `actions`: the actions of a service; None: read-only. `standalone`: the pages are written as files. `hosts`: the
-    allowed values of the Host header; None: any."""
+    `actions`: the actions of a service; None: the site is read-only. `standalone`: the pages are written as files.
+    `hosts`: the allowed values of the Host header; None: all values are allowed."""
 
     def __init__(
         self, library: Library, threads: Executor, actions: Actions | None = None, *, standalone: bool = False,
@@ -126,7 +126,7 @@ class Site:
         }  # fmt: skip
         self.incomplete += bool(frame["unread"] or status >= 500)
         text = await self.run(lambda: environment().get_template(template).render({**frame, **values}))
-        # An error part replaces the element that requested it.
+        # If a request for a part of a page fails, the error replaces the element that sent the request.
         ends = {"hx-reswap": "outerHTML"} if template == "part.html" else None
         return HTMLResponse(text.encode(errors="replace"), status, ends)
 
@@ -147,7 +147,8 @@ class Site:
                 raise
             except TimeoutError:
                 return await self._failure(
-                    request, StoreAway("service.timeout", f"this page took over {PATIENCE:g} seconds: load it again")
+                    request,
+                    StoreAway("service.timeout", f"this page took over {PATIENCE:g} seconds: load the page again"),
                 )
             except Exception as error:
                 if not isinstance(error, PracticumError):
@@ -168,8 +169,8 @@ class Site:
         return self._guarded(answer)
 
     async def _enter(self, request: Request) -> Visit:
-        """Check the session and the form of a request, and open the space in the URL. Raises SignedOut, and FormRefused
-        for a form that does not come from a current page of this site."""
+        """Check the session and the form of a request, and open the space in the URL. Raises SignedOut without a
+        valid session, and FormRefused for a form that does not come from a current page of this site."""
         if self.actions is None:
             visit = request.state.visit = Visit(self, request)
             if visit.name:
@@ -255,7 +256,8 @@ class Site:
         link = f"/sign-in?{urlencode({'next': onward})}"
         if request.method == "GET" and not is_partial(request):
             if request.headers.get("sec-fetch-site") == "cross-site":
-                # A browser sends no strict cookie on a link from another site, but sends it when this page reloads.
+                # After a click on another site, a browser does not send this site's cookies (SameSite=strict). The page
+                # again.html reloads the URL, and then the browser sends the cookies.
                 return await self.page("again.html", None, url=onward)
             return RedirectResponse(link if onward != "/" else "/sign-in", 303)
         return await self.page(
@@ -300,7 +302,7 @@ class Site:
         status = error.status_code if isinstance(error, HTTPException) else 500
         asks_api = "endpoint" not in request.scope and "text/html" not in request.headers.get("accept", "")
         if self.actions is not None and asks_api:
-            # A program with a wrong URL: point it to the API.
+            # The request comes from a program, not from a browser: name the URL of the API.
             message = f"no endpoint at {request.url.path:.200}: the API is at {request.base_url}v1"
             failure = error_body("request.unknown_path", message)
             return JSONResponse(self.actions.answer(request.url.path, status, failure), status)

@@ -30,7 +30,7 @@ NEAR = 4.0
 """Minimum distance of two labels of marks (percent of the width)."""
 
 MODELS = 8
-"""Maximum number of models with a line."""
+"""Maximum number of models with a line in a chart."""
 
 Point = tuple[float, float]
 Table = tuple[tuple[str, ...], Sequence[Sequence[str]]]
@@ -40,7 +40,7 @@ Table = tuple[tuple[str, ...], Sequence[Sequence[str]]]
 class Axis:
     """An axis: its title with the unit, and the labels of its evenly spaced grid lines, from the bottom or the left.
 
-    `between`: the labels name rows, and are placed between the lines."""
+    `between`: the labels name rows, and each is placed between two grid lines."""
 
     title: str
     labels: tuple[str, ...]
@@ -62,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from the bottom."""
+    """A bar that begins at the bottom of the chart."""
 
     x: float
     width: float
@@ -103,7 +103,7 @@ def percent_axis(title: str) -> Axis:
 
 
 def count_axis(title: str, top: float, write: Callable[[float], str] = count) -> Axis:
-    """Return an axis from 0 to `top`. `write` formats its labels."""
+    """Return an axis from 0 to `top`. `write` formats the labels."""
     return Axis(title, ("0", write(top / 2), write(top)))
 
 
@@ -113,8 +113,8 @@ def path(points: Sequence[Point]) -> str:
 
 
 def broken(name: str, kind: str, values: Sequence[float | None], top: float = 1.0, bands: Sequence[Any] = ()) -> Series:
-    """Return evenly spaced values as lines that are broken at missing values. `bands`: low and high ends of
-    intervals."""
+    """Return evenly spaced values as lines that are broken at missing values. `bands`: the low and
+    the high end of the interval of each value."""
     width, lines, dots, areas = 100 / len(values), list[str](), list[Point](), list[str]()
     run: list[tuple[Point, Any]] = []
     for at, value in enumerate([*values, None]):
@@ -139,7 +139,8 @@ def _up(share: float) -> float:
 
 
 def bars(values: Sequence[float], part: float = 1.0) -> tuple[Bar, ...]:
-    """Return evenly spaced values as bars. The highest bar takes the share `part` of the height."""
+    """Return evenly spaced values as bars. The highest bar takes the share `part` of the height of the
+    chart."""
     width, top = 100 / len(values), max(values, default=0) or 1
     return tuple(
         Bar(round((at + 0.1) * width, 2), round(0.8 * width, 2), round(100 * part * value / top, 2))
@@ -206,8 +207,9 @@ def outcomes_chart(course: Course, marks: Sequence[Mark]) -> Chart:
         time_axis(course), percent_axis("mean outcome"),
         (broken("mean outcome, with its 95% interval", "curve", values, bands=bands),), bars(requests, 0.3),
         tuple(marks),
-        (("curve", "mean outcome, with its 95% interval"), ("count", f"requests{most}"), ("mark tried", "trial begins"),
-         ("mark good", "version live"), ("mark bad", "taken back")),
+        (("curve", "mean outcome, with its 95% interval"), ("count", f"requests{most}"),
+         ("mark tried", "trial of a version begins"), ("mark good", "version live"),
+         ("mark bad", "version taken back")),
         (("from", "requests", "scored", "mean outcome", "95% interval"), rows[::-1]),
     )  # fmt: skip
 
@@ -235,9 +237,9 @@ def by(course: Course) -> str:
 def version_marks(
     course: Course, rollouts: Sequence[Mapping[str, Any]], alarms: Sequence[Any], begins: Mapping[int, float]
 ) -> list[Mark]:
-    """Return marks at the times in a course at which versions became live, were tried, or were taken back.
+    """Return marks on the time axis of a course: when versions became live, were tried, or were taken back.
 
-    `begins`: version → Unix time at which it was first shown without a rollout."""
+    `begins`: for versions without a rollout, version → Unix time at which a request first saw the version."""
     marks = list[Mark]()
 
     def mark(at: float | None, kind: str, label: str, title: str) -> None:
@@ -249,7 +251,7 @@ def version_marks(
         if kind := {PROMOTED: "good", TAKEN_BACK: "bad"}.get(row["state"]):
             text = ended_text(row["version"], row["state"], row["reason"])
             mark(row["ended"], kind, f"v{row['version']}", text)
-        # A manual edit has no trial: all requests see it immediately.
+        # The version of a manual edit is not tried on a share of the requests: all requests see it immediately.
         if row["state"] != "dropped" and row["share"]:
             mark(row["began"], "tried", "", f"version {row['version']} tried on {100 * row['share']:.0f}%")
     for shown, at in begins.items():
@@ -258,7 +260,7 @@ def version_marks(
         if alarm.kind == "rollout" and alarm.text.endswith(BY_HAND):
             mark(alarm.at, "bad", "↩", alarm.text)
     marks = sorted(marks, key=lambda one: one.x)[-MARKS:]
-    # Of labels that are too close to each other, keep the newest. No label may extend beyond the sides.
+    # Of labels that are too close to each other, keep the newest. No label may extend beyond the sides of the chart.
     last = 100 + NEAR / 2
     for n in reversed(range(len(marks))):
         one = marks[n]
@@ -269,7 +271,8 @@ def version_marks(
 
 
 def cost_charts(course: Course) -> list[Chart]:
-    """Plot cost, latency, share of cached input, and requests over time: one line per model, in the same colours."""
+    """Plot cost, latency, share of cached input, and requests over time, in one chart each. Every chart has one line
+    per model, and a model has the same colour in all charts."""
     kinds: tuple[tuple[str, Callable[[float | None], str], Callable[[Sums], float | None], float | None], ...] = (
         ("cost in US dollars", money, lambda point: point.usd if point.requests else None, None),
         ("seconds per request", seconds, lambda point: point.latency, None),
@@ -319,8 +322,9 @@ def differences_chart(rows: Sequence[Mapping[str, Any]], baseline: str) -> Chart
         f"Differences from {baseline}",
         Axis(f"difference from {baseline}, percentage points", (points(-reach), "0", points(reach))),
         Axis("", tuple(row["name"] for row in shown), between=True), (zero, *series), rows=len(shown),
-        key=(("effect good claim", "claim about the methods: better"), ("effect bad claim", "worse"),
-             ("effect runs", "only these runs, or no claim; bars: 95% intervals")),
+        key=(("effect good claim", "claim about the methods: better"),
+             ("effect bad claim", "claim about the methods: worse"),
+             ("effect runs", "difference of these runs only, or no claim; bars: 95% intervals")),
     )  # fmt: skip
 
 
@@ -360,8 +364,8 @@ def _rounded(value: float) -> float:
 
 
 def curves_chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> Chart | None:
-    """Plot one line per variant that learned in steps, against the number of training tasks tried. `name`: "score" or
-    "val" (shares), or "tokens". None if no curve has a value."""
+    """Plot one line per variant that learned in steps, against the number of training tasks tried. `name`: the values
+    to plot, "score" or "val" (from 0 to 1) or "tokens". Returns None if no variant has such a value."""
     curves = {
         i: [(point["tasks"], point[name]) for point in row["curve"] if point[name] is not None]
         for i, row in enumerate(rows) if len(row["curve"]) > 1

@@ -100,11 +100,11 @@ def _address(link: str, address: str) -> str:
 
 
 def _file_of(address: str) -> str:
-    """Return the file of a page, from the path and the query of its URL."""
+    """Return the name of the file of a page, made from the path and the query of the page's URL."""
     parts = urlsplit(address)
     query = ",".join(f"{name}-{value}" for name, value in parse_qsl(parts.query))
     names = [slug(unquote(name)) for name in parts.path.strip("/").split("/")]
-    # The suffix keeps the name of a page different from the name of a folder.
+    # The suffix .html keeps the name of a file different from the name of a folder.
     return "/".join([*names, slug(query) + ".html"]) if query else "/".join(names) + ".html"
 
 

@@ -1,4 +1,4 @@
-"""Handlers of submitted forms. Each runs an operation of the service as the signed-in visitor.
+"""Handlers of submitted forms. Each handler runs an operation of the service as the signed-in visitor.
 
 After success, a handler redirects to a page that shows a notice. If the operation is refused, the handler shows the
 page of the form again, with the error and the submitted texts.
@@ -56,22 +56,24 @@ async def add_space(visit: Visit) -> Response:
 
 
 async def decide_canary(visit: Visit) -> Response:
-    """Make the version on trial the live version, or withdraw it."""
+    """Make the version on trial the live version, or take this version back."""
     version, decision = _whole(visit, "version"), visit.form.get("decision")
     if version is None or decision not in ("live", "back"):
-        raise UsageError("request.malformed", "no decision about a version: choose to make it live or to take it back")
+        raise UsageError(
+            "request.malformed", "no decision: choose to make the version live or to take the version back"
+        )
     await visit.perform("decide_rollout", version=version, decision=decision)
     return visit.to(visit.url, did=decision, subject=f"version {version}")
 
 
 async def go_back(visit: Visit) -> Response:
-    """Make another version live."""
+    """Roll back to the version whose number the visitor entered."""
     version, seen = _whole(visit, "version"), _whole(visit, "seen")
     if version is None:
         raise UsageError("request.malformed", "no version: enter the number of a version")
     if seen != visit.space.live:
         raise Conflict(
-            "rollout.decided", f"version {visit.space.live} has become live since this page was loaded: reload it"
+            "rollout.decided", f"version {visit.space.live} has become live since this page was loaded: reload the page"
         )
     await visit.perform("rollback", version=version)
     return visit.to(visit.url, did="live", subject=f"version {version}")
@@ -103,7 +105,7 @@ async def change_entry(visit: Visit) -> Response:
 
 
 async def decide(visit: Visit) -> Response:
-    """Approve or reject a pending review. For a partial request of htmx, return only the decision."""
+    """Approve or reject a pending review. If htmx requests a part of a page, return only the part with the decision."""
     form = visit.form
     id, decision, reason = form.get("id", ""), form.get("decision", ""), form.get("reason", "").strip()
     operation = visit.perform("decide", id=id, decision=decision, reason=reason)
@@ -153,4 +155,4 @@ POSTS: Mapping[str, Callable[[Visit], Awaitable[Response]]] = {
     f"{SPACE}/episodes/{{episode}}": report, f"{SPACE}/corrections": note, f"{SPACE}/corrections/withdraw": withdraw,
     f"{SPACE}/operations/{{operation}}": operate,
 }  # fmt: skip
-"""URL path that a form is submitted to → its handler."""
+"""URL path that a form is submitted to → handler of the form."""

@@ -33,8 +33,8 @@ class FormRefused(UsageError):
 
 
 def require_own(actions: Actions, request: Request, form: Mapping[str, str], cookie: str) -> None:
-    """Raise FormRefused for a form that a page of this site did not send. A page of another site does not have the
-    token, and cannot change the headers in which the browser names the page's origin."""
+    """Raise FormRefused for a form that a page of this site did not send. A page of another site does not know the
+    form token, and cannot change the headers in which the browser reports the origin of that page."""
     token = request.headers.get("x-practicum-form") or form.get("token", "")
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
     foreign = site not in (None, "same-origin", "none") or origin not in (
@@ -53,15 +53,15 @@ def require_own(actions: Actions, request: Request, form: Mapping[str, str], coo
 
 
 def page_of(path: str) -> str:
-    """Return the URL path of the page whose form is submitted to a path."""
+    """Return the URL path of the page that contains the form. `path`: the URL path that the form is submitted to."""
     if path == "/sign-out":
         return "/"
     return re.sub(r"^(/s/[^/]+(?:/corrections)?)/(?:canary|versions|learn|withdraw)$", r"\1", path)
 
 
 def cookie_name(request: Request, kind: str = "") -> str:
-    """Return the name of the cookie. On a loopback address, the name includes the port, because all ports share
-    cookies."""
+    """Return the name of the session cookie (`kind` "") or of the cookie of the sign-in form ("-form"). On a loopback
+    address, the name includes the port, because all ports of an address share cookies."""
     return f"practicum{kind}-{request.url.port or 80}" if is_here(request) else f"__Host-practicum{kind}"
 
 
@@ -95,11 +95,11 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def safe_next(text: str) -> str:
-    """Return the page of this site to open after sign-in; "/" if the text is not such a page."""
+    """Return the text if it is a URL on this site that can be opened after sign-in; otherwise "/"."""
     return text if re.fullmatch(r"/(s/[^\s\\]*)?(\?[^\s\\]*)?", text) else "/"
 
 
 def form_texts(request: Request) -> list[tuple[str, str]]:
-    """Return the texts of a refused form, to show them to their author."""
+    """Return the texts in a refused form. The error page shows these texts to the visitor who entered them."""
     form: Mapping[str, str] = getattr(request.state, "form", {})
     return [(name, form[name]) for name in ("text", "about", "target", "comment", "reason") if form.get(name)]

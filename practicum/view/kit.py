@@ -2,7 +2,8 @@
 
 Values in a page are untrusted. Every value is HTML-escaped, and characters that could hide or reorder the text around
 them are made visible (`core.visible`). A page of a site loads its static files from the site. A self-contained page,
-such as a file, contains its style and script; its Content-Security-Policy allows only these and inline images.
+such as a file, contains its style and script; its Content-Security-Policy allows only this style, this script and
+inline images.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 
 MOST = 20_000
-"""Number of characters of a text that are shown without unfolding it."""
+"""Maximum number of characters of a text that are shown at once. The visitor unfolds the rest of a longer text."""
 
 STATIC: Mapping[str, str] = {
     "pages.css": "text/css", "theme.js": "text/javascript", "pages.js": "text/javascript", "htmx.js": "text/javascript",
@@ -110,8 +111,8 @@ def load_templates() -> None:
 
 
 def linked(text: str, root: str | None) -> Markup:
-    """Escape a text and link each "[e12]" to the page of that entry. `root` None, for a self-contained page: no
-    links."""
+    """Escape a text and link each "[e12]" to the page of that entry. `root`: the URL path of the space;
+    None (in a self-contained page): no links."""
     from markupsafe import Markup, escape
 
     safe = str(escape(shown(text)))
@@ -135,6 +136,6 @@ def ago(at: float, now: float) -> str:
 
 
 def learned_from(sources: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the ids of the interactions among sources, each with the revision of its outcome ("": not recorded)."""
+    """Return the ids of the interactions among sources, each with the revision of the outcome ("": not recorded)."""
     matches = (INTERACTION.search(source) for source in sources)
     return [*dict.fromkeys((match[1], match[2] or "") for match in matches if match)]

@@ -1,6 +1,7 @@
 """Places that a site shows: spaces in the database of a service, or in folders on this machine.
 
-The name of a place in a URL is the name of its folder. A place inside another has both names, as in `outer~inner`.
+The name of a place in a URL is the name of its folder. The name of a place inside another place contains both names,
+as in `outer~inner`.
 A folder may contain runs and comparisons, a comparison contains runs, and a store may contain several spaces.
 """
 
@@ -48,8 +49,10 @@ class Library(Protocol):
     """Places of a site."""
 
     def rows(self, inside: str, search: str, page: int, only: str) -> tuple[list[Row], Counter[str]]:
-        """Return a page of the places inside the place `inside` ("": all places of the site) whose names contain
-        `search`, and the number of all matches by kind. `only`: the only space to list ("": no limit)."""
+        """Return one page of the list of places, and the number of places on all pages by kind.
+
+        `inside`: list the places inside this place ("": all places of the site). `search`: list only places whose names
+        contain this text. `only`: list only this space ("": no limit)."""
         ...
 
 
@@ -140,7 +143,8 @@ class SitePlace:
         return max((file.stat().st_mtime for file in paths if file.exists()), default=0.0)
 
     def inside(self, prefix: str) -> Iterator[SitePlace]:
-        """Yield the places inside this place, the last changed first. Their names start with `prefix`."""
+        """Yield the places inside this place, the last changed first. The names of the yielded places start with
+        `prefix`."""
         if self.kind == "store":
             names = _names_in(self.path)
             yield from (SitePlace(f"{prefix}{name}", name, self.path / SPACES / name, "space") for name in names)
@@ -155,7 +159,8 @@ class SitePlace:
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return the kind of place at a path; None if the path neither is nor contains a run or a comparison."""
+    """Return the kind of the place at a path: a run or space, a store, a comparison, or a folder that directly contains
+    some of these. None for any other path."""
     if is_store(path):
         return "store" if (path / SPACES).is_dir() else "space"
     if is_run(path):
@@ -191,7 +196,7 @@ class Folders:
 
     @property
     def first(self) -> SitePlace:
-        """Place of the first page: the path if there is only one, else a folder of all paths."""
+        """Place that the first page shows: the only path, or a folder of all paths."""
         if len(self.paths) == 1:
             path = self.paths[0]
             name = path.resolve().name or "runs"
@@ -218,7 +223,7 @@ class Folders:
         return [*places.values()]
 
     def find(self, name: str) -> SitePlace | None:
-        """Return the place with this name in URLs, or None."""
+        """Return the place with this name in URLs; None if no place has this name."""
         only_name = self.first.name if len(self.paths) == 1 else ""
         if name and name == only_name:
             return self.first
@@ -240,7 +245,7 @@ class Folders:
 
 
 def _below(place: SitePlace, name: str) -> SitePlace | None:
-    """Return the place with this name, at any depth inside a place, or None."""
+    """Return the place with this name at any depth inside `place`; None if no such place exists."""
     for child in place.inside(f"{place.name}~"):
         if child.name == name:
             return child
@@ -287,7 +292,8 @@ def _comparison(place: SitePlace) -> dict[str, Any]:
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
-    """Read the report of a comparison; None if it is not written yet. Raises StoreError if it cannot be read."""
+    """Read the report of a comparison; None if no report is written yet. Raises StoreError if the file cannot be
+    read."""
     file = folder / REPORT_FILE
     if not file.is_file():
         return None
@@ -295,6 +301,7 @@ def read_report(folder: Path) -> dict[str, Any] | None:
         report: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StoreError(
-            "comparison.damaged", f"cannot read {file}: {error}; run the same compare command to write it again"
+            "comparison.damaged",
+            f"cannot read {file}: {error}; run the same compare command again to rewrite this file",
         ) from error
     return report

@@ -1,4 +1,5 @@
-"""Picture of a network of agents: its links, the steps of each agent, and the links over which work was handed over."""
+"""Picture of a network of agents: its links, the steps of each agent, and the links over which an agent handed work
+to another agent."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class AgentNode:
 
 @dataclass(frozen=True)
 class AgentLink:
-    """A link between two agents. `ends`: x1, y1, x2, y2. `handed`: whether work was handed over it."""
+    """A link between two agents. `ends`: x1, y1, x2, y2. `handed`: whether one of them handed work to the other."""
 
     ends: tuple[float, float, float, float]
     handed: bool
@@ -56,7 +57,8 @@ class Picture:
 
 
 def picture(team: AgentTeam, moves: Sequence[MoveData]) -> Picture:
-    """Lay out a network by the lengths of its paths. The layout is deterministic."""
+    """Place the agents so that their distances in the picture follow the lengths of the paths between them. The layout
+    is deterministic."""
     places = _laid_out(team.links)
     across = _scaled((x for x, _ in places.values()), _SIDES, WIDTH - _SIDES)
     down = _scaled((y for _, y in places.values()), _ABOVE, HEIGHT - _BELOW)
@@ -93,7 +95,7 @@ def _laid_out(links: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, floa
 
 
 _ROUNDS = 300
-"""Iterations of the layout. After them, no visible movement is left."""
+"""Number of iterations of the layout. Further iterations would not visibly move an agent."""
 
 
 def _scaled(values: Iterable[float], low: float, high: float) -> list[float]:

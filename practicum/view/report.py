@@ -18,7 +18,7 @@ AXES = {
     "usd": ("cost", "cost in US dollars"),
     "tokens": ("tokens", "tokens"),
 }
-"""Field of a cost → its short name, and the title of its axis."""
+"""Field of a report with a cost → the short name of the cost, and the title of the axis."""
 
 
 def report_markdown(report: ReportData) -> str:
@@ -35,7 +35,7 @@ def report_values(report: ReportData) -> dict[str, Any]:
     """Return the template values of the page of a comparison."""
     rows = report["variants"]
     learners = [row for row in rows if len(row["curve"]) > 1]
-    # Validation may be limited to some steps.
+    # A variant counts as validated if any of its steps has a validation score: not every step is validated.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
     costs = {
         AXES[axis][0]: cost_chart(rows, axis, AXES[axis][1], METRICS[f"comparison.{axis}"].write)
@@ -52,7 +52,7 @@ def report_values(report: ReportData) -> dict[str, Any]:
 
 
 def _contents(report: ReportData) -> dict[str, Any]:
-    """Return the template values that markdown and page share."""
+    """Return the template values that the markdown and the HTML page share."""
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
     # `best_of_k` is only measured when a method makes several attempts at a task.
@@ -98,7 +98,7 @@ def _conditions(report: ReportData) -> list[str]:
 
 
 def _problems(report: ReportData) -> list[str]:
-    """List failures and early ends, one line per run."""
+    """List the failures and the early ends of runs, one run per line."""
     lines = []
     for row in report["variants"]:
         if row["missing"]:

@@ -1,8 +1,8 @@
 """Read-only web server of pages for a browser on this machine. It listens on the loopback address.
 
 Any web page can make a browser send requests to this server. Therefore the server only answers requests with its own
-address in the Host header, which excludes DNS rebinding (a foreign host name that resolves to this machine), and its
-headers forbid other pages to frame, read or script the responses.
+address in the Host header, which excludes DNS rebinding (a foreign host name that resolves to this machine). The
+headers of the responses forbid other pages to frame, read or script the pages of this server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from practicum.view.library import Folders
 
 
 class PageServer:
-    """Web server on 127.0.0.1. Port 0: a free port. Raises UsageError if it cannot listen on the port."""
+    """Web server on 127.0.0.1. Port 0: a free port. Raises UsageError if the server cannot listen on the port."""
 
     def __init__(self, folders: Folders, port: int = 0) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -54,7 +54,7 @@ class PageServer:
 
         async def run() -> None:
             serving = asyncio.create_task(self._server.serve(sockets=[self._sock]))
-            # Compile the templates now, so that the first page does not wait for it.
+            # Compile the templates now, so that the first page does not wait for the compilation.
             await asyncio.to_thread(load_templates)
             while not self._server.started and not serving.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

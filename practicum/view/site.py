@@ -40,8 +40,8 @@ class ShownSpace(Protocol):
 
 
 class Visitor(Protocol):
-    """A signed-in visitor: the name of the key, the space that the key is for ("": all spaces), and the roles of the
-    key."""
+    """A visitor who signed in with a key: the name of the key, the space that the key is for ("": all spaces), and the
+    roles of the key."""
 
     @property
     def name(self) -> str: ...
@@ -86,7 +86,7 @@ class Actions(Protocol):
     """Functions of a service that pages call: sign-in, open spaces, and operations.
 
     The methods raise the errors of the service's operations. Spaces and visitors passed to a method are objects that
-    `space` and `visitor` returned."""
+    the methods `space` and `visitor` returned."""
 
     @property
     def required(self) -> bool:
@@ -101,8 +101,8 @@ class Actions(Protocol):
     def begin(self) -> int:
         """Return the number of spaces deleted so far.
 
-        A request passes this number to `space` and `perform` as `began`. If its space was deleted since then, the
-        request does not act on a new space with the same name."""
+        A request passes this number to `space` and `perform` as `began`. If the space in the request is deleted
+        after `begin`, the request does not act on a new space with the same name."""
         ...
 
     async def visitor(self, cookie: str) -> Visitor | None:
@@ -122,14 +122,15 @@ class Actions(Protocol):
     async def space(self, name: str, visitor: Any, began: int) -> ShownSpace: ...
 
     async def search(self, space: Any, text: str, section: str, skip: int, limit: int) -> tuple[Sequence[Entry], int]:
-        """Return a page of the live entries most similar to a text, and the number of all matches."""
+        """Return up to `limit` live entries, the most similar to `text` first, after leaving out the first `skip`. Also
+        returns the number of all matches."""
         ...
 
     async def show_again(
         self, space: Any, interaction: Mapping[str, Any], context: Context, corrections: Sequence[Correction]
     ) -> tuple[str, bool]:
-        """Rebuild the text that a request showed to the model. Also returns whether the search still returns the same
-        entries."""
+        """Rebuild the text that a request showed to the model. Also returns whether a search now returns the
+        same entries as the search of the request did."""
         ...
 
     async def follow(self, space: Any) -> None:
@@ -147,8 +148,8 @@ class Actions(Protocol):
         ...
 
     def operation(self, visitor: Visitor | None, name: str) -> OperationShown | None:
-        """Return the operation with this name, or None. Raises Forbidden, which names the role or the space that the
-        visitor's key lacks, if the visitor may not run it."""
+        """Return the operation with this name; None if it does not exist. Raises Forbidden if the visitor may not run
+        the operation: the error names the role or the space that the visitor's key lacks."""
         ...
 
     def price(self, model: str) -> Pricing: ...

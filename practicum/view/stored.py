@@ -57,7 +57,7 @@ class StoredSpace:
 
     @cached_property
     def live(self) -> int:
-        """Version that agents see; the last version if none is named live."""
+        """Version that agents see; the last version if no version has the name live."""
         parents = read_parents(self.store)
         live = read_every_name(self.store).get(LIVE)
         return live if live in parents else max(parents, default=0)

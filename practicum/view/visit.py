@@ -116,14 +116,14 @@ class Visit:
 
     @property
     def page_number(self) -> int:
-        """Page number of a list, from 1."""
+        """Number of the requested page of a list, from 1."""
         text = self.query_param("page")
         return max(int(text), 1) if re.fullmatch(r"[0-9]{1,6}", text) else 1
 
     @property
     def done(self) -> str:
         """Notice of the action just done, from the query. Only fixed wordings are allowed, so that a link on another
-        site cannot show a text of its choice."""
+        site cannot make this page show any other text."""
         did, subject = self.query_param("did"), self.query_param("subject")
         if did not in DID or not re.fullmatch(r"[a-z0-9.\- ]{1,40}", subject, re.IGNORECASE):
             return ""
@@ -141,8 +141,8 @@ class Visit:
         return await self.site.run(read)
 
     async def part(self, name: str, work: Callable[..., T], *args: Any) -> T | None:
-        """Read a part of a page with `run`. If it cannot be read, record the gap, which the page shows, and return
-        None."""
+        """Read a part of a page with `run`. If the part cannot be read, return None and record the part in `gaps`,
+        which the page lists."""
         try:
             return await self.run(work, *args)
         except PracticumError as error:
@@ -150,7 +150,8 @@ class Visit:
             return None
 
     async def subject(self, name: str, work: Callable[..., T], *args: Any) -> T:
-        """Read the subject of a page, such as "the versions", with `run`. Raises StoreError that names the subject."""
+        """Read the subject of a page, such as "the versions", with `run`. If the read fails, the StoreError names the
+        subject."""
         try:
             return await self.run(work, *args)
         except StoreError as error:
@@ -163,8 +164,8 @@ class Visit:
         return await self.site.page(template, self, status, **{"notice": self.done, **values})
 
     async def perform(self, operation: str, /, **arguments: Any) -> OperationAnswer:
-        """Run an operation of the service as the visitor, and raise its errors. Arguments that are None are left
-        out."""
+        """Run an operation of the service as the visitor. Raises the errors of the operation. Arguments that are None
+        are left out."""
         assert self.visitor is not None, "only signed-in visitors can submit forms"
         present = {name: value for name, value in arguments.items() if value is not None}
         return await self.actions.perform(self.visitor, self.name, self.began, operation, present)

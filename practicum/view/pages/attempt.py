@@ -1,5 +1,5 @@
-"""Page of an attempt. If a network of agents made the attempt, the page shows the network and the rewards of its
-steps."""
+"""Page of an attempt. If a network of agents made the attempt, the page shows the network and the rewards
+of the agents' steps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from practicum.view.read import AttemptLine, AttemptStory, EntryShown, Story, in
 class NetworkStep:
     """Step of an agent in a network.
 
-    `move`: the data of the step in the trace. `depth`: the level of the agent's part in the division of the task, at
-    most 3 (0: the whole task). `experience`: the entry that the agent was shown. `reward`: the reward of the step;
-    None: nothing was learned from the step."""
+    `move`: the data of the step in the trace. `depth`: the number of divisions that led from the whole task to the
+    agent's part of it, at most 3 (0: the whole task). `experience`: the entry that was shown to the agent. `reward`:
+    the reward of the step; None: nothing was learned from the step."""
 
     move: MoveData
     depth: int
@@ -37,7 +37,8 @@ class NetworkStep:
 
 @dataclass(frozen=True)
 class NetworkView:
-    """Picture and steps of a network at work on one task. `rounds`: the number of rounds of critique, if recorded."""
+    """Picture and steps of a network that worked on one task. `rounds`: the number of rounds of critique; None: not
+    recorded."""
 
     picture: Picture
     steps: Sequence[NetworkStep]
@@ -45,7 +46,7 @@ class NetworkView:
 
 
 def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> NetworkView:
-    """Return the view of a network with the steps of an attempt. `context`: the context of the attempt."""
+    """Return the view of a network with the steps of an attempt. `context`: the context that the attempt saw."""
     moves: Sequence[MoveData] = attempt.trace.data.get("moves", ())
     # A lesson of a network is the experience of one step. The id of the lesson ends with the index of the step.
     rewards = {
@@ -66,14 +67,15 @@ def network_of(team: AgentTeam, attempt: AttemptStory, context: Context) -> Netw
 
 
 def team_of_run(config: Config) -> AgentTeam | None:
-    """Return the network of agents of a run; None if the run has no network, or does not store the topology file."""
+    """Return the network of agents of a run; None if the run has no network, or does not store the content of its
+    topology file."""
     from pydantic import ValidationError
 
     from practicum.agents.team import SHAPES
     from practicum.methods.mael import Settings, team_of
 
     topology = config.settings.get("topology", "complete")
-    # A run normally stores the content of its topology file. If it only stores a path, do not read that file here.
+    # A run normally stores the content of its topology file. If the run only stores a path, do not read the file.
     if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
         return None
     try:
@@ -95,8 +97,8 @@ def attempt_values(story: Story, attempt: AttemptStory) -> dict[str, Any]:
 def answer_page(answered: Answered, team: AgentTeam | None, folder: Path) -> str:
     """Render a self-contained page of an answer.
 
-    `team`: the network of agents that answered, if any. If the run in `folder` learned from the query, the page shows
-    the attempt stored there."""
+    `team`: the network of agents that answered; None: no network. If the run in `folder` learned from the query, the
+    page shows the attempt that the run stored."""
     frame = {"verbs": VERBS, "root": None, "here": "", "before": None, "after": None, "whole": False}
     with ExitStack() as stack:
         if answered.learned is None:
@@ -108,7 +110,7 @@ def answer_page(answered: Answered, team: AgentTeam | None, folder: Path) -> str
 
 
 def _attempt(answered: Answered) -> AttemptStory:
-    """Return the story of an attempt that is not stored in a run."""
+    """Return the data of an attempt that is not stored in a run."""
     attempt, context = answered.attempt, answered.context
     members = in_order(attempt)
     lines = [_line(attempt, one, number, len(members)) for number, one in enumerate(members, 1)]

@@ -1,4 +1,4 @@
-"""Page of a comparison: its report with links to the runs. Before the report exists: a list of the runs."""
+"""Page of a comparison: its report with links to the runs. Before the report exists, the page lists the runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ async def show_comparison(visit: Visit, place: SitePlace) -> Response:
 
 
 def _prefix(visit: Visit, place: SitePlace) -> str:
-    """Return the prefix of the names of the runs: empty if the comparison is the only place of the site."""
+    """Return the prefix of the names of the comparison's runs: empty if the comparison is the only place of the
+    site."""
     library = visit.site.library
     is_only = isinstance(library, Folders) and len(library.paths) == 1 and library.first.kind == "comparison"
     return "" if is_only else f"{place.name}~"

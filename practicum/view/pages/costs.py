@@ -1,4 +1,4 @@
-"""Page of costs: of requests over time and by model, and of learning by role."""
+"""Page of costs: the costs of requests over time and by model, and the costs of learning by role."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ async def entry(visit: Visit, failed: str = "", status: int = 200) -> Response:
 
 
 def _entry(visit: Visit, id: str, live: int | None) -> dict[str, Any]:
-    """Return the template values of the history, evidence and effect of an entry. Raises HTTPException (404) if no
-    such entry was ever stored."""
+    """Return the template values of the history, evidence and effect of an entry. Raises HTTPException (404) if the
+    space never had an entry with this id."""
     store, story = visit.space.store, visit.story
     edits = story.part("the versions", lambda: (story.entries.history(id), read_parents(store)))
     history, parents = edits or ([], {})

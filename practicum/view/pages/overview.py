@@ -33,7 +33,8 @@ async def live(visit: Visit) -> Response:
 
 
 def price_of(visit: Visit) -> Any:
-    """Return a function from a model to its prices. Without a service, all prices are unknown (None)."""
+    """Return a function from the name of a model to the prices of the model. Without a service, all prices are unknown
+    (None)."""
 
     def unknown(model: str) -> Pricing:
         def price(usage: Usage) -> float | None:
@@ -100,7 +101,7 @@ def _learned(visit: Visit) -> dict[str, Any]:
 
 
 def _canary(rollout: Any) -> dict[str, Any] | None:
-    """Return the version on trial with its evidence, or None."""
+    """Return the version on trial, with the evidence about it; None if no version is on trial."""
     if rollout is None:
         return None
     both = rollout.test.all

@@ -1,4 +1,4 @@
-"""Page of pending reviews, each with its difference, its origin and its measured effect."""
+"""Page of pending reviews. Each review shows changes of the playbook, their origin, and their measured effect."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ QUEUE = 20
 """Number of pending reviews per page."""
 
 MARKED = 4_000
-"""Maximum total length (characters) of an answer and the right answer for which their differences are marked. For
-longer texts, which users can send, this would take a third of a second or more."""
+"""Maximum total length (characters) of an answer and the right answer for which their differences are marked. Marking
+longer texts, which users can send, would take a third of a second or more."""
 
 LESSONS = 10
 """Maximum number of lessons shown with an edit."""

@@ -30,7 +30,7 @@ async def context_of(visit: Visit, version: int) -> Context:
 
 async def context_part(visit: Visit, version: int) -> Context | None:
     """Return the context at a version for a part of a page; None if the context cannot be read. The page then
-    reports the gap."""
+    lists the versions as unreadable."""
     space = visit.space
     if not isinstance(space, StoredSpace) and version == space.live:
         return space.context(version)
@@ -38,7 +38,8 @@ async def context_part(visit: Visit, version: int) -> Context | None:
 
 
 def version_or_none(visit: Visit, version: int) -> Context | None:
-    """Read the context at a version; None if the version was removed, for example by `forget`. Call it in a thread."""
+    """Read the context at a version; None if the version was removed, for example by `forget`. Reads the
+    store, so call this function in a worker thread."""
     space, parents = visit.space, read_parents(visit.space.store)
     if not parents and version == 0:
         return Context()
@@ -63,6 +64,6 @@ def pages_of(total: int, size: int) -> int:
 
 
 def neighbours(numbers: Sequence[int], number: int) -> tuple[int | None, int | None]:
-    """Return the numbers before and after `number`; None at the ends."""
+    """Return the numbers before and after `number` in `numbers`; None at the ends."""
     at = numbers.index(number)
     return (numbers[at - 1] if at else None), (numbers[at + 1] if at + 1 < len(numbers) else None)

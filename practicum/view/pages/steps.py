@@ -108,7 +108,8 @@ async def lessons(visit: Visit) -> Response:
 
 
 def _lessons_from(visit: Visit, first: int) -> list[LessonStory]:
-    """Return a page of lessons, starting at the index `first` (from 0). Earlier steps are not read."""
+    """Return a page of lessons, starting at the index `first` (from 0). Steps before the first
+    lesson of the page are not read."""
     store, t, rows = visit.space.store, schema.lessons.c, list[LessonStory]()
     numbers = store.select(t.step, func.count()).group_by(t.step).order_by(t.step)
     for step, number in store.rows(numbers):

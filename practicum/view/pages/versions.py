@@ -58,7 +58,7 @@ def _rows(visit: Visit) -> tuple[list[dict[str, Any]], int]:
 
 
 def _validated(visit: Visit, listed: list[int]) -> dict[int, float]:
-    """Return the validation scores of versions that a step validated."""
+    """Return version → validation score, for the versions in `listed` that a step validated."""
     if not listed:
         return {}
     store, v = visit.space.store, schema.versions.c
@@ -68,7 +68,7 @@ def _validated(visit: Visit, listed: list[int]) -> dict[int, float]:
 
 
 def _names(visit: Visit) -> dict[int, list[str]]:
-    """Return the names of versions, such as "prod"."""
+    """Return version → names of the version, such as "prod"."""
     names = dict[int, list[str]]()
     for name, version in read_every_name(visit.space.store).items():
         names.setdefault(version, []).append(name)
@@ -128,7 +128,7 @@ async def diff(visit: Visit) -> Response:
 
 
 def _steps(visit: Visit, parents: dict[int, int | None], old: int, new: int) -> dict[str, Any]:
-    """Return links to the previous and next change, if `old` is the parent of `new`."""
+    """Return links to the pages of the previous and the next change; no links if `old` is not the parent of `new`."""
 
     def link(a: int | None, b: int | None) -> tuple[str, str] | None:
         if a is None or b is None or b not in parents:

@@ -92,13 +92,13 @@ class StoredAttempts:
         )
 
     def _shown_by(self, scope: int | EvaluationScope, line: AttemptLine) -> tuple[int | None, Context]:
-        """Return the version that an attempt saw, and its context."""
+        """Return the version that an attempt saw, and the context at this version."""
         version = line.version if isinstance(scope, EvaluationScope) else self.run.version_before(scope)
         return version, Context() if version is None else self.run.context(version)
 
     def line(self, id: str) -> AttemptLine:
-        """Return the line of one attempt, by its id or place. Raises UsageError, with similar ids, if it does not
-        exist."""
+        """Return the summary of one attempt, by its id or place. Raises UsageError, with similar ids, if the attempt
+        does not exist."""
         return next(line for line in self.names.lines(*self.names.find(id)) if id in (line.id, line.place))
 
     def with_entry(self, entry: str) -> Iterator[AttemptLine]:

@@ -1,4 +1,4 @@
-"""Calls of a run: of a step, about an attempt, or one call."""
+"""Reader of the calls of a run: all calls, the calls of a step, the calls about an attempt, or one call."""
 
 from __future__ import annotations
 
@@ -60,8 +60,11 @@ class StoredCalls:
     def about(
         self, attempt: Attempt, one: Attempt, members: Sequence[Attempt]
     ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
-        """Return the calls made during an attempt, and the calls that judged it, reflected on it, and updated the
-        context."""
+        """Return the calls about an attempt as four lists: the calls made during it, the calls that judged it, the
+        calls that reflected on it, and the calls that turned its lessons into edits.
+
+        `one`: the attempt. `members`: all attempts of its group. `attempt`: the attempt that reports count
+        for the group."""
         calls: list[CallStory] = []
         judging: list[CallStory] = []
         reflecting: list[CallStory] = []
@@ -84,13 +87,13 @@ class StoredCalls:
                 (reflecting if call.role == "reflector" else judging).append(call)
             elif about in call.sources and call.role != "agent":
                 (updating if _updates(call.place) else reflecting).append(call)
-        # If the turns of an attempt have rows, the row of the whole attempt only repeats their data.
+        # The row of a whole attempt repeats the data of its turns. Leave this row out if the turns have rows.
         in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
         return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
 
     def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
-        """Yield all calls of the unit that contains a place: the step, the attempt (in learning without a barrier), or
-        the task of an evaluation."""
+        """Yield all calls of the step that contains a place. In learning without a barrier, yield the calls of the
+        attempt; in an evaluation, the calls of the task."""
         table = schema.journal
         query = self.store.select(ROW.label("number"), *self._call_columns)
         query = query.where(under(table, top_place(place)), table.c.role != NOTE_ROLE)
@@ -118,17 +121,18 @@ class StoredCalls:
         return self.run.config.agent == "chat" or self.run.config.agent.startswith("tools:")
 
     def _at_step(self, step: int) -> ColumnElement[bool]:
-        """Return the condition that a call belongs to a step: its place is in the step.
+        """Return the condition that the place of a call is in a step.
 
-        Without a barrier, its place is in an attempt or the group of the step. Raises UsageError if the step does not
-        exist."""
+        In learning without a barrier, the condition is that the place is in an attempt or in the group of the step.
+        Raises UsageError if the step does not exist."""
         table = schema.journal
         data = next((one for one in self.run.steps() if one.step == step), None)
         if data is None:
             raise UsageError("step.unknown", f"{self.run.folder} has no step {step}", step=step)
         tops = {top_place(attempt.place) for attempt, _ in self.names.scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
-            # The place of a group begins with the leg of the run (`leg 2/`) in which its attempts are.
+            # If the run continued after a rollback or an edit, the places of attempts and groups begin with a prefix
+            # such as `leg 2/`. Take the prefix from an attempt of the step.
             group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
             tops |= {group, f"{group} again"}
         first, *rest = (under(table, top) for top in sorted(tops))

@@ -1,4 +1,4 @@
-"""Entries of a run: the history of an entry, and merges."""
+"""Reader of the entries of a run: the history of one entry, and the merges of entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entries:
         if not events:
             raise UsageError(
                 "entry.unknown",
-                f"{self.folder} has never had an entry {id!r}: list its entries with practicum show {self.folder}",
+                f"{self.folder} has never had an entry {id!r}: list the entries with practicum show {self.folder}",
                 entry=id,
             )
         now = (read_corrections(self.store) if id.startswith(LETTER) else self.run.context()).get(id)
@@ -57,7 +57,7 @@ class Entries:
         return EntryStory(id, now, events, sources, self.names.attempts_of(sources))
 
     def events(self, id: str) -> tuple[EntryEvent, ...]:
-        """Return all edits of an entry, including merges of it, oldest first."""
+        """Return all edits of an entry, including a merge of the entry into another entry, oldest first."""
         return tuple(
             EntryEvent(row.version, row.step, done, self.lost(row.version, done)) for row, done in self._edits(id)
         )
@@ -77,8 +77,8 @@ class Entries:
         return history
 
     def _edits(self, id: str, until: int | None = None) -> Iterator[tuple[Any, Applied]]:
-        """Yield the edits of an entry with the rows of their versions, up to a version. Only edits that name the entry
-        are parsed, because a version may have 10,000 edits."""
+        """Yield each edit of an entry with the row of the version that the edit created, oldest first. `until`: the
+        last version to read. Only edits that name the entry are parsed, because a version may have 10,000 edits."""
         table, name = schema.corrections if id.startswith(LETTER) else schema.versions, json.dumps(id)
         query = self.store.select(table.c.version, table.c.step, table.c.applied)
         query = query.where(table.c.applied.contains(name, autoescape=True))
@@ -90,8 +90,8 @@ class Entries:
                 yield row, done
 
     def lost(self, version: int, done: Applied) -> Mapping[str, str]:
-        """Return id → last text of the entries that an edit of a version merged into another entry. The text is empty
-        if it was forgotten."""
+        """Return id → last text of each entry that an edit merged into another entry. `version`: the version that the
+        edit created. A text that was forgotten is empty."""
         return {id: self._last_text(version, id) for id in getattr(done.edit, "ids", ()) if id != done.id}
 
     def _last_text(self, version: int, id: str) -> str:
@@ -112,5 +112,5 @@ class Entries:
 
 
 def _names(raw: Mapping[str, Any], id: str) -> bool:
-    """Whether a stored edit changes an entry or merges it."""
+    """Whether a stored edit changes an entry, or merges the entry into another entry."""
     return raw["id"] == id or id in raw["edit"].get("ids", ())

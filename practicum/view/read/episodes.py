@@ -30,7 +30,7 @@ SEARCHED = 5_000
 """Maximum number of interactions that a page searches for matches of a filter."""
 
 SEARCHED_TEXTS = 2_000
-"""Maximum number of interactions that a page searches if it must read their texts or status."""
+"""Maximum number of interactions that a page searches if the filter needs their texts or status."""
 
 SEARCHED_ATTEMPTS = 1_000
 """Maximum number of attempts that a page searches."""
@@ -48,7 +48,7 @@ class EpisodeFilter:
     """Filter of a list of episodes; empty fields match all.
 
     `kind`: all, attempts or interactions. `only`: one of ONLY. `split`: the split of attempts. `user` and `session`:
-    the user and the session of interactions. `text`: a part of any text of the episode."""
+    the user and the session of interactions. `text`: a text that the episode must contain."""
 
     kind: str = "all"
     only: str = "all"
@@ -68,12 +68,12 @@ class EpisodeFilter:
 
     @property
     def interactions(self) -> bool:
-        """Whether interactions can match."""
+        """Whether interactions can match this filter."""
         return self.kind != "attempts" and not self.split
 
     @property
     def attempts(self) -> bool:
-        """Whether attempts can match."""
+        """Whether attempts can match this filter."""
         return self.kind != "interactions" and not (self.user or self.session)
 
 
@@ -82,7 +82,7 @@ class Listed:
     """A page of episodes.
 
     `before`: where the next page starts, a letter (i: interactions, a: attempts) and a number; empty on the last page.
-    `searched`: the number of rows searched, if the search stopped before the end; else 0."""
+    `searched`: the number of rows searched, if the search stopped before the last row; else 0."""
 
     rows: Sequence[Any]
     before: str
@@ -90,7 +90,9 @@ class Listed:
 
 
 def episodes(store: Store, story: Story | None, filters: EpisodeFilter, before: str) -> Listed:
-    """Return a page of the episodes of a space that match a filter. Without a `story`: only interactions."""
+    """Return a page of the episodes of a space that match a filter. Without a `story`: only interactions.
+
+    `before`: the value of `Listed.before` of the previous page; empty for the first page."""
     searched = 0
     if filters.interactions and before[:1] != "a":
         page = interactions(store, filters, int(before[1:]) if before else None)
@@ -135,7 +137,8 @@ def interactions(store: Store, filters: EpisodeFilter, before: int | None = None
 
 
 def _searched(store: Store, filters: EpisodeFilter, mine: Sequence[ColumnElement[bool]], most: int) -> list[Any]:
-    """Return the newest rows to search for a filter, with their scores, and with their data if the filter needs it."""
+    """Return the newest interactions, to which the filter is applied later: ids, numbers and scores, and the data if
+    the filter needs the data."""
     i, o = schema.interactions, schema.outcomes
     columns = [i.c.id, i.c.number]
     if filters.text or filters.only in ("failed", "errors"):
@@ -172,7 +175,7 @@ def _lines(store: Store, listed: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def interaction(store: Store, id: str) -> dict[str, Any] | None:
-    """Return the interaction with this id and its outcome, or None."""
+    """Return the interaction with this id, with its outcome; None if the interaction does not exist."""
     i, o = schema.interactions, schema.outcomes
     rows = store.rows(store.select(i).where(i.c.id == id))
     if not rows:
@@ -200,7 +203,7 @@ def _outcome(row: Any) -> dict[str, Any]:
 
 
 def reported(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reported values, without the time and the trust level."""
+    """Return the values of a report without its time and trust level."""
     return {name: value for name, value in report.items() if name not in ("at", "trust")}
 
 
@@ -238,7 +241,8 @@ def _in_split(story: Story, row: Any, split: str) -> bool:
 
 
 def _attempt_passes(filters: EpisodeFilter) -> Callable[[Any], bool]:
-    """Return a predicate on the raw data of an attempt. It is cheaper than to validate the attempt first."""
+    """Return a predicate on the raw data of an attempt. Testing raw data is cheaper than validating the attempt
+    first."""
 
     def passes(raw: Any) -> bool:
         error = raw["trace"]["error"] is not None
@@ -265,7 +269,7 @@ def _line_passes(line: AttemptLine, filters: EpisodeFilter) -> bool:
 
 
 def lines_of(story: Story, row: Any) -> list[AttemptLine]:
-    """Return the lines of the attempts that a row of the store contains."""
+    """Return the summaries of the attempts that a row of the store contains."""
     scope = row.step or EvaluationScope.at(row.place)
     attempt = ATTEMPT.validate_json(row.data)
     ids = story.names.ids_of(scope, attempt)

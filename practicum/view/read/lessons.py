@@ -1,4 +1,4 @@
-"""Lessons of a run, and their fates: the edits, refusals and reviews that followed from them."""
+"""Reader of the lessons of a run with their fates. A fate is an edit, refusal or review that followed from a lesson."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lessons:
         self.run, self.names, self.store = run, names, run.store
 
     def every(self, step: int | None = None) -> Iterator[LessonStory]:
-        """Yield the lessons of a step, or of all steps, in order."""
+        """Yield the lessons of a step, or of all steps, in the order in which they were stored."""
         table = schema.lessons
         columns = (table.c.step, table.c.data)
         for row in self.run.rows(table, *columns) if step is None else self.run.of_step(table, step, *columns):
@@ -48,7 +48,7 @@ class Lessons:
         table, about = schema.lessons, f"attempt:{attempt.place}"
         rows = self.run.of_step(table, step, table.c.sources, table.c.data)
         lessons = (LESSON.validate_json(row.data) for row in rows if about in json.loads(row.sources))
-        # A reflection on several attempts lists all of them as sources, but its lesson is about one task.
+        # A lesson of a reflection on several attempts lists all these attempts as sources, but is about one task.
         own = (x for x in lessons if x.data.get("task_id", attempt.task.id) == attempt.task.id)
         return tuple(self._lesson(step, lesson) for lesson in own)
 
@@ -73,7 +73,8 @@ class Lessons:
 
     @cached_property
     def _all_fates(self) -> Mapping[str, list[Fate]]:
-        """Fates by lesson, from all steps: without a barrier, a lesson may be settled in any later step."""
+        """Lesson id → fates, from all steps. In learning without a barrier, a lesson may lead to an edit in any later
+        step."""
         return self._read_fates(None)
 
     def _fates_of(self, step: int) -> Mapping[str, list[Fate]]:
@@ -84,7 +85,7 @@ class Lessons:
     _last_fates: tuple[int, Mapping[str, list[Fate]]] = (0, {})
 
     def _read_fates(self, step: int | None) -> Mapping[str, list[Fate]]:
-        """Return lesson id → fates, from one step or from all."""
+        """Return lesson id → fates, from one step, or from all steps (None)."""
         fates: dict[str, list[Fate]] = defaultdict(list)
         reviewed = set()
         for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED), step):

@@ -1,4 +1,4 @@
-"""Ids of attempts: `3.t17` is the attempt at task t17 in step 3, `test.t9` an attempt of the final evaluation."""
+"""Ids of attempts: `3.t17` is the attempt at task t17 in step 3, `test.t9` at task t9 in the final evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from practicum.view.read.run import StoredRun, below, keep, under
 
 @dataclass(frozen=True)
 class EvaluationScope:
-    """An evaluation of a context, as named in places: its split, the digest of the context, and the repeat (from 0)."""
+    """An evaluation of a context, as the places of its attempts name it: the split of the tasks, the digest of the
+    context, and the number of the repeat (from 0)."""
 
     split: str
     digest: str
@@ -42,13 +43,14 @@ class EvaluationScope:
 
 
 NUMBERED = re.compile(r"[.~]\d+$")
-"""End of a task id that looks like the number in the id of an attempt."""
+"""End of a task id, such as `.2` or `~2`, that looks like the number in the id of an attempt."""
 
 LISTED = 8
 """Maximum number of ids in an error message."""
 
 Named = list[tuple[Attempt, list[str]]]
-"""Reported attempts of a step or an evaluation, each with the ids of the attempts of its group."""
+"""The attempts of a step or an evaluation that reports count (the reported attempts). Each comes with the ids of all
+attempts of its group, which are attempts at the same task."""
 
 
 class Names:
@@ -86,8 +88,8 @@ class Names:
 
     @cached_property
     def evaluated(self) -> dict[str, int]:
-        """Digest of an evaluated context → the first version with this context. Covers the first version, the last,
-        and every validated version."""
+        """Digest of an evaluated context → the first version with this context. Covers version 0, the version
+        of the final evaluation, and every validated version."""
         parents = self._parents
         versions = {0, self._final}
         with suppress(PracticumError, *DAMAGED):
@@ -99,7 +101,8 @@ class Names:
         return by_digest
 
     def _digest(self, version: int) -> str:
-        """Return the digest of the context at a version; empty if it is damaged, so that attempts can still be read."""
+        """Return the digest of the context at a version; empty if the version is damaged, so that attempts can still be
+        read."""
         with suppress(PracticumError, *DAMAGED):
             return self.run.context(version).digest
         return ""
@@ -114,7 +117,7 @@ class Names:
         return {one.digest for one in self.evaluations() if one.split == "test"}
 
     def evaluations(self) -> Iterator[EvaluationScope]:
-        """Yield all evaluations with stored attempts. Each takes one lookup in the index of places."""
+        """Yield all evaluations with stored attempts. Each evaluation takes one lookup in the index of places."""
         table, after = schema.attempts, "evaluate "
         while True:
             rows = self.run.store.rows(
@@ -150,17 +153,17 @@ class Names:
         return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
 
     def ids_of(self, scope: int | EvaluationScope, attempt: Attempt) -> list[str]:
-        """Return the ids of the group of one reported attempt.
+        """Return the ids of all attempts of the group of a reported attempt.
 
-        In an evaluation, each task occurs once, so the ids follow from this attempt. The other attempts are read for a
-        step, or if the id of the task looks like the id of a numbered attempt."""
+        In an evaluation, each task occurs once, so the ids follow from this attempt. In a step, or if the id of the
+        task ends like the id of a numbered attempt, the ids depend on the other attempts, which are then read too."""
         if isinstance(scope, EvaluationScope) and not NUMBERED.search(attempt.task.id):
             return self.ids(scope, [attempt])[0][1]
         return next(ids for one, ids in self.scope(scope) if one.place == attempt.place)
 
     def at(self, place: str) -> tuple[int | EvaluationScope, Attempt, list[str]] | None:
-        """Return the scope and the reported attempt stored at a place, with the ids of its group; None if not
-        stored."""
+        """Return the scope and the reported attempt stored at a place, with the ids of its group; None if no
+        attempt is stored there."""
         table = schema.attempts
         for row in self.run.store.rows(
             self.run.store.select(table.c.place, table.c.step, table.c.data).where(table.c.place == place)
@@ -255,8 +258,8 @@ class Names:
         raise UsageError("attempt.unknown", self._no_attempt(id, close))
 
     def _alias(self, one: EvaluationScope) -> str:
-        """Return the second label of an evaluation. If nothing was learned, one evaluation is the test before and after
-        learning; its second label is "before"."""
+        """Return another label that ids of an evaluation's attempts may begin with: "before" for the test of version 0.
+        If nothing was learned, this evaluation is the test before learning and also the test after learning."""
         first = self.run.config.before and one.split == "test" and self.evaluated.get(one.digest) == 0
         return "before" if first else self.label(one)
 
@@ -283,7 +286,9 @@ class Names:
         return [*islice(ids_at_task, LISTED + 1)]
 
     def row_near(self, place: str) -> Any:
-        """Return the row of the attempt at a place, or of an attempt above or below the place; None if none is stored.
+        """Return the row of the attempt at a place, else of an attempt below the place, else of the attempts at the
+        same task, else of any attempt of the same step or evaluated task. None if no such row is stored.
+
         One row contains all attempts of a group."""
         table = schema.attempts
         columns = self.run.store.select(table.c.place, table.c.step)
@@ -298,7 +303,7 @@ class Names:
         return None
 
     def id_at(self, place: str) -> str | None:
-        """Return the id of the attempt at a place, or of the first attempt below it; None if it is not stored."""
+        """Return the id of the attempt that a place belongs to (see `_member`); None if no such attempt is stored."""
         row = self.row_near(place)
         if row is None:
             return None
@@ -311,8 +316,8 @@ class Names:
 
 
 def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
-    """Return the id of the first attempt of a group that was made at a place or directly below it; None if no attempt
-    was."""
+    """Return the id of the first attempt of a group that a place belongs to: the place of the attempt, of all attempts
+    of the group, or of the attempt's twin. None if the place belongs to no attempt of the group."""
     for id, member in zip(ids, in_order(attempt), strict=True):
         if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
             return id
@@ -320,7 +325,7 @@ def _member(place: str, attempt: Attempt, ids: Sequence[str]) -> str | None:
 
 
 def in_order(attempt: Attempt) -> list[Attempt]:
-    """Return the attempts of a group, ordered by number. Reports count the first attempt."""
+    """Return the attempts of a group, ordered by number. Reports count the attempt with number 1."""
     return sorted(attempt.group, key=number_of) if attempt.choice else list(attempt.group)
 
 

@@ -32,7 +32,8 @@ def plain(value: Any) -> Any:
 
 
 def top_place(place: str) -> str:
-    """Return the place of the step, the attempt (without a barrier), or the evaluated task that contains a place."""
+    """Return the place of the step that contains a place. In learning without a barrier, return the place of the
+    attempt; in an evaluation, the place of the task."""
     parts = place.split("/")
     return "/".join(parts[: 2 if parts[0].startswith(("leg ", "ask ", "evaluate ")) else 1])
 
@@ -51,9 +52,8 @@ class RunStory(StoryPart):
     """Summary of a run.
 
     `usage` and `by_role`: the usage of all calls in the journal so far. `counts`: the counters above zero (see
-    `core.counts`). `scores`: the last reported scores, if they are about the present version. `tasks`: the number of
-    tasks by split. `seconds`: the time spent.
-    """
+    `core.counts`). `scores`: the scores in the last report; empty if that report scored an earlier version. `tasks`:
+    the number of tasks by split. `seconds`: the time spent."""
 
     folder: Path
     method: str
@@ -75,8 +75,8 @@ class StepStory(StoryPart):
     """Summary of one step, recorded at its end.
 
     `tasks`: the ids of its tasks. `lessons`: the number of lessons. `applied`, `refused` and `held` (for review): the
-    numbers of edits. `version`, `entries` and `tokens`: the context after the step. `val`: its validation score; None:
-    not validated. `sampled` and `evidence`: notes of the method about its batch and its delta.
+    numbers of edits. `version`, `entries` and `tokens`: the context after the step. `val`: the validation score of
+    this context; None: not validated. `sampled` and `evidence`: notes of the method about the batch and the delta.
     """
 
     step: int
@@ -107,8 +107,8 @@ class AttemptLine(StoryPart):
     `split`: train for learning, else the split of the evaluation, such as before, test or val. `step`: None for an
     evaluation. `version`: the evaluated version; None for learning, or if the version was removed. `number`:
     the number of the attempt in its group of `tries` attempts, from 1; reports count number 1. `chosen`: whether it was
-    chosen as the best of the group. `success`: the feedback for learning. `reused`: the place of the earlier attempt
-    whose result was reused; empty: none.
+    chosen as the best of the group. `success`: whether the attempt succeeded, by the feedback for learning. `reused`:
+    the place of the earlier attempt whose result was reused; empty if the attempt was made.
     """
 
     id: str
@@ -180,7 +180,7 @@ class CallStory(StoryPart):
 
     @property
     def answer(self) -> str:
-        """Text of the answer of the model or the agent, or of the failure."""
+        """Text that the model or the agent answered; for a failed call, a text about the failure."""
         return self._answered[0]
 
     @property
@@ -219,7 +219,8 @@ class CallStory(StoryPart):
 
 @dataclass(frozen=True)
 class EntryShown(StoryPart):
-    """Entry that an attempt saw: its text as seen, and its similarity to the task (None: not looked up)."""
+    """Entry that an attempt saw: the text that the attempt saw, and the similarity of the entry to the task (None: the
+    entry was not looked up)."""
 
     id: str
     section: str
@@ -254,9 +255,10 @@ class Fate(StoryPart):
 class LessonStory(StoryPart):
     """Lesson of a reflection.
 
-    `text`: the insight; empty if the lesson only votes. `findings`: all fields of the reflection. `votes`: its ratings
-    of entries. `attempts`: the ids of the attempts that it came from. `of`: the id of the first
-    lesson of the same reflection; empty for the first. `fates`: the edits, refusals and reviews that followed.
+    `text`: the insight; empty if the lesson only votes. `findings`: all fields of the reflection. `votes`: the ratings
+    of entries. `attempts`: the ids of the attempts that the reflection was about. `of`: the id of the first lesson of
+    the same reflection; empty for the first lesson. `fates`: the edits, refusals and reviews that followed from the
+    lesson.
     """
 
     id: str
@@ -275,7 +277,8 @@ class LessonStory(StoryPart):
 
 @dataclass(frozen=True)
 class RoundStory(StoryPart):
-    """Reflection within an attempt, and the result of the try after it, if any. `texts`: the insights."""
+    """Reflection within an attempt, with the result of the try that followed. `texts`: the insights of the reflection.
+    The other fields are empty if no try followed."""
 
     texts: str
     answer: str | None
@@ -289,13 +292,13 @@ class AttemptStory(StoryPart):
     """All data of one attempt.
 
     `version`: the version that the attempt saw; None: not recorded (learning without a barrier). `calls`: the calls of
-    the attempt itself, with their prompts. `judging`: calls that judged it or chose among the group. `reflecting`:
-    calls that reflected on it. `updating`: calls that updated the context after its step. `retrieved`: entries that
-    were looked up. `used`: entries that it cites. `group`: all attempts of its group; empty for a single attempt.
-    `choice`: data about the choice of the best attempt. `twin`: trace of the attempt with the annotated playbook.
-    `recorded`: whether it was read from a trace instead of made in the run. `usage` and `seconds`: totals of `calls`,
-    `judging` and `reflecting`.
-    """
+    the attempt itself, with their prompts. `judging`: calls that judged the attempt or chose the best attempt of its
+    group. `reflecting`: calls that reflected on the attempt. `updating`: calls that turned its lessons into edits.
+    `retrieved`: entries that were looked up. `used`: entries that the attempt cites. `group`: all attempts of its
+    group; empty for a single attempt. `choice`: data about the choice of the best attempt. `twin`: trace of the attempt
+    at the same task with the annotated playbook. `reused`: the id of the earlier attempt whose result was reused; empty
+    if the attempt was made. `recorded`: whether the attempt was read from a recorded trace. `usage` and `seconds`:
+    totals of `calls`, `judging` and `reflecting`."""
 
     line: AttemptLine
     task: Task
@@ -330,7 +333,7 @@ class AttemptStory(StoryPart):
 
 @dataclass(frozen=True)
 class EntryStory(StoryPart):
-    """An entry with all its edits. `now`: its present value; None if it was removed. `sources`: the sources of the
+    """An entry with all its edits. `now`: the present entry; None if it was removed. `sources`: the sources of the
     entry. `attempts`: the ids of the attempts among the sources."""
 
     id: str

@@ -48,7 +48,8 @@ class StoredRun:
         self._contexts: dict[int, Context] = {}
 
     def part(self, name: str, work: Callable[[], T]) -> T | None:
-        """Read a part. If it cannot be read, record the gap and return None. Without gaps, raise StoreError."""
+        """Read a part of the run. If the part cannot be read, record it in `gaps` and return None, or raise StoreError
+        if `gaps` is None."""
         return work() if self._gaps is None else self._gaps.read(self.folder, name, work)
 
     @cached_property
@@ -81,7 +82,7 @@ class StoredRun:
         )
 
     def task(self, id: str) -> Task | None:
-        """Return the task with this id, from any split, or None."""
+        """Return the task with this id, from any split; None if no task has this id."""
         table = schema.tasks
         rows = self.store.rows(self.store.select(table.c.data).where(table.c.task_id == id).limit(1))
         return TASK.validate_json(rows[0].data) if rows else None
@@ -92,7 +93,7 @@ class StoredRun:
         return [_step(row) for row in rows]
 
     def steps_at(self, numbers: Sequence[int]) -> list[StepStory]:
-        """Return the steps with these numbers, in this order."""
+        """Return the steps with these numbers, in the order of the numbers passed."""
         t = schema.steps
         rows = self.store.rows(self.store.select(t.c.step, t.c.data).where(t.c.step.in_(numbers)))
         steps = {row.step: _step(row) for row in rows}
@@ -152,7 +153,8 @@ def _step(row: Any) -> StepStory:
 
 
 def _order(table: Table) -> ColumnElement[int]:
-    """Return the column with the order in which rows were stored. Versions are stored in the order of numbers."""
+    """Return the column that sorts the rows of a table in the order in which they were stored. Versions are stored in
+    the order of their numbers."""
     return table.c.version if table is schema.versions else ROW
 
 
@@ -165,7 +167,8 @@ def keep(cache: dict[int, Any], key: int, value: Any) -> None:
 
 
 def below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
-    """Return the condition that a place is in the range from `first` to before `stop`. It uses the index of places."""
+    """Return the condition that a place is in the range from `first` to before `stop`. The condition uses the
+    index of places."""
     return (table.c.place >= first) & (table.c.place < stop)
 
 

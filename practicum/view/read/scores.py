@@ -12,7 +12,8 @@ from practicum.view.read.story import Story
 
 
 def score_interval(story: Story, name: str) -> tuple[float, float] | None:
-    """Return the 95% interval (Wilson) of the mean score of an evaluation over its tasks. The store computes the sums.
+    """Return the 95% interval (Wilson) of the mean score of an evaluation over its tasks. The store computes the sums,
+    so that no attempt is read.
 
     None if `name` is not "before" or "test", if the attempts are not stored, or if a score is outside of [0, 1]."""
     if name not in ("before", "test"):

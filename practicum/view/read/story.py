@@ -58,7 +58,7 @@ class Story(StoredRun):
         return self.all_attempts.one(id)
 
     def attempt_line(self, id: str) -> AttemptLine:
-        """Return the line of one attempt. Raises UsageError, with similar ids, if it does not exist."""
+        """Return the summary of one attempt. Raises UsageError, with similar ids, if it does not exist."""
         return self.all_attempts.line(id)
 
     def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
@@ -70,7 +70,7 @@ class Story(StoredRun):
         return self.names.attempts_of(sources)
 
     def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
-        """Yield the lessons of a step, or of all steps, in order."""
+        """Yield the lessons of a step, or of all steps, in the order in which they were stored."""
         return self.all_lessons.every(step)
 
     def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:

@@ -19,17 +19,17 @@ from practicum.store.database import Store
 from practicum.store.sums import HOUR, SUMS
 
 TIMED = 1_000
-"""Number of newest interactions for the percentiles of latency."""
+"""Number of newest interactions from which the percentiles of latency are computed."""
 
 RANGES = (1, 7, 30, 90, 365)
 """Numbers of days that a page can show."""
 
 STEPS = ((48, 1), (168, 6), (2160, 24), (24 * 365, 168))
-"""Pairs of a period and a step (hours): data that covers less than the period is shown in points of this step."""
+"""Pairs (period, step) in hours: if the data covers less than `period`, one point of the chart covers `step` hours."""
 
 PARTS = 4
 """Number of parts of the time axis. If the data covers less than the requested days, the number of points is a multiple
-of PARTS."""
+of PARTS, so that each part begins with a point."""
 
 ALARMS = 50
 """Number of alarms per page."""
@@ -142,7 +142,8 @@ def course(store: Store, days: int, price_of: Callable[[str], Pricing]) -> Cours
 
 
 def first_shown(store: Store) -> dict[int, float]:
-    """Return version → Unix time of the hour in which it was first shown, for versions without a rollout."""
+    """Return version → Unix time of the hour in which a request first saw the version, for versions without a
+    rollout."""
     h, r = schema.hours, schema.rollouts
     rolled_out = store.select(r.c.version)
     mine = (h.c.requests > 0) & h.c.version.not_in(rolled_out)

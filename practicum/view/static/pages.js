@@ -44,7 +44,7 @@
     event.preventDefault();
     if (control.matches("button")) control.click(); else control.focus();
   });
-  // The card was replaced by its decision: select it, so that the keys keep working.
+  // The decision has replaced the card: select the decision, so that the keys keep working.
   document.addEventListener("htmx:after:swap", () => {
     if (cards().length && document.activeElement === document.body) go(at);
   });
