@@ -1,7 +1,8 @@
 """Access control: keys of the service, their roles, and rate limits.
 
-A key is for one space or for all spaces. Only its digest is stored. Keys passed at the start (`--key`) may do
-everything; keys in the store (`practicum key`) have roles, may expire, and take effect on all nodes within a second.
+A key is for one space or for all spaces. The store has the digests of keys, not the keys. Keys passed at the start
+(`--key`) have the role `admin`. Keys in the store (`practicum key`) have chosen roles, may expire, and take effect on
+all nodes within a second.
 `serve.api` checks the role of a key before each operation.
 """
 
@@ -40,24 +41,24 @@ MIN_KEY = 16
 """Smallest length (characters) of a key that is passed at the start."""
 
 CACHED, LATE = 1.0, 0.2
-"""Time (s) for which stored keys are cached, and time (s) that a request waits when they are read again. If the store
-does not respond, the cached keys stay valid."""
+"""Time (s) for which stored keys are cached, and longest time (s) that a request waits while the keys are read again.
+If the store does not respond, the cached keys stay valid."""
 
 SIGNED_IN = 43_200.0
-"""Lifetime (s) of a session of the pages."""
+"""Time (s) for which a browser stays signed in to the pages."""
 
 LONGEST_NAME = 200
 """Largest length (characters) of the name of a key."""
 
 WRONG_A_MINUTE = 60
-"""Number of wrong keys that an address may send per minute."""
+"""Number of wrong keys that the address of a client may send per minute."""
 
 
 @dataclass(frozen=True)
 class Grant:
     """Permissions of a key: its space ("": all spaces), its roles, its expiry (`expires`, seconds since 1970), and its
-    rate limit (`per_minute`, requests per minute; None: the limit of the service). `identity` of a stored key
-    is the identity of its space: the key does not open a later space of the same name."""
+    rate limit (`per_minute`, requests per minute; None: the limit of the service). For a stored key, `identity` is the
+    identity of the key's space: if this space is deleted, the key does not open a new space of the same name."""
 
     name: str
     space: str
@@ -71,11 +72,11 @@ class Grant:
         return includes(self.roles, role)
 
     def require(self, role: Role, action: str) -> None:
-        """Raise Forbidden if the key lacks the role for an action."""
+        """Raise Forbidden if the key lacks `role`, which `action` needs."""
         require_role(self.roles, role, action, f"the key {self.name}")
 
     def require_all_spaces(self, action: str) -> None:
-        """Raise Forbidden if the key is only for one space. The action needs a key for all spaces."""
+        """Raise Forbidden if the key is for one space only, because `action` needs a key for all spaces."""
         if self.space:
             raise Forbidden(
                 "key.forbidden", f"{action} needs a key for all spaces; this key is limited to {self.space}"
@@ -125,11 +126,11 @@ LOCAL_OPERATOR = Grant("this machine", "", frozenset({"admin"}), "")
 
 
 class Wrong(UsageError):
-    """Unknown or expired key."""
+    """The key is unknown or has expired."""
 
 
 class Forbidden(UsageError):
-    """Action that a key does not permit."""
+    """The key does not permit the action."""
 
 
 class TooMany(PracticumError):
@@ -141,7 +142,7 @@ class TooMany(PracticumError):
 
 
 def require_key_of(id: str, grant: Grant) -> None:
-    """Raise Forbidden if the key is for a deleted space whose name the space `id` has now."""
+    """Raise Forbidden if the key was created for a deleted space, and the present space `id` only has the same name."""
     if grant.space and grant.identity not in ("", id):
         raise Forbidden(
             "key.forbidden",
@@ -156,8 +157,8 @@ class Rates:
         self._windows = SlidingWindowCounterRateLimiter(MemoryStorage())
 
     def take(self, client: str, most: int, problem: str, seconds: int = 60) -> None:
-        """Count a request. Raise TooMany if the client has sent more than `most` in `seconds`; `problem` begins the
-        message."""
+        """Count a request. Raise TooMany if the client has sent more than `most` requests in `seconds`. `problem` is
+        the beginning of the error message."""
         rate = RateLimitItemPerSecond(most, seconds)
         if not self._windows.hit(rate, client):
             after = max(self._windows.get_window_stats(rate, client).reset_time - time.time(), 0.1)
@@ -166,7 +167,7 @@ class Rates:
 
 
 def digest_of(secret: str) -> str:
-    """Return the digest of a key or a cookie. The digest is stored, and the secret is not."""
+    """Return the digest of a key or a cookie. Only the digest is stored, not the key or the cookie."""
     return sha256(secret.encode()).hexdigest()
 
 
@@ -250,13 +251,13 @@ class Keys:
         grant = self._configured.get(digest) or self._stored.get(digest)
         if grant is None:
             self._wrong.take(address, WRONG_A_MINUTE, "too many wrong keys from this address")
-            raise Wrong("key.wrong", "unknown key: check it, or create a new one (practicum key add)")
+            raise Wrong("key.wrong", "unknown key: check the key, or create a new key (practicum key add)")
         if grant.expired:
             raise Wrong("key.expired", f"the key {grant.name} has expired: get another key (practicum key add)")
         return grant
 
     def count(self, grant: Grant) -> None:
-        """Count a request of a key. Raise TooMany if it exceeds the key's rate limit."""
+        """Count a request with a key. Raise TooMany if this request exceeds the rate limit of the key."""
         per_minute = self._per_minute if grant.per_minute is None else grant.per_minute
         if per_minute is not None:
             self._sent.take(grant.digest, per_minute, f"too many requests with the key {grant.name}")
@@ -264,7 +265,8 @@ class Keys:
     # Sign-in for pages
 
     async def sign_in(self, key: str, address: str) -> str:
-        """Create a session of the pages for a key, and return its cookie. Raise Wrong, TooMany or StoreError."""
+        """Sign a browser in to the pages with a key, and return the session cookie. Raise Wrong, TooMany or
+        StoreError."""
         grant, cookie, now = await self.grant(key, address), secrets.token_urlsafe(32), time.time()
         until = min(now + SIGNED_IN, grant.expires or float("inf"))
         row = {"token": digest_of(cookie), "digest": grant.digest, "expires": until}
@@ -292,17 +294,17 @@ class Keys:
             return None
 
     async def sign_out(self, cookie: str) -> None:
-        """End the session of a cookie."""
+        """Sign out the browser that has this session cookie."""
         t = schema.logins
         session = t.c.token == digest_of(cookie)
         await asyncio.wrap_future(self._database.do(lambda at: at.run(at.delete(t).where(session))))
 
     def form_token(self, cookie: str) -> str:
-        """Return the token for forms of a page, which prevents cross-site requests (CSRF)."""
+        """Return a token for the forms of a page. The token prevents cross-site requests (CSRF)."""
         return self._signer(cookie).sign("form").decode()
 
     def is_form_token(self, cookie: str, token: str) -> bool:
-        """Return whether a token was made for forms of this session and has not expired."""
+        """Return whether `form_token` made this token for this cookie, and the token has not expired."""
         return self._signer(cookie).validate(token, max_age=int(SIGNED_IN))
 
     def _signer(self, cookie: str) -> TimestampSigner:
@@ -354,7 +356,8 @@ def add_key(
         at = whole.of(identity)
         if at.first(at.select(t.c.name).where(t.c.name == name)) is not None:
             raise UsageError(
-                "key.duplicate", f"a key {name!r:.80}{_of(space)} exists already: remove it, or choose another name"
+                "key.duplicate",
+                f"a key {name!r:.80}{_of(space)} exists already: remove that key, or choose another name",
             )
         at.insert(t, row)
         return identity
@@ -374,7 +377,7 @@ def _of(space: str) -> str:
 
 
 def remove_key(database: Database, name: str, space: str) -> None:
-    """Delete a key, and the sessions of the pages that use it. Raise UsageError if the key does not exist."""
+    """Delete a key, and sign out browsers that signed in with this key. Raise UsageError if the key does not exist."""
     t = schema.keys
 
     def write(whole: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Alarms: stored in their space, logged, and posted to the operator's webhook."""
+"""Alarms: each is stored in the space that it concerns, logged, and posted to the operator's webhook."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ QUIET = 3_600.0
 about the same time."""
 
 FAILING = 3.0
-"""Time (s) during which all writes must fail before an alarm is raised: shorter failures end by themselves."""
+"""Time (s) during which all writes must fail before an alarm is raised. Shorter failures raise no alarm, because they
+end by themselves."""
 
 
 class Alarms:
@@ -49,7 +50,7 @@ class Alarms:
         database.writer.refused = self._row_refused
 
     def start(self) -> None:
-        """Raise alarms in the running event loop from now on."""
+        """Use the running event loop for alarms from other threads."""
         self._loop = asyncio.get_running_loop()
 
     def add(self, id: str, alarm: Alarm) -> None:
@@ -96,7 +97,7 @@ class Alarms:
     def _row_refused(self, id: str, table: str, error: str) -> None:
         """Raise an alarm about a row that the database refused. The writer calls this function in the writer's
         thread."""
-        # A closed event loop raises no alarms.
+        # Raise no alarm if the event loop is closed, because the service has ended.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._alarm_refused, id, table, error)
 
@@ -126,8 +127,8 @@ class Alarms:
         self._watchers.pop(space, None)
 
     def check_store(self, name: str, id: str) -> None:
-        """Raise an alarm when the store cannot be written for `FAILING` seconds, and another when writes succeed again.
-        The alarms concern all spaces. They are stored in the space with this name and identity."""
+        """Raise an alarm when writes to the store have failed for `FAILING` seconds, and a second alarm when writes
+        succeed again. Both alarms concern all spaces, but are stored in one space: `name` with the identity `id`."""
         writer, failing = self._database.writer, self._database.writer.failing
         if failing is None and self._fails is not None:
             seconds, self._fails = time.monotonic() - self._fails.since, None

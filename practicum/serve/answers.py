@@ -53,7 +53,8 @@ def _inline(value: Any) -> str:
 
 class Reported(Answer):
     """Result of a report. `status`: kept (first report), changed (adds to an earlier report), repeated (nothing new) or
-    outranked (a report of the operator takes precedence). `correction`: state of the correction, or None."""
+    outranked (a report of the operator takes precedence). `correction`: state of the correction that the report makes,
+    or None if the report makes no correction."""
 
     interaction: str
     status: Literal["kept", "changed", "repeated", "outranked"]
@@ -74,8 +75,8 @@ class Reported(Answer):
 
 
 class ShownText(Answer):
-    """View of a request as one text. `entries` (with similarities) and `corrections` (numbers) were retrieved for the
-    request."""
+    """View of a request as one text. `entries` (ids with similarities to the request) and `corrections` (numbers) were
+    retrieved for the request."""
 
     interaction: str
     version: int
@@ -93,9 +94,10 @@ class ShownText(Answer):
 
 
 class InteractionRow(Answer):
-    """Interaction. `at` is the end of its answer (seconds since 1970). `session_from` is the source of the session's
-    name: a header or a field of the request, `history` (the request repeats an answer of the session) or `opening`
-    (first request of the session). `status` is the HTTP status of the answer, and `version` the version of the view."""
+    """Interaction. `at` is the time when the answer ended (seconds since 1970). `session_from` is the source of the
+    session's name: a header or a field of the request, `history` (the request repeats an earlier answer of the session)
+    or `opening` (first request of the session). `status` is the HTTP status of the answer. `version` is the version of
+    the context that the request was shown."""
 
     id: str
     at: float
@@ -130,8 +132,8 @@ class Noted(Answer):
 
     def as_text(self) -> str:
         if self.note == "in effect":
-            return f"Kept as {self.id} and shown to later requests. `remove` takes it back."
-        return f"Kept as {self.id}, and shown to later requests after an approval in a review."
+            return f"The note is kept as {self.id} and shown to later requests. `remove` deletes the note."
+        return f"The note is kept as {self.id}, and shown to later requests after a review approves the note."
 
 
 class PlaybookEntry(Answer):
@@ -147,7 +149,8 @@ class PlaybookEntry(Answer):
 
 
 class PlaybookPage(Answer):
-    """Page of the `total` entries of the live version that match, with the names of all its sections."""
+    """Page of the entries of the live version that match a query. `total` is the number of matches on all pages, and
+    `sections` has the names of all sections of the version."""
 
     space: str
     version: int
@@ -163,7 +166,8 @@ class PlaybookPage(Answer):
 
 
 class RolloutRow(Answer):
-    """Rollout of a version. `gate` and `test` are its evidence; `began` and `ended` are in seconds since 1970."""
+    """Rollout of a version. `gate` is the evidence from held-out requests, and `test` the evidence from scored requests
+    during the rollout. `began` and `ended` are in seconds since 1970."""
 
     version: int
     base: int
@@ -187,7 +191,7 @@ class AlarmRow(Answer):
 
 
 class Credit(Answer):
-    """Mean score of the requests that were shown an entry or a version."""
+    """Mean score of the `scored` requests that were shown `item`, an entry or a version."""
 
     item: str
     scored: int
@@ -196,8 +200,8 @@ class Credit(Answer):
 
 class Erasure(Answer):
     """Deletion of a user's data: its beginning and end (seconds since 1970), and its state: `removed` (the user's
-    rows), `forgotten` (also all that was learned from them) or `done` (no byte is left in the files). The user is not
-    stored."""
+    rows), `forgotten` (also everything learned from these rows) or `done` (no byte is left in the files). The name of
+    the user is not stored."""
 
     began: float
     ended: float | None
@@ -224,8 +228,8 @@ class SpaceHistory(Answer):
 
 
 class StoredCorrection(Answer):
-    """Correction or note. For a correction, `query` is the text of the request and `question` the question in it. For a
-    note, `comment` is its text, `query` its subject, and `user` its author."""
+    """Correction or note. For a correction, `query` is the text of the request, and `question` the question in this
+    text. For a note, `comment` is the text of the note, `query` the subject, and `user` the author."""
 
     id: str
     interaction: str
@@ -247,7 +251,8 @@ class StoredCorrection(Answer):
 
 
 class CorrectionList(Answer):
-    """Page of a list of the corrections and notes in a state. `total` is their number on all pages."""
+    """Page of the list of corrections and notes in a state. `total` is the number of corrections and notes on all
+    pages."""
 
     space: str
     state: str
@@ -262,8 +267,8 @@ class CorrectionList(Answer):
 
 
 class WaitingEdits(Answer):
-    """Edits of the playbook that wait for review together. `problem` is the reason why they can no longer be
-    approved."""
+    """Edits of the playbook that wait for review together. `problem` is the reason why the edits can no longer be
+    approved, or None."""
 
     id: str
     step: int
@@ -293,7 +298,7 @@ def _edit_text(edit: Mapping[str, Any]) -> str:
 
 
 class Waiting(Answer):
-    """Waiting reviews: the oldest of `total` corrections and notes, and edits of the playbook."""
+    """Waiting reviews: the oldest corrections and notes (`total` wait), and all edits of the playbook that wait."""
 
     space: str
     total: int
@@ -303,12 +308,12 @@ class Waiting(Answer):
     def as_text(self) -> str:
         lines = [one.as_text() for one in (*self.corrections, *self.edits)]
         if more := self.total - len(self.corrections):
-            lines.append(f"{quantity(more, 'correction')} or notes more: decide these first.")
+            lines.append(f"{quantity(more, 'correction')} or notes more are not listed: decide the listed ones first.")
         return "\n".join(["Waiting for review:", *lines]) if lines else "Nothing waits for review."
 
 
 class Decided(Answer):
-    """Decision of a review. `version` is the version that an approval of edits has made, or None."""
+    """Decision of a review. `version` is the new version if edits were approved, else None."""
 
     id: str
     state: str
@@ -349,7 +354,7 @@ class LiveVersion(Answer):
 
 
 class LearningStart(Answer):
-    """Start of a round of learning. `learning` is the time when it begins, in words."""
+    """Start of a round of learning. `learning` says in words when the round begins."""
 
     space: str
     learning: str
@@ -372,7 +377,7 @@ class KeyRow(Answer):
                    f"{', '.join(self.roles)}"]  # fmt: skip
         if self.expires is not None:
             verb = "expires" if self.expires > time() else "expired"
-            allowed.append(f"it {verb} at {datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC")
+            allowed.append(f"the key {verb} at {datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC")
         if self.per_minute is not None:
             allowed.append(f"{quantity(self.per_minute, 'request')} a minute")
         return "; ".join(allowed)
@@ -393,7 +398,7 @@ class CreatedKey(KeyRow):
     key: str
 
     def as_text(self) -> str:
-        return f"{self.key}\n{super().as_text()}; it is not shown again"
+        return f"{self.key}\n{super().as_text()}; the key is not shown again"
 
 
 class KeyRemoved(Answer):
@@ -432,7 +437,7 @@ class SpaceRemoved(Answer):
 
 
 class UserData(Answer):
-    """Data of one user. `type` of each item is its kind: an interaction, an outcome, a correction, an entry, ..."""
+    """Data of one user. `type` is the kind of an item: an interaction, an outcome, a correction, an entry, ..."""
 
     user: str
     items: list[dict[str, Any]]
@@ -443,8 +448,8 @@ class UserData(Answer):
 
 class ForgottenUser(Answer):
     """Numbers of deleted items of a user. `again`: outcomes of sessions shared with other users; the service learns
-    from them again. `alike`: remaining records that share rare words with the user's data, as copies or by chance.
-    `left`: the user's rows and texts that still exist, which must be 0. `state` is always `done`: an unfinished
+    from these outcomes again. `alike`: remaining records that share rare words with the user's data, as copies or by
+    chance. `left`: the user's rows and texts that still exist, which must be 0. `state` is always `done`: an unfinished
     deletion is an error (507)."""
 
     space: str
@@ -469,7 +474,8 @@ class ForgottenUser(Answer):
 
 
 class SpaceHealth(Answer):
-    """State of an open space. `candidate` is the version of its rollout, or None."""
+    """State of an open space. `candidate` is the version in rollout, or None. `waiting` is the number of outcomes that
+    wait for learning."""
 
     version: int
     entries: int
@@ -479,8 +485,9 @@ class SpaceHealth(Answer):
 
 
 class Health(Answer):
-    """State of the service; without a key for all spaces, only `status`. `counts` has counters by metric name, without
-    counters that are 0. `late` is the number of rows that were dropped because their space was deleted."""
+    """State of the service. A request without a key for all spaces gets only `status`. `counts` has counters by metric
+    name, without counters that are 0. `late` is the number of rows that were dropped because the space of the row was
+    deleted."""
 
     status: Literal["ok"]
     seconds: float | None = None
@@ -493,7 +500,7 @@ class Health(Answer):
 
 
 class Ready(Answer):
-    """Readiness of the service: `ready`, or the reason why it is not."""
+    """Readiness of the service. `status` is `ready`, or the reason why the service is not ready."""
 
     status: str
 
@@ -510,7 +517,7 @@ class ErrorText(Answer):
 
 
 class Error(Answer):
-    """Error in the format of OpenAI's protocols. In the format of /v1/messages, it also has a `type`."""
+    """Error in the format of OpenAI's protocols. An error in the format of /v1/messages also has a `type`."""
 
     error: ErrorText
     type: Literal["error"] | None = None

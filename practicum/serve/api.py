@@ -2,7 +2,8 @@
 
 An operation is one function with the pydantic models of its form and its answer. The HTTP routes and their OpenAPI
 document, the tools for agents, the commands, the methods of the Python client and the forms of pages are generated from
-the table. All of them call `perform`, which checks the role, the form and the space, and limits the time.
+the table. Each of these interfaces runs an operation by `perform`, which checks the role, the form and the space, and
+limits the time.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ Do = Callable[[OperationCall, Any], Awaitable[Answer]]
 
 @dataclass(frozen=True)
 class Operation:
-    """Operation. `whole`: it concerns all spaces, so it needs a key for all spaces. `patience`: time limit (s); None:
-    no limit. `adds`: it only adds data, and repeating it has no effect. `advice`: when an agent should call it."""
+    """Operation. `whole`: the operation concerns all spaces, so a call needs a key for all spaces. `patience`: time
+    limit (s); None: no limit. `adds`: the operation only adds data, and a repeated call has no effect. `advice`: text
+    for agents on when to call the operation."""
 
     name: str
     verb: Verb
@@ -66,7 +68,8 @@ class Operation:
     adds: bool = False
     advice: str = ""
     question: str = ""
-    """Question that a terminal asks before the operation runs; {name} is replaced by the value of a field."""
+    """Question that a command asks on the terminal before the operation runs. The value of the field NAME replaces
+    {NAME} in the question."""
 
     @property
     def label(self) -> str:
@@ -79,7 +82,7 @@ class Operation:
         return fields_of(self.form, but="space")
 
     def values(self, sent: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of the form from the texts that a browser sent. Empty values are left out."""
+        """Return the values of the form from the texts that a browser sent. Empty texts are left out."""
         return read_fields(self.fields, sent)
 
     @property
@@ -93,8 +96,8 @@ class Operation:
         return self.about.partition(". ")[0].rstrip(".")
 
     def require(self, grant: Grant) -> None:
-        """Raise Forbidden if the key lacks the role, or if the operation needs a key for all spaces and this key is for
-        one."""
+        """Raise Forbidden if the key lacks the role, or if the operation needs a key for all spaces and the key is for
+        one space."""
         grant.require(self.role, f"the operation {self.name}")
         if self.whole:
             grant.require_all_spaces(f"the operation {self.name}")
@@ -116,7 +119,8 @@ def operation(
     verb: Verb, path: str, role: Role, status: int = 200, *, whole: bool = False,
     patience: float | None = PATIENCE, adds: bool = False, advice: str = "", question: str = "",
 ) -> Callable[[Callable[[OperationCall, F], Awaitable[A]]], Callable[[OperationCall, F], Awaitable[A]]]:  # fmt: skip
-    """Add a function to the table under its name. Its docstring becomes the description of the operation."""
+    """Add a function to the table, under the name of the function. The docstring of the function becomes the
+    description of the operation."""
 
     def add(do: Callable[[OperationCall, F], Awaitable[A]]) -> Callable[[OperationCall, F], Awaitable[A]]:
         types, name = get_type_hints(do), do.__name__
@@ -130,8 +134,8 @@ def operation(
 
 
 async def perform(operation: Operation, call: OperationCall, arguments: bytes | Mapping[str, Any]) -> Answer:
-    """Run an operation with the bytes of a JSON object or with fields. Raise UsageError for an invalid form, Forbidden
-    if the key lacks the role or the space, and StoreError if the operation fails."""
+    """Run an operation. `arguments` are the bytes of a JSON object, or the values by field. Raise UsageError for an
+    invalid form, Forbidden if the key lacks the role or the space, and StoreError if the operation fails."""
     operation.require(call.grant)
     call.service.spaces.require_since(call.space, call.endings)
     if call.grant.identity:
@@ -141,7 +145,7 @@ async def perform(operation: Operation, call: OperationCall, arguments: bytes | 
         async with asyncio.timeout(operation.patience):
             return await operation.do(call, form)
     except StoreError:
-        # The run is missing if the space was deleted during the operation.
+        # If the space was deleted during the operation, raise UnknownSpace instead.
         call.service.spaces.require_since(call.space, call.endings)
         raise
     except TimeoutError:

@@ -42,9 +42,9 @@ logger = logging.getLogger("practicum.serve")
 
 class App:
     """ASGI application of the service. `pass_key`: send the client's own key upstream; the key of the service is then
-    in `x-practicum-key`. `passing`: other paths of the upstream that are passed on (`passing.read_prefixes`). `pages`
-    answers all requests outside the API, and `agents` answers requests to /mcp. `spans`: tracing of requests to models,
-    or None."""
+    in `x-practicum-key`. `passing`: prefixes of further paths that are passed on to the upstream
+    (`passing.read_prefixes`). `pages` answers all requests outside the API, and `agents` answers requests to /mcp.
+    `spans`: tracing of requests to models, or None."""
 
     def __init__(
         self, service: Service, upstream: Upstream, keys: Keys, *, pass_key: bool = False, passing: Sequence[str] = (),
@@ -118,7 +118,8 @@ class App:
     # Routes of the service itself
 
     async def _health(self, call: ServedCall) -> None:
-        """Answer with the state of the service; without a key for all spaces, only with its status."""
+        """Answer with the state of the service. To a request without a key for all spaces, answer only that the service
+        runs."""
         call.route = "health"
         health = Health(status="ok")
         try:
@@ -175,7 +176,7 @@ class App:
 
 
 class _Endpoint:
-    """ASGI application for a method that answers a call."""
+    """ASGI application that answers a call with the function `do`."""
 
     def __init__(self, do: Callable[[ServedCall], Awaitable[None]]) -> None:
         self._do = do
@@ -185,7 +186,7 @@ class _Endpoint:
 
 
 class _ReadEndpoint(_Endpoint):
-    """ASGI application for a method that answers only GET and HEAD."""
+    """ASGI application that answers GET and HEAD with the function `do`, and refuses other verbs."""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):

@@ -23,7 +23,8 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 
 MOST_HELD = 2**30
-"""Limit of the requests and answers in memory (bytes). Above it, requests are refused, and answers pass unparsed."""
+"""Limit of the requests and answers in memory (bytes). Above the limit, requests are refused, and answers are
+passed on without being parsed."""
 
 JSON_TYPE = (b"content-type", b"application/json")
 
@@ -31,8 +32,8 @@ _INERT = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
 )
-"""Headers of all responses except pages, so that a browser shows them as data. Otherwise, an upstream's page would run
-as a page of this service."""
+"""Headers of all responses except pages. With these headers, a browser shows a response as data. Otherwise, a page of
+the upstream would run as a page of this service."""
 
 
 class Left(Exception):
@@ -60,9 +61,9 @@ class ServedCall:
     """Number of bytes of this request and its answer that are in memory."""
     started: float = field(default_factory=time.monotonic)
     status: int = 0
-    """Status of the response. 0: not sent yet."""
+    """Status of the response. 0: the response has not begun."""
     added: float | None = None
-    """Time (s) that practicum took before it sent the request to the upstream. None: not sent."""
+    """Time (s) that practicum took before it sent the request to the upstream. None: the request was not sent."""
     route: str = "other"
     """Route: the name of an operation or a protocol, or another fixed word."""
     grant: Grant | None = None
@@ -138,7 +139,7 @@ class ServedCall:
         return {name: values[0] for name, values in query.items()}
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message from another application, which answers this request."""
+        """Send an ASGI message for another ASGI application, which answers this request."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.out(message)

@@ -11,12 +11,12 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 WHOLE = 60.0
-"""Time limit (s) for a request to arrive. It begins with the connection, or for later requests with their first
-byte."""
+"""Time limit (s) for a request to arrive. For the first request of a connection, the time begins with the connection;
+for a later request, with the request's first byte."""
 
 MOST_BESIDE = 2**16
-"""Largest size (bytes) of a request without its body: request line, headers and trailers. Of the framing of chunks,
-only the bytes in excess of the size of the body count."""
+"""Largest size (bytes) of a request without its body: request line, headers and trailers. Of the framing
+of chunks, only the bytes that exceed the size of the body count."""
 
 MOST_OPEN = 10_000
 """Largest number of open connections; at most a third of the files that the process may open."""
@@ -25,8 +25,8 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 
 def most_open() -> int:
-    """Return the limit of connections. Each connection may need a second one to the upstream, and the store needs files
-    too."""
+    """Return the limit of connections. Each connection may need a second connection to the upstream, and the
+    store needs files too."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(MOST_OPEN, files // 3) if files > 0 else MOST_OPEN
 
@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Check the size of the previous reads, because the parts of the body that they contained are subtracted by now.
+        # Check the size without `data`: the bodies in `data` are subtracted only while `data` is read.
         if self._head > MOST_BESIDE:
             if self.cycle is None or self.cycle.response_complete:
                 self.transport.write(_TOO_LARGE)
@@ -126,7 +126,7 @@ class Connection(HttpToolsProtocol):
     def _end(self) -> None:
         self._late = None
         if self.pipeline:
-            # The request is not read further until earlier requests are answered.
+            # Not the sender's delay: uvicorn reads no further until earlier requests are answered.
             self._wait()
         else:
             self.transport.close()

@@ -22,15 +22,15 @@ class ServiceCounts(dict[str, int]):
 
 
 class FaultCounter:
-    """Counter of failures that logs the first one of each kind. A kind is the operation that failed, the type of the
-    error, and the line that raised it."""
+    """Counter of failures that logs the first failure of each kind. A kind is the operation that failed, the type of
+    the error, and the line that raised it."""
 
     def __init__(self, counts: ServiceCounts) -> None:
         self._counts = counts
         self._logged: set[tuple[str, str, str, int | None]] = set()
 
     def note(self, operation: str, error: Exception) -> None:
-        """Count an error. Log it if it is the first of its kind."""
+        """Count an error. Log the first error of each kind."""
         self._counts["failed_open"] += 1
         frame = extract_tb(error.__traceback__)[-1]
         kind = operation, type(error).__name__, frame.filename, frame.lineno

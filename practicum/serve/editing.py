@@ -1,9 +1,8 @@
 """Changes of a space by hand: edits of its playbook, decisions of a review, and deletion of the space.
 
 An edit of the playbook by a person makes a version that is live for all sessions at once. Edits that are approved in a
-review were learned, so their version is tested like any learned version. Both kinds of edits apply to the live version,
-and are refused during a rollout.
-"""
+review were learned, so the version with these edits is tested like any learned version. Both kinds of edits apply to
+the live version, and are refused during a rollout."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from practicum.store.spaces import unknown
 from practicum.store.versions import entry_history, read_versions
 
 PATIENCE = 5.0
-"""Time (s) that a change waits for another process that writes to the space."""
+"""Time (s) that a change waits while another process writes to the space. Then the change is refused."""
 
 
 @asynccontextmanager
@@ -60,10 +59,11 @@ async def _writing(service: Service, space: ServedSpace) -> AsyncIterator[Store]
 async def edit_entry(
     service: Service, name: str, id: str | None, text: str | None, section: str | None, seen: int | None
 ) -> Edited:
-    """Add an entry (`id` is None), change its text or section, or delete it (`text` and `section` are None). `seen` is
-    the version in which the editor has seen the entry. The edit makes a live version.
+    """Add an entry (if `id` is None), change the text or section of the entry `id`, or delete the entry `id` (if `text`
+    and `section` are None). `seen` is the version in which the editor has seen the entry. The version with the edit is
+    live at once.
 
-    Raises Unknown if the entry does not exist, and Conflict if it was changed after `seen`.
+    Raises Unknown if the entry never existed, and Conflict if the entry was deleted, or changed after `seen`.
     """
     space = await service.spaces.opened(name)
     async with _changing(service, space) as store:
@@ -109,8 +109,8 @@ def _no_entry(store: Store, id: str) -> UsageError:
 
 async def decide_review(service: Service, name: str, id: str, approved: bool, reason: str) -> Decided:
     """Approve or reject a review. `id` names a correction or a note, such as `c5`, or learned edits, such as `3.1`. The
-    reason of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if it was decided before
-    or cannot be applied any more."""
+    reason of a rejection is stored. Raise Unknown if the review does not exist, and Conflict if the review was decided
+    before, or its edits cannot be applied any more."""
     if id[:1] == "c" and id[1:].isdecimal():
         return await decide_correction(service, name, int(id[1:]), approved, reason)
     space = await service.spaces.opened(name)
@@ -134,7 +134,7 @@ async def decide_review(service: Service, name: str, id: str, approved: bool, re
 
 
 async def decide_rollout(service: Service, name: str, version: int, promoted: bool) -> LiveVersion:
-    """Promote the version of a rollout, or take it back. Raise Conflict if the rollout was decided before."""
+    """Promote `version`, which is in rollout, or take it back. Raise Conflict if the rollout was decided before."""
     space = await service.spaces.opened(name)
     await service.refresh(space)
     async with space.counting:
@@ -160,9 +160,10 @@ async def remove_space(service: Service, name: str) -> SpaceRemoved:
     exist, and Conflict if the settings of the service name the space, or while the space learns."""
     if name in service.settings.spaces:
         raise Conflict(
-            "space.in_use", f"the service was started with the space {name}: restart it without --space {name} first"
+            "space.in_use",
+            f"the service was started with the space {name}: restart the service without --space {name} first",
         )
-    # Shielded against cancellation. After a kill, the next start finishes the deletion.
+    # Shielded against cancellation. If the process is killed, the next start of the service finishes the deletion.
     return await asyncio.shield(_remove_space(service, name))
 
 

@@ -14,21 +14,22 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 
 
 class Entrance:
-    """Check of every request to the service. `pass_key`: clients send the key of the service in `x-practicum-key`, and
-    their own key to the upstream. `default` is the space of requests that name no space."""
+    """Check of every request to the service. `pass_key`: clients send the key of the service in `x-practicum-key`; the
+    usual headers then have the client's own key for the upstream. `default` is the space of requests that name no
+    space."""
 
     def __init__(self, keys: Keys, default: str, *, pass_key: bool) -> None:
         self.keys, self.pass_key, self._default = keys, pass_key, default
 
     def _require_host(self, call: ServedCall) -> None:
-        """For a service without keys: refuse a request that may come from another machine."""
+        """Refuse a request that may come from another machine, because the service has no keys."""
         host = call.headers.get(b"host", "")
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             raise RequestRefused("request.malformed", "the header `Host` is not a valid address") from None
         if not _FORWARDED.isdisjoint(call.headers):
-            # A proxy may name this machine as the host for requests from other machines.
+            # `Host` proves nothing here: a proxy may name this machine in `Host` for requests from other machines.
             raise RequestRefused(
                 "key.not_configured",
                 "a service without keys accepts no requests from a proxy: configure a key (practicum key add)",
@@ -40,7 +41,7 @@ class Entrance:
             )
 
     def _require_origin(self, call: ServedCall) -> None:
-        """For a service without keys: refuse a request that a browser may have sent for a page of another origin."""
+        """Refuse a request that a browser may have sent for a page of another origin, as the service has no keys."""
         host, origin = call.headers.get(b"host", ""), call.headers.get(b"origin")
         own = f"{call.scope['scheme']}://{host}".lower()
         # Pages can hide their origin as "null", so accept "null" only if the browser reports the same origin.
@@ -78,9 +79,9 @@ class Entrance:
         return space
 
     def require_local(self, call: ServedCall, *, pages: bool = False) -> None:
-        """For a service without keys: refuse a request that may come from another machine, or from a page of another
-        origin. With `pages`, a form (POST) of another origin is not refused here: the pages refuse it, and show the
-        text that was entered."""
+        """Refuse a request that may come from another machine, or from a page of another origin, as the service has
+        no keys. With `pages`, a form (POST) of another origin is not refused here: the pages refuse the form, and show
+        the text that was entered."""
         self._require_host(call)
         if not (pages and call.method == "POST"):
             self._require_origin(call)

@@ -1,4 +1,5 @@
-"""Deletion and export of one user's data while the service runs. Data in memory is deleted too (`session.users`)."""
+"""Deletion and export of one user's data while the service runs. `session.users` deletes the data from the store, and
+this module deletes it from memory."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class ErasingHost(Protocol):
 
 async def export_user(service: ErasingHost, space: str, user: str) -> list[dict[str, Any]]:
     """Return all data of a user in a space, as plain values. Raise Unknown if the user has no data,
-    UnknownSpace if the space does not exist, and StoreError if it cannot be read."""
+    UnknownSpace if the space does not exist, and StoreError if the space cannot be read."""
     at = await service.spaces.opened(space)
     items = await asyncio.to_thread(lambda: [*users.export_user(at.store, user)])
     return [{**item, "space": space} for item in items]
@@ -61,8 +62,8 @@ async def forget_user(service: ErasingHost, space: str, user: str, *, alike: boo
 
 async def finish_erasures(service: ErasingHost) -> None:
     """Finish interrupted deletions of user data in all spaces. A failed deletion raises an alarm and is tried again
-    later. A closed space stays closed while another process writes to it, because that process may be deleting the
-    data."""
+    later. If another process writes to a closed space, that process may be deleting the data, so the space stays
+    closed."""
     stores = {store.name: store for store in await asyncio.to_thread(users.unfinished_spaces, service.database)}
     for space, store in stores.items():
         if not await asyncio.to_thread(attrgetter("is_written"), store):

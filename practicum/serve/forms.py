@@ -15,14 +15,14 @@ from practicum.core.forms import Form
 from practicum.core.words import one_line
 
 LONG = 500
-"""Length limit (characters) above which a text field gets several lines."""
+"""Number of characters: a text field whose length limit is larger gets several lines."""
 
 Control = Literal["line", "text", "number", "choice", "choices", "check"]
 
 
 @dataclass(frozen=True)
 class FormField:
-    """Field of a form: label and control, with the bounds of a number or the choices."""
+    """Field of a form: label and control, with the choices, or the bounds of a number. `whole`: only whole numbers."""
 
     name: str
     control: Control
@@ -40,7 +40,7 @@ class FormField:
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """Names under which a browser sends the values of the field."""
+        """Names under which a browser sends the values of the field: one for each choice, or the name of the field."""
         return tuple(f"{self.name}.{choice}" for choice in self.choices) if self.control == "choices" else (self.name,)
 
 
@@ -69,7 +69,7 @@ def _field(name: str, field: Any) -> FormField:
 
 
 def _plain(annotation: Any, limits: list[Any]) -> tuple[Any, list[Any]]:
-    """Return the type of a field without None, and its limits."""
+    """Return the type of a field without None, and the limits of the field."""
     kind, arguments = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
         limits = [*limits, *arguments[1:]]
@@ -107,7 +107,7 @@ def read_fields(fields: Sequence[FormField], sent: Mapping[str, str]) -> dict[st
 
 
 def _number(text: str, field: FormField) -> Any:
-    """Return a number, or the text unchanged if it is not a number: then validation of the form refuses it."""
+    """Return the number in a text. If the text is not a number, return the text: validation of the form refuses it."""
     try:
         return int(text) if field.whole else float(text)
     except ValueError:

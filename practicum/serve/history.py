@@ -1,4 +1,4 @@
-"""Recent history of a space: rollouts, alarms, scores by entry, and deletions of user data."""
+"""Recent history of a space: rollouts, alarms, mean scores by shown entry, and deletions of user data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from practicum.store import schema
 
 
 async def space_history(space: ServedSpace, most: int = 50) -> answers.SpaceHistory:
-    """Return the newest rollouts, alarms and deletions of user data of a space, and for each shown entry the mean score
-    of the requests with this entry. Each list has at most `most` rows."""
+    """Return the newest rollouts, alarms and deletions of user data of a space. Also return the mean scores of requests
+    by the entry or version that the requests were shown. Each list has at most `most` rows."""
     r, a, c, e = schema.rollouts, schema.alarms, schema.credits, schema.erasures
     queries = [
         space.store.select(table).order_by(order.desc()).limit(most)

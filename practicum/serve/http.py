@@ -52,7 +52,7 @@ class _Operations:
         if operation.patience is not None:
             await call.answer(operation.status, answer.as_json())
             return
-        # The answer may be large: encode it in a thread and send it in pieces, to not block the event loop.
+        # The answer may be large: encode it in a thread and send it in pieces, so that the event loop is not blocked.
         body = await asyncio.to_thread(lambda: answer.model_dump_json(exclude_unset=True).encode())
         await call.begin(operation.status, [JSON_TYPE])
         for start in range(0, len(body), PIECE):

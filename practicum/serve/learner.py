@@ -69,15 +69,17 @@ TICK = 5.0
 """Interval (s) between checks for a due round."""
 
 PAUSE = 300.0
-"""Pause (s) of a space after a failed round, such as after an outage of the provider."""
+"""Time (s) after a failed round during which no new round starts in the space."""
 
 GATE_TASKS, GATE_LEAST = 40, 8
-"""Largest and smallest number of held-out requests on which the replay gate tests a version. The newest are taken."""
+"""Largest and smallest number of held-out requests on which the replay gate tests a version. The newest held-out
+requests are taken."""
 
 GATE_ALPHA = 0.05
+"""Largest share that the replay gate drops of the versions that are not worse."""
 
 AT_ONCE = 200
-"""Largest number of outcomes in a round."""
+"""Largest number of outcomes in a round, and of spaces in one query."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Learner(threading.Thread):
         self.wake()
 
     def forget(self, space: ServedSpace) -> None:
-        """Drop the data of a space that is deleted."""
+        """Drop the learner's data about a deleted space."""
         self._requested.discard(space.name)
         self._after.pop(space.name, None)
         for values in (self._decided_versions, self._spent):
@@ -205,7 +207,7 @@ class Learner(threading.Thread):
                 if self.service.database.writer.failing is None:
                     self._failed(space, str(error))
                 else:
-                    # The store raises its own alarm.
+                    # `Alarms.check_store` raises the alarm about the store.
                     self._pause(space, TICK)
                     logger.info("space %s: %s", space.name, error)
             except Exception as error:
@@ -217,8 +219,8 @@ class Learner(threading.Thread):
                 self._turns[space.name] += 1
 
     async def _catch_up(self, space: ServedSpace) -> None:
-        """Read changes by other processes in a space."""
-        # Write everything that is queued, so that it is counted.
+        """Read the changes that other processes have made in a space."""
+        # Wait until all queued rows are written, so that their outcomes are counted.
         self.service.database.do(lambda at: None).result()
         self.service.call_soon(self.service.refresh(space))
 
@@ -247,7 +249,7 @@ class Learner(threading.Thread):
         return space.last != space.live and not self._decided(space)
 
     def _decided(self, space: ServedSpace) -> bool:
-        """Return whether the newest version has a rollout, in any state."""
+        """Return whether the newest version has a rollout, under way or ended."""
         if self._decided_versions.get(space.id) != space.last:
             t = schema.rollouts
             if not space.store.rows(space.store.select(t.c.number).where(t.c.version == space.last).limit(1)):
@@ -260,7 +262,7 @@ class Learner(threading.Thread):
     async def _learn(self, space: ServedSpace, store: Store) -> None:
         if space.last != space.live:
             if not self._decided(space):
-                # The version was learned before the service ended, approved in a review, or edited by a person.
+                # The version was learned before this start of the service, approved in a review, or edited by a person.
                 await self._test(space, store, space.last)
                 return
             roll_back(store, space.live, by_hand=False)
@@ -303,7 +305,7 @@ class Learner(threading.Thread):
 
     @property
     def _models(self) -> dict[str, str]:
-        """Model for learning, which replaces the model with which the space was created."""
+        """Setting `model` for learning, which replaces the model that the space was created with; or no setting."""
         return {"model": self.model} if self.model else {}
 
     def _budget(self, space: ServedSpace) -> BudgetLimits | None:
@@ -363,7 +365,7 @@ class Learner(threading.Thread):
         service, settings = self.service, self.service.settings
         base = space.live
         old, new = read_context(store, base), read_context(store, version)
-        evidence: dict[str, Any] = {"gate": "both versions show the same"}
+        evidence: dict[str, Any] = {"gate": "both versions have the same content"}
         tasks = self._held_out(space) if old.digest != new.digest else []
         if len(tasks) >= GATE_LEAST:
             trial = await self._replay(space, store, tasks, base, version)
@@ -385,7 +387,7 @@ class Learner(threading.Thread):
         if not service.call_soon(service.rollouts.begin(space, rollout)):
             return
         if old.digest == new.digest or not settings.canary:
-            reason = f"it shows the same as version {base}" if old.digest == new.digest else "the canary is turned off"
+            reason = f"same content as version {base}" if old.digest == new.digest else "the canary is turned off"
             service.call_soon(service.rollouts.decide(space, rollout, RolloutDecision(PROMOTED, reason)))
 
     def _rollout(self, space: ServedSpace, version: int, evidence: dict[str, Any], vectors: np.ndarray) -> Rollout:

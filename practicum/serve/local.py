@@ -90,7 +90,7 @@ class _EmbeddedServer(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
-    """Inside the block, accept requests of other processes of this user. The service has the store in `folder` open.
+    """Accept requests of other processes of this user, inside the block. The service has the store in `folder` open.
     Raise StoreError if the socket cannot be created."""
     path, local = folder / SOCKET, Local(service)
     sock = _bound(path)
@@ -103,14 +103,14 @@ async def listening(service: Service, folder: Path) -> AsyncIterator[Local]:
     try:
         yield local
     finally:
-        # Remove the socket while the store is locked, so that the socket of the next process stays.
+        # Remove the socket while the store is locked: later, another process may have put its own socket there.
         path.unlink(missing_ok=True)
         server.should_exit = True
         await serving
 
 
 def _bound(path: Path) -> socket.socket:
-    """Return a socket at a path. Only this user can access the socket. It replaces the socket of an ended process."""
+    """Return a socket at a path. Only this user can access it. A socket that an ended process left is replaced."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Bind in a folder that other users cannot enter, because the mode can only be set after binding.
@@ -122,6 +122,6 @@ def _bound(path: Path) -> socket.socket:
             os.replace(bound, path)
     except OSError as error:
         sock.close()
-        why = "its path is too long; choose a shorter one" if "too long" in str(error) else error.strerror or error
+        why = "the path is too long; choose a shorter one" if "too long" in str(error) else error.strerror or error
         raise StoreError("store.unwritable", f"cannot create a socket in the store {path.parent}: {why}") from error
     return sock

@@ -51,7 +51,7 @@ class SpaceMaker:
 
     def make(self, name: str, context: str | None = None, unfinished: Collection[str] = ()) -> None:
         """Create a space that starts from `context`, or update the existing space of this name. `unfinished` has the
-        names of spaces with an unfinished deletion of user data: for these, a failed update is only a warning."""
+        names of spaces with an unfinished deletion of user data: if such a space cannot be updated, only warn."""
         require_space_name(name, UnknownSpace)
         with self._database.backend.exclusive(f"making space {name}"):
             if (id := self._database.live(name)) is None:
@@ -64,7 +64,7 @@ class SpaceMaker:
             with self._database.store(name, id).leased() as store:
                 self._bring_up_to_date(name, store)
         except RunBusy:
-            # Another node holds the lease to learn, and has updated the space.
+            # Another node has the space open for writing, and has updated it.
             if not self._database.shared:
                 raise
         except StoreError as error:
@@ -79,7 +79,7 @@ class SpaceMaker:
         if not (own := is_own(store, config)):
             self.warnings.append(
                 f"space {name} was created by another installation, so its entries are shown as untrusted: give all "
-                f"nodes the same key (the folder {home()})"
+                f"nodes the same installation key (the folder {home()})"
             )
         if settings.method is not None and config.method != settings.method:
             raise UsageError(
@@ -89,7 +89,8 @@ class SpaceMaker:
             )
         if own and settings.review not in (None, config.review):
             update_run(store, **config_columns(config.model_copy(update={"review": settings.review})))
-        # Name the last version as live. It is live without the name too, so a command that only reads writes none.
+        # Give the last version the name LIVE. Without the name, the last version is live too, so a command that only
+        # reads writes no name.
         if (settings.upstream or settings.learn) and LIVE not in read_names(store):
             name_version(store, LIVE)
 

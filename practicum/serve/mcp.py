@@ -1,8 +1,8 @@
 """Server of the Model Context Protocol: operations as tools, and the playbook as resources.
 
-It uses `Server` of the `mcp` package. `MCPServer` of the same package would list the same tools to every caller, use
-other error texts, and configure the log of the process. Here, roles determine the tools, and errors have practicum's
-codes.
+This module uses `Server` of the package `mcp`, so that the caller's roles determine the tools, and errors have
+practicum's codes. `MCPServer` of the same package would list the same tools to every caller, use other error texts, and
+configure the log of the process.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ToolCaller(Protocol):
 
 
 def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
-    """Return the server. `caller_of` returns the caller for the context of a request."""
+    """Return the server. `caller_of` takes the context of a request, and returns the caller."""
 
     async def list_tools(ctx: Any, params: object) -> ListToolsResult:
         tools = allowed(caller_of(ctx).roles)
@@ -97,11 +97,11 @@ def make_server(caller_of: Callable[[Any], ToolCaller]) -> Server[Any]:
     async def read_resource(ctx: Any, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri, caller = str(params.uri), caller_of(ctx)
         if uri != PLAYBOOK and not uri.startswith(f"{PLAYBOOK}/"):
-            raise _refusal("request.malformed", f"unknown resource {uri!r:.200}: {PLAYBOOK} exists")
+            raise _refusal("request.malformed", f"unknown resource {uri!r:.200}: read {PLAYBOOK} or {PLAYBOOK}/SECTION")
         text = await _playbook(caller, unquote(uri[len(PLAYBOOK) + 1 :]))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="text/markdown", text=text)])
 
-    # No tool takes arguments from headers, so no headers need to be compared with the schema of a tool.
+    # No tool takes arguments from headers, so the SDK need not compare headers with the schemas of tools.
     return Server(
         NAME, version=VERSION, instructions=INSTRUCTIONS, on_list_tools=list_tools,
         on_call_tool=call_tool, on_list_resources=list_resources, on_list_resource_templates=list_templates,

@@ -40,8 +40,8 @@ class LocalCaller:
 
 
 class Agents:
-    """Handler of requests of agents. Use it inside `running`. The first request loads the SDK, which takes half a
-    second."""
+    """Handler of requests of agents. Call `answer` inside the block `running`. The first request loads the SDK, which
+    takes half a second."""
 
     def __init__(self) -> None:
         self._sent = Rates()
@@ -77,7 +77,8 @@ class Agents:
         return self._manager
 
     async def answer(self, call: ServedCall, operation_call: OperationCall) -> None:
-        """Answer a request. Raise RequestRefused or TooMany if it is refused."""
+        """Answer a request. Raise RequestRefused for a wrong verb or a body that is too large, and TooMany above the
+        rate limit."""
         counts = operation_call.service.counts
         counts["mcp_requests"] += 1
         limit = f"too many requests to /mcp with the key {operation_call.grant.name}"

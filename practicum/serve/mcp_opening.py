@@ -1,10 +1,10 @@
 """Answers to the first requests of a client over standard input, before the SDK of the protocol is loaded.
 
 Clients such as Claude Code and Codex list the tools when they start, and wait for the answer only briefly. Loading the
-SDK takes longer, and opening the store much longer. So this module answers `initialize`, `server/discover`, `ping` and
-the lists of tools and resources exactly as the SDK does (a test compares them). The sections of the playbook are not
-known yet: the client is notified of them later. The first message of another kind and all messages after it go to the
-SDK, after `initialize` was replayed to the SDK.
+SDK takes longer than clients wait, and opening the store much longer. So this module answers `initialize`,
+`server/discover`, `ping` and the lists of tools and resources exactly as the SDK does (a test compares them). The
+sections of the playbook are not known yet: the client is notified of them later. The first message of another kind and
+all messages after it go to the SDK, after `initialize` was replayed to the SDK.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME, VERSION = "practicum", version("practicum")
 """Name and version of the server."""
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""Versions of the protocol that begin with `initialize`. Their answers are the same."""
+"""Versions of the protocol that begin with `initialize`. This module gives the same answers for all of them."""
 
 STATELESS = "2026-07-28"
 """Version of the protocol without `initialize`, in which each request names its client."""
@@ -52,9 +52,9 @@ class Opening:
         self._roles = roles
         self._lists: dict[str, dict[str, Any]] = {}
         self.handshake: list[bytes] = []
-        """Answered messages that must be replayed to the SDK."""
+        """Messages that were handled here and must be replayed to the SDK."""
         self.answered: list[int | str] = []
-        """Ids of the messages in `handshake` that were answered."""
+        """Ids of the requests in `handshake`. The SDK answers them again, and these answers are dropped."""
 
     def answer(self, line: bytes) -> dict[str, Any] | None:
         """Return the answer to a message, or an empty answer to a notification. None if the SDK must handle the

@@ -1,7 +1,7 @@
 """Memory of one agent over standard input and output, for `practicum mcp`.
 
-Clients ignore a server that answers late, so `mcp_opening` answers their first requests, and heavy packages are
-loaded after that.
+Clients ignore a server that answers late, so `mcp_opening` answers the first requests of a client, and heavy packages
+are loaded after that.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NO_JSON = {"code": -32700, "message": "a message is not JSON", "data": error_bod
 
 
 def run(transport: Transport, failed: Callable[[PracticumError], object]) -> None:
-    """Answer the agent at standard input and output until it closes them, or until a signal. `failed` is called if the
-    store cannot be opened. Each call of a tool then tries to open the store, and answers with the error if that
-    fails."""
+    """Answer the agent at standard input and output, until the agent closes them or a signal arrives. `failed` is
+    called if the store cannot be opened. Each later call of a tool tries again to open the store, and answers with the
+    error if the store still cannot be opened."""
     lines.set_up(as_json=False)
     asyncio.run(_run(transport, failed))
 
@@ -44,7 +44,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
         loop.add_signal_handler(number, _stop, stopped, number)
     code = 0
     try:
-        # The end of the block waits for a store that is being opened, and raises the error if it cannot be opened.
+        # The end of the block waits for a store that is being opened, and raises the error if that fails.
         async with transport:
             speaking = asyncio.create_task(_speak(transport, Wire.claimed(), failed))
             ends: set[asyncio.Future[Any]] = {speaking, stopped}
@@ -55,7 +55,7 @@ async def _run(transport: Transport, failed: Callable[[PracticumError], object])
     except PracticumError as error:
         failed(error)
         code = error.exit_code
-    # Exit at once, because a thread is blocked by standard input until the agent closes it.
+    # Exit at once, because a thread waits for standard input until the agent closes standard input.
     sys.stderr.flush()
     os._exit(128 + stopped.result() if stopped.done() else code)
 
@@ -76,7 +76,7 @@ class Wire:
     @classmethod
     def claimed(cls) -> Self:
         """Take over standard input and output. After that, other code in this process reads an empty standard input,
-        and its standard output goes to standard error."""
+        and writes to standard error in place of standard output."""
         source, sink = os.dup(0), os.dup(1)
         with open(os.devnull, "rb") as empty:
             os.dup2(empty.fileno(), 0)

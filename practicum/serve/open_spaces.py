@@ -26,7 +26,7 @@ ENDED = 5_000
 
 
 class OpenSpaces(dict[str, ServedSpace]):
-    """Open spaces by name. `prepare` prepares a space that was just opened for requests."""
+    """Open spaces by name. `prepare` makes a space that was just opened ready for requests."""
 
     def __init__(self, database: Database, parts: Parts, prepare: Callable[[ServedSpace], Awaitable[None]]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class OpenSpaces(dict[str, ServedSpace]):
         self._deleting = set[str]()
         """Names of spaces that are being deleted."""
         self._ended: OrderedDict[str, int] = OrderedDict()
-        """Value of `endings` after the last deletion of a space, by name."""
+        """By name of a deleted space: value of `endings` after the last deletion of a space with this name."""
         self.endings = 0
         """Counter that increases with each deletion of a space."""
 
@@ -87,8 +87,8 @@ class OpenSpaces(dict[str, ServedSpace]):
         return bool(self._database.rows(space.store.select(t.c.name).where(t.c.state == "live")))
 
     def require_since(self, name: str, endings: int) -> None:
-        """Raise UnknownSpace if a space of this name was deleted after the counter had the value `endings`. A request
-        that arrived then is not for the present space of this name."""
+        """Raise UnknownSpace if a space of this name was deleted after the counter had the value `endings`: a request
+        that arrived at that value was for the deleted space, not for a new space of the same name."""
         if self._ended.get(name, 0) > endings:
             raise unknown(name)
 
@@ -107,12 +107,12 @@ class OpenSpaces(dict[str, ServedSpace]):
         try:
             yield
         finally:
-            # Requests that arrived during the deletion are not for the next space of this name either.
+            # Requests that arrived during the deletion must not reach a new space of this name either.
             self.end(name)
             self._deleting.discard(name)
 
     def end(self, name: str) -> None:
-        """Record that the requests so far are not for the next space of this name."""
+        """Record that the requests that have arrived so far must not reach a new space of this name."""
         self.endings += 1
         self._ended[name] = self.endings
         self._ended.move_to_end(name)
@@ -120,9 +120,9 @@ class OpenSpaces(dict[str, ServedSpace]):
             self._ended.popitem(last=False)
 
     def unused(self, memory: float, keep: Collection[str]) -> list[ServedSpace]:
-        """Return the spaces to close: spaces that have been idle for PINNED seconds. If all spaces take more than
-        `memory` megabytes, also return other spaces, least recently used first. Spaces named in `keep` stay open. The
-        next request opens a closed space again."""
+        """Return the spaces to close: spaces that have been idle for PINNED seconds. If the open spaces together take
+        more than `memory` megabytes, also return other spaces, least recently used first. Spaces named in `keep` stay
+        open. The next request opens a closed space again."""
         result = list[ServedSpace]()
         over = sum(space.megabytes for space in self.values()) - memory
         for space in sorted(self.values(), key=lambda space: space.used):

@@ -14,15 +14,15 @@ from practicum.serve.operations import OPERATIONS
 from practicum.serve.protocols import PROTOCOLS
 
 VERSION = "1"
-"""Version of the API. It is increased when clients must change."""
+"""Version of the API. The version is increased when clients must change."""
 
 ABOUT = """\
 Learning proxy between agents and their model server. The paths of OpenAI's and Anthropic's protocols, and other paths
 below /v1 that call models, pass through to the upstream: the service adds learned context to requests, and adds the
 headers x-practicum-interaction and x-practicum-version to answers. The operations listed here belong to the service.
 
-If no key is configured, the service only accepts requests from its own machine. Each operation names the role that its
-key needs; a key with the role admin may do everything."""
+If no key is configured, the service only accepts requests from its own machine. Each operation names the role that the
+key of a request needs; a key with the role admin may do everything."""
 
 ERRORS = {
     "400": "The request is invalid.", "401": "The key is missing, wrong or expired.",
@@ -107,7 +107,7 @@ def _answered(text: str, schema: Any, kind: str = "application/json") -> dict[st
 
 
 def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of an operation. Its form is the query for GET, and the body for other methods."""
+    """Return the description of an operation. The operation's form is the query for GET, else the body."""
     form, whole = operation.form.__name__, ", for all spaces" if operation.whole else ""
     fields = schemas[form]
     described: dict[str, Any] = {
@@ -142,7 +142,7 @@ def _passed(path: str) -> dict[str, Any]:
     }
     return {
         "operationId": PROTOCOLS[path],
-        "description": f"Passes through to {path} of the upstream.\n\nRequired role of the key: ask.",
+        "description": f"The request passes through to {path} of the upstream.\n\nRequired role of the key: ask.",
         "security": _security("ask"),
         "parameters": [_ref(name, "parameters") for name in HEADERS],
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},

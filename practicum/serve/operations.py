@@ -32,8 +32,8 @@ LISTED, MOST_LISTED = 200, 1_000
 """Number of corrections and notes in the list of reviews, and the largest number in any answer."""
 
 LAST = "last"
-"""Word for the last interaction that a report may have in place of an id, because terminals do not show ids. The key
-needs the role `review`."""
+"""Word that a report may have in place of the id of an interaction: the report is about the last interaction. It exists
+because terminals do not show ids. The key of such a report needs the role `review`."""
 
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)]
 """Name of a session or a user."""
@@ -78,7 +78,7 @@ async def report(call: OperationCall, form: Report) -> answers.Reported:
     if form.interaction == LAST:
         form = form.model_copy(update={"interaction": await _last(call)})
     if call.screened and form.answer and form.target and normalise(form.answer) == normalise(form.target):
-        # Some models repeat `target` as `answer`. The answer of the interaction would then count as right.
+        # Some models repeat `target` as `answer`. The interaction would then count as answered right.
         form = form.model_copy(update={"answer": None})
     return await reporting.report(call.service, call.space, form, trust_of(call.user), screened=call.screened)
 
@@ -103,7 +103,7 @@ class Note(Form):
         description="The note, in few words. It must make sense without this conversation."
     )
     about: Annotated[str, Field(max_length=2_000)] = Field(
-        "", description="When it matters, in words that a request would have. Empty: always."
+        "", description="When the note matters, in words that a request would have. Empty: always."
     )
 
 
@@ -158,7 +158,7 @@ class Listing(Form):
 
 @operation("GET", "/v1/playbook", "ask")
 async def playbook(call: OperationCall, form: Listing) -> answers.PlaybookPage:
-    """Search or list the playbook. It has the lessons from earlier work, which are shown to requests."""
+    """Search or list the playbook. The playbook has the lessons from earlier work, which are shown to requests."""
     space = await call.service.spaces.opened(call.space)
     version, live = space.live, space.context(space.live)
     entries, total = await find_entries(space.reader.retriever, live, form)
@@ -192,8 +192,8 @@ def _entry(entry: Entry) -> answers.PlaybookEntry:
 
 @operation("GET", "/v1/history", "ask")
 async def history(call: OperationCall, form: Nothing) -> answers.SpaceHistory:
-    """Show the rollouts of versions. The answer also has their results, the alarms, and for each entry the mean score
-    of the requests that saw it."""
+    """Show the rollouts of versions. The answer also has the results of the rollouts, the alarms, and for each entry
+    the mean score of the requests that saw the entry."""
     return await space_history(await call.service.spaces.opened(call.space))
 
 
@@ -206,7 +206,9 @@ class States(Form):
     state: Literal["live", "waiting", "replaced", "rejected"] = Field(
         "waiting", description="Only corrections and notes in this state."
     )
-    after: _Version = Field(0, description="Only corrections and notes after this number, the last of the page before.")
+    after: _Version = Field(
+        0, description="Only corrections and notes after this number: pass the last number of the previous page."
+    )
     limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = Field(
         MOST_LISTED, description="Largest number of corrections and notes."
     )
@@ -214,7 +216,8 @@ class States(Form):
 
 @operation("GET", "/v1/corrections", "review")
 async def corrections(call: OperationCall, form: States) -> answers.CorrectionList:
-    """List the corrections and notes in a state. The oldest come first. The answer also has their total number."""
+    """List the corrections and notes in a state. The oldest come first. The answer also has the number of all
+    corrections and notes in this state."""
     return await reporting.list_corrections(call.service, call.space, form.state, form.after, form.limit)
 
 
@@ -263,7 +266,7 @@ class EntryEdit(Form):
     """Edit of an entry."""
 
     id: Annotated[str, Field(pattern=r"^e[0-9]{1,9}$")] | None = Field(
-        default=None, description="The entry to change, such as e5. Leave it out to add one."
+        default=None, description="The entry to change, such as e5. Leave the id out to add an entry."
     )
     text: Annotated[str, Field(min_length=1, max_length=20_000), AfterValidator(not_blank)] | None = Field(
         None, description="The new text."
@@ -276,7 +279,7 @@ class EntryEdit(Form):
 
 @operation("POST", "/v1/playbook", "review")
 async def edit(call: OperationCall, form: EntryEdit) -> answers.Edited:
-    """Change an entry of the playbook, or add one. All requests see the new version at once."""
+    """Change an entry of the playbook, or add an entry. All requests see the new version at once."""
     if form.id is None and (form.text is None or form.section is None):
         raise UsageError(
             "request.malformed", "a new entry needs `text` and `section`: give both, or give `id` to change an entry"
@@ -298,7 +301,7 @@ class Removal(Form):
 @operation("POST", "/v1/remove", "report", advice="Take back a note that is wrong or out of date.")
 async def remove(call: OperationCall, form: Removal) -> answers.Removed:
     """Remove a note, a correction, or an entry of the playbook. Earlier versions still have the entry. Without the role
-    review, a key removes only notes of the same user, or of none."""
+    review, a key removes only notes of the user that the request names (none: notes without a user)."""
     number = int(form.id[1:]) if form.id.startswith("c") else None
     if not call.grant.may("review"):
         note = None if number is None else await reporting.note_of(call.service, call.space, number)
@@ -319,7 +322,7 @@ class RollbackTarget(Form):
     """Version to make live."""
 
     version: Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)] | None = Field(
-        None, description="Version to make live. Default: the version before the live one."
+        None, description="Version to make live. Default: the version before the live version."
     )
 
 
@@ -334,7 +337,7 @@ class RolloutVerdict(Form):
     """Decision about a rollout."""
 
     version: _Version = Field(description="Version of the rollout.")
-    decision: Literal["live", "back"] = Field(description="live: make the version live; back: take it back.")
+    decision: Literal["live", "back"] = Field(description="live: make the version live; back: take the version back.")
 
 
 @operation("POST", "/v1/rollout", "review")
@@ -345,10 +348,10 @@ async def decide_rollout(call: OperationCall, form: RolloutVerdict) -> answers.L
 
 @operation("POST", "/v1/learn", "review", 202)
 async def learn(call: OperationCall, form: Nothing) -> answers.LearningStart:
-    """Start a round of learning. It starts as soon as possible, even with few outcomes."""
+    """Start a round of learning. The round starts as soon as possible, even with few outcomes."""
     space = await call.service.spaces.opened(call.space)
     if not call.service.settings.learn:
-        why = "this service does not learn: restart it without --no-learning, and with a model that learns"
+        why = "this service does not learn: restart the service without --no-learning, and with a model that learns"
         if not call.service.settings.upstream:
             why = "no service is running here: run practicum learn --from SPACE, or start practicum serve"
         raise Conflict("learning.disabled", why)
@@ -374,7 +377,7 @@ class Forgetting(User):
 
 @operation("GET", "/v1/user", "admin", patience=None)
 async def export_user(call: OperationCall, form: User) -> answers.UserData:
-    """Export all data of a user. This includes entries and records learned from it in the space."""
+    """Export all data of a user. This includes entries and records learned from the data in the space."""
     return answers.UserData(
         user=form.user, items=await erasing.export_user(call.service, call.space, form.user)
     )  # fmt: skip
@@ -382,7 +385,7 @@ async def export_user(call: OperationCall, form: User) -> answers.UserData:
 
 @operation("DELETE", "/v1/user", "admin", patience=None)
 async def forget_user(call: OperationCall, form: Forgetting) -> answers.ForgottenUser:
-    """Delete all data of a user for good. Entries and records learned from it in the space are deleted too."""
+    """Delete all data of a user for good. Entries and records learned from the data in the space are deleted too."""
     done = await erasing.forget_user(call.service, call.space, form.user, alike=form.alike)
     return answers.ForgottenUser(**done.as_json())
 
@@ -412,8 +415,8 @@ class NewKey(KeyName):
 
 
 def _own(call: OperationCall, space: str) -> str:
-    """Return the space of the key to create or delete. Raise Forbidden if the caller's key is limited to another
-    space."""
+    """Return the space of the key that a call creates or deletes. Raise Forbidden if the caller's own key is limited to
+    another space."""
     if call.grant.space and space not in ("", call.grant.space):
         raise access.Forbidden("key.forbidden", f"this key is limited to space {call.grant.space}")
     return call.grant.space or space
@@ -442,7 +445,7 @@ async def add_key(call: OperationCall, form: NewKey) -> answers.CreatedKey:
 
 @operation("DELETE", "/v1/keys", "admin")
 async def remove_key(call: OperationCall, form: KeyName) -> answers.KeyRemoved:
-    """Delete a key. Sessions of the pages that use it end."""
+    """Delete a key. Browsers that signed in with this key are signed out."""
     space = _own(call, form.space)
     await asyncio.to_thread(access.remove_key, call.service.database, form.name, space)
     call.keys.forget()

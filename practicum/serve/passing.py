@@ -55,8 +55,9 @@ class Passing:
         return self.all or any(f"{path}/".startswith(f"{prefix}/") for prefix in self.prefixes)
 
     def response(self, method: str, path: str) -> str | None:
-        """Return the id of the response that a request is about, or None if it is not about a response. The caller
-        checks that the response belongs to the space. Raise RequestRefused (403) if the request does not pass."""
+        """Return the id of the response that a request is about, or None if the request is not about a response. The
+        caller checks that the response belongs to the space. Raise RequestRefused (403) if the request does not
+        pass."""
         if self.has(path) or (method == "POST" and path in _MODEL_CALLS):
             return None
         if method in ("GET", "HEAD") and f"{path}/".startswith("/v1/models/"):
@@ -69,15 +70,15 @@ class Passing:
         prefix = "/".join(parts[: 4 if parts[2] in _FAMILIES else 3])
         raise RequestRefused(
             "request.not_passed",
-            f"{method} {path:.200} does not pass to the model server, because it would use the service's key: to allow "
-            f"it, start the service with --pass {prefix:.200}"
+            f"{method} {path:.200} does not pass to the model server, because the request would use the service's key: "
+            f"to allow such requests, start the service with --pass {prefix:.200}"
         )  # fmt: skip
 
     def previous_response(self, path: str, encoding: str, body: bytes) -> tuple[str | None, bytes]:
-        """Return the id of the response that a request continues (None: it continues no response), and the body to
-        send. A body that continues stored data is sent without repeated fields. The caller checks that the response
-        belongs to the space. Raise RequestRefused if the body continues a stored conversation (403), cannot be read
-        (400), or is compressed (415)."""
+        """Return the id of the response that a request continues (None: the request continues no response), and the
+        body to send. A body that continues stored data is sent without repeated fields. The caller checks that the
+        response belongs to the space. Raise RequestRefused if the body continues a stored conversation (403), cannot be
+        read (400), or is compressed (415)."""
         if path not in _CONTINUING or self.has(path):
             return None, body
         if encoding not in ("", "identity"):
@@ -100,13 +101,13 @@ class Passing:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if _may_continue(body):
                 raise RequestRefused("request.malformed", "the body is not a JSON object in UTF-8") from None
-            # Pass it on: the model server reports the error.
+            # Pass the body on: the model server reports the error.
             return None, body
         if conversation is not None and not self.has("/v1/conversations"):
             raise RequestRefused(
                 "request.not_passed",
                 "the body continues a stored `conversation` of the model server, which may belong to another space: to "
-                "allow it, start the service with --pass /v1/conversations"
+                "allow such requests, start the service with --pass /v1/conversations"
             )  # fmt: skip
         if not isinstance(previous, str | None):
             raise RequestRefused("request.malformed", "`previous_response_id` must be the id of a response")

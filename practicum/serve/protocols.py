@@ -43,8 +43,8 @@ SERVED = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_c
 """Types of items of the protocol `responses` that contain results of the provider's tools."""
 
 _MATERIAL = (b'tool_result"', b'"document"', b'"search_result"', b'"file"', b'"input_file"')
-"""Endings of the types of parts that contain text of other authors: results of tools, including the provider's, and
-documents. A text does not match, because it has a backslash before a quotation mark."""
+"""Ends of the types of parts that contain text of other authors: results of tools, including the provider's tools, and
+documents. The same characters within a text do not match, because JSON puts a backslash before their quotation mark."""
 
 MOST_CALLS = 50
 """Largest number of tool calls that are stored for an answer: the first ones."""
@@ -53,7 +53,7 @@ MOST_NAME = 200
 """Largest number of stored characters of a name, such as the name of a model. A longer id counts as missing."""
 
 MOST_ANSWER = 2**20
-"""Largest number of characters of an answer that are read, before its thoughts are separated."""
+"""Largest number of characters of an answer that are read, including the thoughts in it."""
 
 LONG = 2**16
 """Number of characters above which an answer is assembled in a thread."""
@@ -65,8 +65,8 @@ MOST_READ = 8 * 2**20
 """Largest size (bytes) of a request, answer or event that is parsed, unless the service sets another limit."""
 
 MOST_VALUES = 400_000
-"""Largest number of commas, colons and opening brackets in JSON that is parsed: an upper bound of its values. Decoding
-blocks all other requests, for a time proportional to the number of values."""
+"""Largest number of commas, colons and opening brackets in JSON that is parsed. It bounds the number of values.
+Decoding blocks all other requests, for a time proportional to the number of values."""
 
 MOST_ITEMS, MOST_FIELDS = 10_000, 1_000
 """Largest number of messages, and of fields, in a request that is parsed."""
@@ -196,7 +196,7 @@ def read_request(kind: Kind, body: bytes, most: int = MOST_READ) -> Request:
     if len(body) > most or is_dense(body):
         raise Oversized(f"more than {most:,} bytes, or too many values")
     try:
-        # Check that all is UTF-8, because values that are decoded later are not checked otherwise.
+        # Check that the whole body is UTF-8, because values that stay raw bytes are not checked otherwise.
         body.decode()
         fields = _fields(body)
         conversation = fields["input" if kind == "responses" else "messages"]
@@ -316,8 +316,8 @@ def _continues(kind: Kind, item: _Item) -> bool:
 
 
 def _is_material(item: _Item) -> bool:
-    """Return whether an item contains results of tools, or documents. The content is only searched
-    for the endings of their types, so an argument named `document` also counts."""
+    """Return whether an item contains results of tools, or documents. Parts are not parsed: the content is searched
+    for the texts in _MATERIAL, so an argument named `document` also counts."""
     if item.role in ("tool", "function") or item.type.endswith("_output") or item.type in SERVED:
         return True
     content = bytes(item.content) if _first(item.content) == b"[" else b""
@@ -415,7 +415,7 @@ def _before(content: Raw, note: str, kind: str) -> Raw:
         return Raw(_encode(f"{note}\n\n")[:-1] + bytes(content)[1:])
     parts = msgspec.json.decode(content, type=list[Raw])
     kinds = [msgspec.json.decode(part, type=_Kind).type for part in parts]
-    # Not before the first part: results of tools must come first.
+    # Not before other parts: results of tools must come first.
     place = next((n for n, each in enumerate(kinds) if each in ("text", "input_text")), len(parts))
     parts.insert(place, _raw({"type": kind, "text": note}))
     return Raw(b"[" + b",".join(map(bytes, parts)) + b"]")
@@ -484,8 +484,8 @@ class UpstreamAnswer:
             self.calls.append((name[:MOST_NAME], arguments[:MOST_TEXT]))
 
     def settle(self, text: str, thoughts: Iterable[str]) -> None:
-        """Set the text, without inline thoughts. Set the thoughts to the inline thoughts, else to `thoughts`, which
-        come from separate fields."""
+        """Set the text, without the thoughts inside `text`. Set the thoughts to the thoughts inside `text`; if there
+        are none, to `thoughts`, which come from separate fields."""
         separated = split_thoughts(_whole_characters(text[:MOST_ANSWER]))
         self.text = separated.text[:MOST_TEXT]
         self.thoughts = (separated.thoughts or _whole_characters("\n".join(filter(None, thoughts))))[:MOST_TEXT]
@@ -537,7 +537,8 @@ class StreamReader:
         self.other = bytearray()
         """Data received before the first event; all data, if no event was received."""
         self._rest, self._half, self._skips = bytearray(), False, False
-        """Data of an incomplete event, whether the last received byte is CR, and whether the event is too large."""
+        """Data of the incomplete event, whether the last received byte is CR, and whether the incomplete event is too
+        large."""
 
     def take(self, data: bytes) -> None:
         """Read the next received data."""
@@ -676,7 +677,7 @@ class _Stream:
             self._add_to_call(_plain(item.get("arguments")))
 
     def _begin_call(self, name: str) -> None:
-        # Keep one call more than the limit, so that further arguments go to this call and not to a stored one.
+        # Keep one call more than MOST_CALLS. It is not stored, and takes the arguments of all calls above the limit.
         if len(self._calls) <= MOST_CALLS:
             self._calls.append([name, ""])
 
@@ -725,7 +726,7 @@ class _Stream:
         for name, arguments in self._calls:
             answer.call(name, _whole_characters(arguments))
         if response is not None:
-            # The last event repeats the whole answer, but some servers omit the output there.
+            # The last event repeats the whole answer, but some servers omit the output in this event.
             answer.calls = response.calls or answer.calls
             answer.end(*response._ends)
         text, thoughts = (response.text, response.thoughts) if response is not None else ("", "")
@@ -820,7 +821,7 @@ def _thought(message: Mapping[str, Any]) -> str:
 
 
 def _add_usage(answer: UpstreamAnswer, usage: Any) -> None:
-    """Add the usage in a response. Numbers that are missing stay unchanged."""
+    """Add the usage in a response to an answer. A number that the usage lacks stays unchanged in the answer."""
     used = _object(usage)
 
     def tokens(name: str, of: Mapping[str, Any] = used) -> int:

@@ -1,5 +1,5 @@
 """Proxy to the model server: puts the view of a space into requests of the three protocols (`protocols`), and passes
-other requests below /v1 on unchanged. It handles bytes and does not use the operations.
+other requests below /v1 on unchanged. The proxy handles bytes and does not use the operations.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ QUIET = 10.0
 
 class Proxy:
     """Proxy for requests to models, and for other requests below /v1. `pass_key`: send the client's own key upstream.
-    `passing`: other paths of the upstream that are passed on (`passing.read_prefixes`). `spans`: tracing of requests to
-    models, or None."""
+    `passing`: prefixes of further paths that are passed on to the upstream (`passing.read_prefixes`). `spans`: tracing
+    of requests to models, or None."""
 
     def __init__(
         self, service: Service, upstream: Upstream, entrance: Entrance, *, pass_key: bool, passing: Sequence[str],
@@ -59,7 +59,7 @@ class Proxy:
         self._failure_logged = float("-inf")
 
     async def answer(self, call: ServedCall) -> None:
-        """Answer a request. Raise PracticumError if it is refused."""
+        """Answer a request. Raise PracticumError if the request is refused."""
         path, method = call.path, call.method
         if method == "POST" and path in PROTOCOLS:
             call.route = PROTOCOLS[path]
@@ -118,8 +118,8 @@ class Proxy:
         return body
 
     async def _require_response(self, call: ServedCall, space: str, response: str | None) -> None:
-        """Raise RequestRefused if a response of the upstream is not recorded for this space: it may belong to another
-        space. The operator may access any response, because not all responses are recorded."""
+        """Raise RequestRefused if a response of the upstream is not recorded for this space, because the response may
+        belong to another space. The operator may access any response, because not all responses are recorded."""
         if response is None or (call.grant is not None and call.grant.is_operator):
             return
         opened = await self.service.spaces.opened(space)
@@ -133,9 +133,9 @@ class Proxy:
     async def _prepare(
         self, call: ServedCall, kind: Kind, space: str, caller: Caller, body: bytes
     ) -> tuple[Request | None, RequestView | None, bytes]:  # fmt: skip
-        """Put the view into the body of a request. If the body cannot be read, or the view fails, return the body
-        unchanged. Raise UnknownSpace if the space does not exist, and Forbidden if the key is for an earlier space of
-        the same name."""
+        """Put the view into the body of a request. If the body cannot be parsed, or no view can be made, return the
+        body unchanged. Raise UnknownSpace if the space does not exist, and Forbidden if the key is for an earlier space
+        of the same name."""
         self.service.spaces.require_since(space, call.endings)
         request = None
         try:

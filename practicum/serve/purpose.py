@@ -32,7 +32,7 @@ _WRITES, _CONVERSATION, _TITLED = (
     re.compile(one, re.I) for one in (_VERB, _NOUN, rf"\b{_TITLE}.*{_NOUN}|{_NOUN}\s+{_TITLE}")
 )
 _SUMMARIZES = re.compile(r"\bsummari[sz](?:e|es|ing)\b", re.I)
-# Must not match a person who asks for a function that returns the title of a thread.
+# Must not match the message of a person who asks for a function that returns the title of a thread.
 _ORDERS = re.compile(
     rf"\W*(?:please\s+)?{_VERB}\w*\s+(?:(?!(?:that|which|of|for|in|with|and|about)\b)\S+\s+){{0,8}}{_TITLE}", re.I
 )

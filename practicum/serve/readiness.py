@@ -15,11 +15,11 @@ from practicum.core.errors import StoreError
 from practicum.store.database import Database
 
 LATELY = 30.0
-"""Time (s) after the last answer of the database during which the service still counts as ready. Thus short failures do
-not remove a node."""
+"""Time (s) after the last answer of the database during which the service still counts as ready, so that a
+load balancer does not drop the node at a short failure of the database."""
 
 PROBE = 1.0
-"""Time (s) after the last answer of the database until the database is probed, and timeout (s) of the probe."""
+"""Time (s) without an answer of the database after which the database is probed, and timeout (s) of the probe."""
 
 
 class Readiness:
@@ -36,8 +36,8 @@ class Readiness:
         return time.monotonic() - self._asked_at <= LATELY
 
     async def problem(self, stopping: bool, available: Container[str]) -> str | None:
-        """Return the reason why this node should get no more requests; None if it is ready. `available` has the names
-        of spaces that are open, or closed for a deletion of user data."""
+        """Return the reason why this node should get no more requests; None if the node is ready. `available` has the
+        names of spaces that are open, or closed for a deletion of user data."""
         self._asked_at = time.monotonic()
         if stopping:
             return "the service is stopping"

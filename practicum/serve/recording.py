@@ -1,4 +1,4 @@
-"""Recording of interactions: request, view and answer are stored, and stay in memory for some time."""
+"""Recording of interactions: request, view and answer are stored. The newest interactions also stay in memory."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class Recorder:
         return answers.Interactions(space=space.name, interactions=await asyncio.wrap_future(space.store.do(read)))
 
     def remember_response(self, name: str, id: str) -> None:
-        """Remember a response that has no interaction, so that a later request of the space may continue it. This node
-        remembers the newest ones until it stops."""
+        """Remember a response that has no interaction, so that a later request of the space may continue the response.
+        This node remembers the newest RECENT responses until it stops."""
         if 0 < len(id) <= LONGEST_NAME:
             self._responses[f"{name} {id}"] = None
         while len(self._responses) > RECENT:
@@ -151,14 +151,14 @@ class Recorder:
         return True
 
     async def find(self, space: ServedSpace, report: Report) -> Interaction:
-        """Return the interaction that a report is about. Raise Unknown if it does not exist."""
+        """Return the interaction that a report is about. Raise Unknown if this interaction does not exist."""
         if (recent := self.recent.get(f"{space.id} {report.interaction}")) is not None:
             return recent
         return await asyncio.wrap_future(space.store.do(partial(find_interaction, report=report)))
 
     async def find_written(self, space: ServedSpace, report: Report) -> Interaction:
-        """Return the interaction that a report is about. Wait for it if another node may be about to write it. Raise
-        Unknown if it does not exist."""
+        """Return the interaction that a report is about. If another node may be about to write the interaction, wait
+        for that. Raise Unknown if the interaction does not exist."""
         for pause in PAUSES if self._shared else ():
             with suppress(Unknown):
                 return await self.find(space, report)

@@ -56,7 +56,7 @@ class RelayHost(Protocol):
 
 @asynccontextmanager
 async def while_connected(call: ServedCall) -> AsyncIterator[None]:
-    """Cancel the block when the client disconnects, and raise Left."""
+    """If the client disconnects, cancel the block and raise Left."""
     task = asyncio.current_task()
     assert task is not None
     left = asyncio.ensure_future(call.receive())
@@ -75,11 +75,12 @@ async def while_connected(call: ServedCall) -> AsyncIterator[None]:
 
 @dataclass
 class Relay:
-    """Relay of the upstream's response to the client. It also records the interaction. `status` is the upstream's
-    status; `is_whole`: the answer was received completely.
+    """Relay of the upstream's response to the client. The relay also records the interaction. `status` is the
+    upstream's status; `is_whole`: the answer was received completely.
 
-    A stream passes while it arrives, and is parsed at the same time, or at its end if it is compressed. Any other
-    response passes when it is complete. A response that is too large passes while it arrives and is not parsed.
+    A stream is passed on while it arrives, and is parsed at the same time; a compressed stream is parsed at the end of
+    the stream. Any other response is passed on when it is complete. A response that is too large is passed on while it
+    arrives, and is not parsed.
     """
 
     proxy: RelayHost
@@ -174,18 +175,19 @@ class Relay:
             self._reader.take(self._unread.popleft())
 
     async def _collect(self, response: aiohttp.ClientResponse) -> bool:
-        """Receive a response completely. Return False if it is too large to parse; then only a part is received."""
+        """Receive a response completely. If it is too large to parse, stop early and return False."""
         size, fits = 0, (response.content_length or 0) <= self.proxy.most_read
         while fits and (chunk := await response.content.readany()):
             size += len(chunk)
             self._chunks.append(chunk)
             fits = self.call.hold(len(chunk)) and size <= self.proxy.most_read
-        # Set at the end: if the response breaks off earlier, none of it is passed on, so none counts as received.
+        # Set only now: a response that breaks off in the loop is not passed on, so none of it counts as received.
         self._size = size
         return fits
 
     async def _pass_oversized(self, response: aiohttp.ClientResponse, good: bool) -> None:
-        """Pass on the received part of a response, and the rest while it arrives. Record it without its text."""
+        """Pass on the received part of a response, and the rest while the rest arrives. Record the interaction without
+        the text of the response."""
         call, length = self.call, response.content_length
         self.proxy.service.counts["oversized_answers"] += 1
         sized = [] if length is None else [(b"content-length", b"%d" % length)]

@@ -20,9 +20,9 @@ T = TypeVar("T")
 async def report(
     service: Service, name: str, report: Report, trust: Trust, *, screened: bool = False
 ) -> answers.Reported:  # fmt: skip
-    """Store a report of the operator (`own`) or of an end user (`user`); it is on disk when this returns. `screened`:
-    text that the filter flags waits for review, even in a report of the operator. Raise Unknown if the interaction does
-    not exist, and StoreError if the report cannot be written."""
+    """Store a report. `trust` is `own` for a report of the operator, and `user` for a report of an end user. The report
+    is on disk when this function returns. `screened`: text that the filter flags waits for review, even in a report of
+    the operator. Raise Unknown if the interaction does not exist, and StoreError if the report cannot be written."""
     space = await service.spaces.opened(name)
     texts = report.model_dump(include={"target", "comment", "answer"}, exclude_unset=True)
     report = report.model_copy(update=space.reader.redacted(texts))
@@ -49,8 +49,9 @@ async def report(
 async def note(
     service: Service, name: str, text: str, about: str, user: str | None, *, screened: bool = False
 ) -> answers.Noted:  # fmt: skip
-    """Store a note. It is shown to requests about its subject `about` (empty: to all requests). It is on disk when
-    this returns. A note of a `user` waits for review. `screened`: text that the filter flags waits too."""
+    """Store a note about the subject `about`: requests about this subject are shown the note (empty: all requests). The
+    note is on disk when this function returns. A note of a `user` waits for review. `screened`: a note that the filter
+    flags waits for review too."""
     space = await service.spaces.opened(name)
     text, about = space.reader.redacted((text, about))
     async with space.lock:
@@ -70,8 +71,8 @@ def _corrector(service: Service, space: ServedSpace) -> Corrector:
 async def decide_correction(
     service: Service, name: str, number: int, approved: bool, reason: str = ""
 ) -> answers.Decided:  # fmt: skip
-    """Approve or reject a correction or a note that waits for review. One in effect can be rejected too. Raise Unknown
-    if it does not exist, and Conflict if it was decided before."""
+    """Approve or reject a correction or a note that waits for review. A correction or a note in effect can be rejected
+    too. Raise Unknown if no correction or note has this number, and Conflict if the review was decided before."""
     space = await service.spaces.opened(name)
     async with space.lock:
         await space.read_corrections()
@@ -80,7 +81,8 @@ async def decide_correction(
 
 
 async def note_of(service: Service, name: str, number: int) -> Correction | None:
-    """Return the note with this number; None if it is a correction. Raise Unknown if neither exists."""
+    """Return the note with this number; None if the number is that of a correction. Raise Unknown if neither a note nor
+    a correction has this number."""
     space = await service.spaces.opened(name)
     _, correction = await asyncio.to_thread(find_correction, space.store, space.corrections, number)
     return correction if correction.note else None
@@ -90,8 +92,9 @@ async def note_of(service: Service, name: str, number: int) -> Correction | None
 
 
 async def list_corrections(service: Service, name: str, state: str, after: int, limit: int) -> answers.CorrectionList:
-    """Return at most `limit` corrections and notes of a space in a state (one of STATES), oldest first, that follow the
-    number `after`. Also return the count of all in this state. Raise UnknownSpace if the space does not exist."""
+    """Return corrections and notes of a space in a state (one of STATES), with numbers above `after`: at most `limit`,
+    oldest first. Also return the count of all corrections and notes in this state. Raise UnknownSpace if the space
+    does not exist."""
     space = await service.spaces.opened(name)
     await space.follow_corrections()
     some, total = await asyncio.to_thread(listed, space.store, space.corrections, state, after, limit)

@@ -1,4 +1,4 @@
-"""Checks of a request's method, path, query and headers before it is routed.
+"""Checks of a request's method, path, query and headers before the request is routed.
 
 The service, the proxy in front of it and the model server must understand a request alike. So ambiguous requests are
 refused: paths that are not in normal form, repeated headers, and blank names.
@@ -94,7 +94,8 @@ def _require_clear_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         named = name.startswith(_OWN) or name in _NAMED
         if named and is_blank(header_text(value)):
             raise RequestRefused(
-                "request.malformed", f"the header {name.decode('latin-1')} is blank: remove it, or give it a value"
+                "request.malformed",
+                f"the header {name.decode('latin-1')} is blank: remove the header, or give it a value",
             )
         if named or name in _ONCE:
             if name in seen:

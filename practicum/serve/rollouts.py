@@ -1,9 +1,9 @@
-"""Rollouts of versions: counts scores of a candidate, stores the decision about it, and sets the live version.
+"""Rollouts of versions: count the scores of a candidate, store the decision about the candidate, set the live version.
 
 `session.rollout.Rollout.take` makes the decision.
 
 A score counts for the version that its request was shown, even if the score was reported to another node. All nodes
-count scores in the same order, so they make the same decision, and the first node writes it.
+count scores in the same order, so they make the same decision. The first node that decides writes the decision.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Rollouts:
         self._ended = ended
 
     async def read(self, space: ServedSpace) -> None:
-        """Load the rollout of a space, begun by any node, and count its stored scores."""
+        """Load the rollout of a space, which any node may have begun, and count the stored scores of the rollout."""
         r = schema.rollouts
         for row in await asyncio.to_thread(self._database.rows, space.store.select(r).where(r.c.state == CANARY)):
             if space.rollout is None or space.rollout.number != row.number:
@@ -66,7 +66,7 @@ class Rollouts:
         rollout = Rollout.stored(row)
         await asyncio.to_thread(space.read_versions)
         if space.live == rollout.version:
-            # The service ended after it promoted the version, and before it recorded the end of the rollout.
+            # The service ended after it made the version live, and before it recorded the end of the rollout.
             ended = partial(end_rollout, row=rollout.row(PROMOTED, "promoted"))
             await asyncio.wrap_future(space.store.do(ended))
             return
@@ -85,8 +85,8 @@ class Rollouts:
         return space.store.select(*columns).where(o.c.id == i.c.id, o.c.score.is_not(None))
 
     async def count_scores(self, space: ServedSpace) -> None:
-        """Count new scores, reported to any node, in the same order on all nodes. They may decide a rollout, or raise
-        an alarm if outcomes got worse."""
+        """Count new scores, reported to any node, in the same order on all nodes. The scores may decide a rollout.
+        If outcomes got worse, raise an alarm."""
         number = schema.outcomes.c.number
         async with space.counting:
             new = self._scored(space).where(number > space.counted).order_by(number)
@@ -105,11 +105,11 @@ class Rollouts:
         self, sessions: Sessions, late: float, space: ServedSpace, session: str, version: int
     ) -> int | None:
         """Return the version that all nodes show to a session: `version`, unless another node has shown the
-        session a different version. Return None if this version is not known within `late` seconds."""
+        session a different version. Return None if the session's version is not known within `late` seconds."""
         claimed = await sessions.claim(space.id, session, version, None, late)
         if claimed is None or space.is_valid(claimed):
             return claimed
-        # The version was taken back, or this node has not read its rollout yet.
+        # The version was taken back, or this node has not read the rollout of the version yet.
         try:
             async with asyncio.timeout(late), space.counting:
                 await self.read(space)
@@ -130,8 +130,8 @@ class Rollouts:
             )
 
     async def decide(self, space: ServedSpace, rollout: Rollout, decision: RolloutDecision) -> None:
-        """Promote a candidate, or take it back. The decision is stored and takes effect with the next request. If nodes
-        decide at the same time, the first decision counts."""
+        """Promote the candidate of a rollout, or take the candidate back. The decision is stored and takes effect with
+        the next request. If nodes decide at the same time, the first decision counts."""
         if space.rollout is not rollout or rollout.decided:
             return
         rollout.decided = True
@@ -156,8 +156,8 @@ class Rollouts:
         self._ended()
 
     async def begin(self, space: ServedSpace, rollout: Rollout) -> bool:
-        """Show a candidate to its share of the sessions. Return False if the rollout did not begin, because another
-        version was made live, another node has begun a rollout, or the space was closed."""
+        """Show a candidate to the rollout's share of the sessions. Return False if the rollout did not begin, because
+        another version was made live, another node has begun a rollout, or the space was closed."""
         async with space.counting:
             began = partial(begin_rollout, row=rollout.row())
             if self._spaces.get(space.name) is not space or space.live != rollout.base:
@@ -169,8 +169,8 @@ class Rollouts:
         return True
 
     async def roll_back(self, space: ServedSpace, version: int | None) -> int:
-        """Make an earlier version live (None: the version before the live version), and take a candidate back. Return
-        the live version."""
+        """End the rollout under way, and make an earlier version live (None: the version before the live version;
+        during a rollout, the live version stays). Return the live version."""
         await asyncio.to_thread(space.read_versions)
         async with space.counting:
             await self.read(space)

@@ -39,12 +39,12 @@ from practicum.serve.spans import Spans
 from practicum.serve.upstream import Upstream, open_upstream
 
 SWITCH = 0.0005
-"""Thread switch interval (s). With Python's 5 ms, a request that arrives while the learner computes would wait that
-long."""
+"""Thread switch interval (s). With Python's default, a request that arrives while the learner computes would wait
+5 ms."""
 
 NOTICE = 5
-"""Time (s) after the signal to stop during which new connections are accepted, if readiness is polled: the load
-balancer then polls again, and sends requests to other nodes."""
+"""Time (s) after the signal to stop during which new connections are still accepted, if a load balancer polls
+readiness. In this time, the load balancer polls again, and then sends requests to other nodes."""
 
 DRAIN = 20
 """Time (s) that requests in flight get after NOTICE. The whole shutdown fits into the 30 s that Kubernetes allows."""
@@ -114,9 +114,9 @@ async def _serve(
                 f"{settings.host} is reachable from other machines, so a key is required: create a key (practicum key "
                 "add), pass --key, or listen on 127.0.0.1",
             )
-        # Load the data of the filter now, so that it does not delay requests.
+        # Load the data of the filter for suspicious text now, so that no request waits for that.
         await asyncio.to_thread(flags, "a1")
-        # Exclude loaded objects from garbage collection, which would take 50 ms and more each time.
+        # Exclude loaded objects from garbage collection. With them, each collection would take 50 ms or more.
         gc.collect()
         gc.freeze()
         agents = Agents()
@@ -166,7 +166,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            # No acknowledged data is lost, because it is on disk.
+            # No acknowledged data is lost, because all acknowledged data is on disk.
             os._exit(128 + sig)
         self._until = time.monotonic() + (NOTICE if self._service.readiness.is_watched else 0)
         self.should_exit = self._service.stopping = True

@@ -1,7 +1,7 @@
 """Service of spaces: opens them, answers requests, and notices changes that other processes make in the store.
 
-`app` serves it over HTTP, and `practicum.client` uses it in process. It runs in one event loop, except that the store
-writes in its own thread and the learner learns in its own thread.
+`app` serves a Service over HTTP, and `practicum.client` uses a Service in process. A Service runs in one event loop,
+except that the store writes in its own thread and the learner learns in its own thread.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ ERASE_RETRY = 30.0
 
 
 class Service:
-    """Service with an open store. Raises StoreError if another process uses the folder of the store, or if its database
-    cannot be reached."""
+    """Service with an open store. Raises StoreError if another process uses the folder of the store, or if the database
+    of the store cannot be reached."""
 
     def __init__(self, settings: ServiceSettings, upstream: Upstream | None = None) -> None:
         self.settings = settings
@@ -75,7 +75,7 @@ class Service:
         self.began = time.monotonic()
         self._held = ExitStack()
         self.database = Database.at(settings.store, settings.folder, create=True)
-        # Do not wait for busy databases: requests wait for these reads, or for a lock that is held during them.
+        # Do not wait while the database is busy: requests wait for reads, or for a lock that is held during a read.
         self.database.waits = False
         self._held.callback(self.database.close)
         try:
@@ -110,7 +110,7 @@ class Service:
 
     async def start(self) -> None:
         """Create missing spaces, open all spaces of the settings, and start learning. Raise UsageError or StoreError if
-        a space cannot be used; then the caller must close the service."""
+        a space cannot be used. After such an error, the caller must close the service."""
         self._loop = asyncio.get_running_loop()
         self.alarms.start()
         if self.database.shared:
@@ -159,12 +159,12 @@ class Service:
     # Spaces
 
     async def _prepare(self, space: ServedSpace) -> None:
-        """Prepare a space that was just opened for requests."""
+        """Make a space that was just opened ready for requests."""
         newest = space.store.select(func.max(schema.outcomes.c.number))
         ((counted,),) = await asyncio.to_thread(self.database.rows, newest)
         space.counted = counted or 0
         await self.read_messages(space)
-        # Warm the caches, so that the first request is not late.
+        # Warm the caches, so that the first request does not exceed its time limit.
         await space.show(text_request("warm up"), "")
         space.announced = space.store.changes()
         await self.refresh(space)
@@ -179,7 +179,7 @@ class Service:
 
     @contextmanager
     def deleting(self, space: ServedSpace) -> Iterator[None]:
-        """Keep a space from being opened inside the `with` block that deletes it."""
+        """Close a space, and keep it closed inside the `with` block, which deletes the space."""
         with self.spaces.deleting(space.name):
             self._forget(space)
             yield
@@ -210,7 +210,7 @@ class Service:
             await space.close()
 
     async def _retry_erasures(self) -> None:
-        """Finish deletions of user data that failed, here or on a node that ended."""
+        """Finish deletions of user data that failed on this node, or on a node that has ended."""
         while True:
             await asyncio.sleep(ERASE_RETRY)
             try:
@@ -254,8 +254,8 @@ class Service:
     # Requests
 
     async def show(self, name: str, request: Request, caller: Caller) -> RequestView | None:
-        """Return the view of a request; None if it is not ready in time. Raise UnknownSpace if the space does not
-        exist."""
+        """Return the view of a request; None if the view fails or is not ready in time. Raise UnknownSpace if the space
+        does not exist."""
         try:
             space = self.spaces.get(name)
             limit = self.opens if space is None else self.late if space.waits else SHOWS
@@ -272,7 +272,7 @@ class Service:
             logger.warning("a request of space %s is passed on unchanged: %s", name, str(error) or "timeout")
             return None
         except Exception as error:
-            # Any failure here must not keep the answer from the user's agent.
+            # A failure here must not fail the request: the request is passed on without a view.
             self.counts["unchanged_requests"] += 1
             self.faults.note("choosing the view of a request", error)
             return None
@@ -308,14 +308,14 @@ class Service:
     # Changes by other processes
 
     async def _poll(self) -> None:
-        """Poll for changes such as a rollback, an approval or an edit, by this or other nodes. Close unused spaces."""
+        """Poll for changes by any process, such as a rollback, an approval or an edit. Close unused spaces."""
         while True:
             await asyncio.sleep(POLL)
             try:
                 self._check_store()
                 await self._poll_once()
             except Exception:
-                # The next poll sees these changes too.
+                # The next poll reads the same changes.
                 self.counts["failed_polls"] += 1
                 logger.exception("polling for changes of other processes failed")
 
@@ -342,7 +342,7 @@ class Service:
                 await self.refresh(space)
                 await self.rollouts.follow(space)
             except (PracticumError, OSError) as error:
-                # Retry this space at the next poll; after an outage, every space is polled.
+                # The next poll tries this space and the remaining spaces again.
                 self.counts["failed_polls"] += 1
                 if not self._is_away:
                     logger.warning("changes of other processes cannot be read, will retry: %s", error)

@@ -1,6 +1,6 @@
 """Sessions: assignment of requests to conversations.
 
-Clients name their conversation in many ways. The first of these that is present counts:
+Clients name the conversation of a request in many ways. The first of these names that is present counts:
 
 1. the header `x-practicum-session`;
 2. a client's own header, such as `session_id` or `session-id` (Codex), `x-claude-code-session-id` (Claude Code) or
@@ -10,9 +10,9 @@ Clients name their conversation in many ways. The first of these that is present
    of that response; `prompt_cache_key`, if it looks like a generated id, since some clients use one key for a whole
    program.
 
-A request that names no session continues the session whose answer it repeats. Otherwise it opens a new session, even if
-it begins like another session. `user` and `safety_identifier` name a user and never a session: they only separate equal
-answers to different users.
+A request that names no session continues the session whose answer it repeats. Otherwise the request opens a new
+session, even if it begins like the requests of another session. `user` and `safety_identifier` name a user and never a
+session: they only separate equal answers to different users.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ MOST_DIGESTS = 50_000
 """Largest number of digests of answers that a space keeps, to recognise later requests. The oldest are dropped."""
 
 LOOKED_AT = 4
-"""Number of last answers in a request that are looked up. More than one, because clients may insert answers."""
+"""Number of last answers in a request that are looked up: more than one, because clients may insert answers that no
+model gave."""
 
 MIN_UNIQUE = 60
 """Smallest length (characters without spaces) of an answer that is recognised after any question. A shorter answer may
 occur in several conversations."""
 
 PARAGRAPHS = 4
-"""Largest number of paragraphs at the beginning of a question by which the question is recognised without its end. The
-client aider appends reminders to a question, and leaves the reminders out of later requests."""
+"""Largest number of first paragraphs of a question that are remembered. A later request is recognised even if it
+repeats only the first paragraphs. For example, the client aider appends reminders to a question, and leaves the
+reminders out of later requests."""
 
 LONGEST_USER = 2_000
 """Largest length (characters) of a `metadata.user_id` that is searched for a session."""
@@ -89,7 +91,7 @@ class Caller:
 
 
 def named_session(headers: Mapping[bytes, str], fields: Mapping[str, msgspec.Raw]) -> SessionName | None:
-    """Return the session that a client names in its headers or in the body. None if it names no session."""
+    """Return the session that a client names in its headers or in the body. None if the client names no session."""
     texts = {name.decode("latin-1"): value for name, value in headers.items()}
     if (match := _by_name(texts)) is not None:
         return match
@@ -116,8 +118,8 @@ def _by_name(values: Mapping[str, Any]) -> SessionName | None:
 
 
 def _rank(name: str) -> int | None:
-    """Return the precedence of a name of a header or a field, 0 first. None if it does not hold a session, such as
-    `x-parent-session-id` of opencode, which holds the session of the parent."""
+    """Return the precedence of a header or a field with this name, 0 first. None if the header or field does not hold
+    the session of the request. For example, `x-parent-session-id` of opencode holds the session of the parent agent."""
     name = name.lower()
     if len(name) > LONGEST_NAME or "parent" in name or name.startswith("x-practicum-"):
         return None
@@ -144,7 +146,7 @@ def _session_of_user(user: Any) -> str | None:
 
 
 def _decoded(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """Return the value of a field. None if it is missing, cannot be read, or is too long to name anything."""
+    """Return the value of a field. None if the field is missing, cannot be read, or is too long to name anything."""
     if name not in fields or memoryview(fields[name]).nbytes > LONGEST_FIELD:
         return None
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -153,7 +155,8 @@ def _decoded(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 
 class Conversations:
-    """Recent answers of a space with their sessions, as digests. Not shared by nodes, and empty after a start."""
+    """Digests of the recent answers of a space, with the session of each answer. Nodes do not share these digests, and
+    the digests are lost when the service ends."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[bytes, str] = OrderedDict()
@@ -181,7 +184,8 @@ class Conversations:
         return SessionName(caller.interaction, OPENING)
 
     def add(self, request: Request, user: str | None, answer: UpstreamAnswer, session: str) -> None:
-        """Remember an answer, so that a request that repeats it or names its response continues the session."""
+        """Remember an answer, so that a request that repeats the answer, or names the id of the response, continues the
+        session."""
         _, question = last_answers(request, 0)
         text = answer_text(answer.text, answer.calls)
         paragraphs = question.split("\n\n", PARAGRAPHS)

@@ -24,7 +24,7 @@ else:
 
 
 def _of_run(name: str, note: str = "", *, first: bool = False) -> Setting:
-    """Return a setting of runs as a setting of services."""
+    """Return the setting of runs with this name, changed into a setting of services."""
     return replace(OF_RUN[name].setting, panel=Panel.LEARNING, note=note, first=first)
 
 
@@ -65,7 +65,7 @@ class ServiceSettings(BaseModel):
         note="Also read from PRACTICUM_SERVE_KEYS (separated by commas): other users can see a command line.",
     )] = ()
     per_minute: Annotated[int | None, Setting(
-        HELPS["--per-minute"], Panel.SERVICE, unit="requests/min", note="If it is None: no limit.",
+        HELPS["--per-minute"], Panel.SERVICE, unit="requests/min", note="None means no limit.",
     )] = Field(default=None, ge=1)
     pass_key: Annotated[bool, Setting(
         "Clients send their own key for the model server, and the service's key as x-practicum-key.", Panel.SERVICE,
@@ -79,7 +79,7 @@ class ServiceSettings(BaseModel):
     )] = Field(default=600.0, ge=1)
     max_output_tokens: Annotated[int | None, replace(
         OF_RUN["max_output_tokens"].setting, panel=Panel.SERVICE,
-        note="Only for the upstream local; a limit in the request takes precedence. If it is None: 1,024.",
+        note="Only for the upstream local; a limit in the request takes precedence. None means 1,024.",
     )] = Field(default=None, ge=1)
     memory: Annotated[int, Setting(
         "Approximate memory limit for open spaces (MB); least recently used spaces are closed first.", Panel.SERVICE,
@@ -94,13 +94,15 @@ class ServiceSettings(BaseModel):
         metavar="NAME", typed=list[str], note="json: one line per request on standard error; otel: spans.",
     )] = ()
     method: Annotated[str | None, _of_run(
-        "method", "If it is None: unified, or episodes with the profile small.", first=True,
+        "method", "None means unified, or episodes with the profile small.", first=True,
     )] = None
-    profile: Annotated[Profile | None, _of_run("profile", "If it is None: small with the upstream local.")] = None
+    profile: Annotated[Profile | None, _of_run(
+        "profile", "None means small with the upstream local, else full.",
+    )] = None
     settings: Annotated[Mapping[str, Any], _of_run("settings")] = Field(default_factory=dict)
     learner: Annotated[str | None, Setting(
         HELPS["--learner"], Panel.LEARNING, metavar="MODEL", first=True,
-        note="If it is None: the model of the upstream.",
+        note="None means the model of the upstream.",
     )] = None
     learn: Annotated[bool, Setting(
         "Learn from outcomes. With --no-learning, only corrections take effect.", Panel.LEARNING,
@@ -110,17 +112,17 @@ class ServiceSettings(BaseModel):
         "Of the answers without an outcome, the share that a judge scores for learning.", Panel.LEARNING, unit="0 to 1",
     )] = Field(default=0.0, ge=0, le=1)
     review: Annotated[Review | None, _of_run(
-        "review", "If it is None: the setting of the space, which is foreign for a new space.", first=True,
+        "review", "None means the setting of the space: foreign for a new space.", first=True,
     )] = None
     trust_users: Annotated[bool, Setting(
         "Trust questions of end users like your own tasks.", Panel.LEARNING,
     )] = False
     trust_tools: Annotated[bool, _of_run("trust_tools")] = False
     learn_every: Annotated[int, Setting(
-        "Number of outcomes that starts a round of learning.", Panel.LEARNING, unit="outcomes",
+        "Number of waiting outcomes that starts a round of learning.", Panel.LEARNING, unit="outcomes",
     )] = Field(default=20, ge=1)
     learn_minutes: Annotated[float, Setting(
-        "Minutes that an outcome waits until a round starts even with fewer outcomes.", Panel.LEARNING, unit="min",
+        "Minutes after which a single waiting outcome starts a round of learning.", Panel.LEARNING, unit="min",
     )] = Field(default=60.0, ge=0)
     max_calls_day: Annotated[int | None, Setting(
         "Limit of model calls for learning, per day and space.", Panel.LEARNING, unit="calls", first=True,

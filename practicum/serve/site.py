@@ -28,7 +28,7 @@ models without making pages faster."""
 
 
 class Pages:
-    """Site as an ASGI application. It is loaded by `load`, or by the first page request."""
+    """Site as an ASGI application. The site is loaded by `load`, or by the first page request."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -64,7 +64,7 @@ class Pages:
 
 
 class ServiceActions:
-    """Actions of the pages that need the service (see `view.site.Actions`)."""
+    """Implementation of `view.site.Actions`: functions of the service that pages call."""
 
     def __init__(self, service: Service, keys: Keys) -> None:
         self._service, self._keys = service, keys
@@ -156,6 +156,6 @@ class ServiceActions:
 
 
 def _person(visitor: Grant) -> Grant:
-    """Return the grant of a visitor, and add the roles `ask` and `report` to it. On the pages, the role `review`
-    includes both."""
+    """Return the grant of a visitor with the roles `ask` and `report` added. On the pages, the role `review` includes
+    these two roles."""
     return replace(visitor, roles=visitor.roles | {"ask", "report"})

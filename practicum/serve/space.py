@@ -51,12 +51,14 @@ POINTS_BYTES = 32 * 2**20
 """Limit of the texts in cached views of earlier messages (bytes)."""
 
 FIXED, ENTRY, CHARACTER, SESSION, POINT = 500_000, 500, 3, 300, 3_000
-"""Approximate memory of a space (bytes): fixed; per entry, without its vector; per character of an entry; per session,
-answer or piece of a message; per message. Measured on spaces of 1,000 entries of 150 characters, which take 2.4 MB."""
+"""Approximate memory of a space (bytes): a fixed part; per entry without the vector; per character of an entry; per
+session, answer or piece of a message; per message. Measured on spaces of 1,000 entries of 150 characters, which take
+2.4 MB."""
 
 Claim = Callable[[str, int], Awaitable[int | None]]
 """Function that takes a session and a version, and returns the version that all nodes show to the session. This is the
-passed version, unless another node has shown the session a different version. None: not known now."""
+passed version, unless another node has shown the session a different version. None: the version of the
+session is not known now."""
 
 READ = 2.0
 """Time (s) that a request waits to load a version from the database."""
@@ -89,7 +91,8 @@ class RequestView:
 @dataclass(frozen=True)
 class _Pin:
     """Version of a session: `at` is the time of the session's last request and `settled` the time when the version was
-    chosen (monotonic, s). `among` has the live version and the candidate at that time."""
+    chosen (monotonic, s). `among` has the live version and the candidate at the last request; (-1,
+    None) if the version that all nodes show was not known."""
 
     version: int
     at: float
@@ -99,7 +102,8 @@ class _Pin:
 
 @dataclass(frozen=True)
 class _Point:
-    """View of a user's message and the fixed text, both from the request in which this message was the last one."""
+    """View of a user's message, and the fixed text, both made for the request in which this was the last user
+    message."""
 
     fixed: str
     learned: Insertion
@@ -133,7 +137,8 @@ class ServedSpace:
         self.counted = 0
         """Sequence number of the last counted outcome."""
         self.announced = 0
-        """Change counter of the last change by other nodes that was read (see `store.backend.Backend.changes`)."""
+        """Value of the change counter up to which changes by other nodes were read (see
+        `store.backend.Backend.changes`)."""
         self.claim: Claim | None = None
         self.conversations = Conversations()
         self._reading = threading.Lock()
@@ -151,7 +156,7 @@ class ServedSpace:
 
     @classmethod
     def open(cls, store: Store, parts: Parts) -> ServedSpace:
-        """Open a space. Raise StoreError or UsageError if it cannot be used."""
+        """Open a space. Raise StoreError or UsageError if the space cannot be used."""
         space = cls(store, Reader(store, store, None, {}, parts, False))
         space.read_versions()
         # Warm the caches, so that the first request does not wait.
@@ -197,7 +202,7 @@ class ServedSpace:
 
     @property
     def waits(self) -> bool:
-        """Whether a view needs a remote embedder. Otherwise all its data is in memory."""
+        """Whether a view needs a remote embedder. Otherwise all data of a view is in memory."""
         return ":" in self.reader.config.embedder
 
     async def view(self, query: str, context: Context) -> View:
@@ -278,7 +283,7 @@ class ServedSpace:
 
     async def version_for(self, session: str) -> int:
         """Return the version of a session. It stays the same during the session, on all nodes, unless the version was
-        taken back or edited by hand. So prefix caches apply, and a conversation is consistent."""
+        taken back or replaced by an edit by hand. So prefix caches apply, and a conversation is consistent."""
         now, pin = time.monotonic(), self._pins.get(session)
         candidate = self.rollout.version if self.rollout is not None else None
         among = self.live, candidate
@@ -290,7 +295,7 @@ class ServedSpace:
         if self.claim is not None and (pin is None or pin.among != among or now - pin.settled > PINNED / 2):
             claimed = await self.claim(session, version)
             version, settled = (version, settled) if claimed is None else (claimed, now)
-            # Ask again with the next request if the version is not known now.
+            # If the version of the session is not known now, the next request asks again.
             among = among if claimed is not None else (-1, None)
         self._pins[session] = _Pin(version, now, settled, among)
         self._pins.move_to_end(session)
@@ -299,7 +304,8 @@ class ServedSpace:
         return version
 
     def is_valid(self, version: int) -> bool:
-        """Return whether a session may keep a version: it was not taken back, and not replaced by an edit by hand."""
+        """Return whether a session may keep a version: the version was neither taken back nor replaced by an edit by
+        hand."""
         candidate = self.rollout is not None and version == self.rollout.version
         return candidate or (version in self._line and version >= self._edited)
 
@@ -366,14 +372,14 @@ class ServedSpace:
         return self._fixed_text(view), self._learned(view, near), view.retrieved
 
     def question(self, data: Mapping[str, Any]) -> str:
-        """Return the question of a stored interaction or correction, by the messages that are stored now. Thread
-        safe."""
+        """Return the question of a stored interaction or correction. The question is found again in the text, by
+        comparison with the messages that are stored now. Thread safe."""
         match = self.questions.of(data["query"])
         return match.text if match.neighbours else str(data["question"] or data["query"])
 
     def _still_valid(self, digest: str, version: int, context: Context) -> _Point | None:
-        """Return the view of an earlier message. None if it is not cached, or if an entry or correction in it has
-        changed."""
+        """Return the view of an earlier message. None if the view is not cached, or if an entry or correction in
+        the view has changed."""
         point = self._points.get(digest)
         if point is None:
             return None
@@ -382,7 +388,7 @@ class ServedSpace:
         return point if same and all(number in self.corrections for number in point.corrections) else None
 
     def _fixed_text(self, view: View) -> str:
-        """Return the part of a view that is the same for all requests. Cached."""
+        """Return the part of a view that is the same for all requests, from a cache if possible."""
         pages = view.pages[: view.fixed]
         if self._fixed[0] != pages:
             text = "\n\n".join(pages) if view.instructing else self._notes(pages, view.citable)
@@ -398,7 +404,8 @@ class ServedSpace:
         return Insertion(self._notes([*view.pages, *solved], introduced), view.turns if self.small else ())
 
     def _notes(self, pages: Sequence[str], introduced: bool) -> str:
-        """Return pages between marks. If `introduced`, put the chat agent's introduction of entries before them."""
+        """Return pages between marks. If `introduced`, put the chat agent's introduction of entries before the
+        pages."""
         text = "\n".join(framed(pages, self.nonce))
         return f"{USING}\n\n{text}" if introduced and pages else text
 

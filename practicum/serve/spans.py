@@ -1,8 +1,9 @@
-"""Spans of OpenTelemetry for requests to models: one span of the request, and below it one span of the upstream
-request. They follow the semantic conventions for HTTP and for generative AI, and contain no texts, sessions or users.
+"""Spans of OpenTelemetry for requests to models: one span of the request, and as its child one span of the upstream
+request. Both spans follow the semantic conventions for HTTP and for generative AI, and contain no texts, sessions or
+users.
 
-The trace of the client continues: the span in its `traceparent` is the parent of the first span. The upstream receives
-the second span as its parent.
+The trace of the client continues: the span in the client's `traceparent` is the parent of the first span. The upstream
+receives the second span in `traceparent`, as the parent for the spans of the upstream.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ logger = logging.getLogger("practicum.serve")
 
 
 class Spans:
-    """Exporter of spans over OTLP (HTTP, protobuf), configured by the variables OTEL_*. A passed `exporter`
-    replaces it. Raises UsageError if a package is missing, or if the environment selects another protocol."""
+    """Exporter of spans over OTLP (HTTP, protobuf), configured by the variables OTEL_*. A passed `exporter` replaces
+    the exporter over OTLP. Raises UsageError if a package is missing, or if the environment selects another
+    protocol."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         require_spans(exporter)

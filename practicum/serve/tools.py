@@ -14,7 +14,7 @@ from practicum.serve.api import Operation
 from practicum.serve.operations import OPERATIONS
 
 PLAYBOOK = "practicum://playbook"
-"""URI of the playbook as a resource. The URIs of its sections begin with it."""
+"""URI of the playbook as a resource. The URIs of sections begin with this URI."""
 
 TEMPLATES = [
     {
@@ -26,7 +26,7 @@ TEMPLATES = [
 
 
 def listing(operation: Operation) -> dict[str, Any]:
-    """Return the item of an operation in `tools/list`."""
+    """Return the item for an operation in the list `tools/list`."""
     schema = operation.form.model_json_schema()
     schema.pop("title")
     schema.pop("description", None)

@@ -1,8 +1,9 @@
 """Transports from a program to the operations of a space: over HTTP to a service, or to the store in a folder.
 
-One process at a time opens a store, and listens at a socket in its folder; other processes send it requests. When that
-process ends, even by a kill, the next process with a request opens the store. A call to an ended process is sent again,
-which is harmless: a repeated report changes nothing, and a repeated note replaces itself.
+One process at a time opens a store, and listens at a socket in the store's folder. Other processes send requests to
+this process. When this process ends, even by a kill, the next process with a request opens the store. A call to a
+process that has ended is sent again to the next process. This is harmless: a repeated report changes nothing, and a
+repeated note replaces the first note.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ ALL_ROLES = frozenset({"admin"})
 
 
 class Unreachable(StoreError):
-    """The process does not respond."""
+    """No process responds at the address or the socket."""
 
 
 class Transport(ABC):
-    """Transport to a space, open inside `async with`. `roles` are the roles of all requests to a store; a service
-    uses the roles of the key. `agent` is the session of an agent that makes the requests by itself, or None."""
+    """Transport to a space, open inside `async with`. `roles` are the roles of all requests to a store; requests to a
+    service have the roles of the key. `agent` is the session of an agent that makes the requests by itself, or None."""
 
     def __init__(self, base: str, roles: Collection[str], space: str | None, agent: str | None) -> None:
         self.roles, self.base, self.agent = frozenset(roles), base, agent
@@ -66,7 +67,8 @@ class Transport(ABC):
 
     @abstractmethod
     async def reach(self) -> None:
-        """Prepare for the first operation. Raise PracticumError if that fails; the next operation tries again."""
+        """Prepare for the first operation. Raise PracticumError if this fails: the next operation then prepares
+        again."""
 
     async def __aenter__(self) -> Self:
         return self

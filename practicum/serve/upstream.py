@@ -30,7 +30,7 @@ _DROPPED = frozenset({
     "host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade",
     "proxy-authorization", "proxy-connection", "accept-encoding", "authorization", "x-api-key", "expect", "cookie",
 })  # fmt: skip
-"""Headers of a request that belong to the connection or contain a key."""
+"""Headers of a request that are not sent to the upstream, because they belong to the connection or contain a key."""
 
 RETURNED = (
     b"content-type", b"content-encoding", b"content-disposition", b"retry-after", b"x-should-retry", b"request-id",
@@ -64,7 +64,7 @@ _NOT_ADDED = ("User-Agent", "Content-Type")
 @dataclass
 class Upstream:
     """Model server. `model` is filled into requests that name no model; `name` is the model for learning, or empty if
-    it is not known; `models` are the names of the server's other known models."""
+    no such model is known; `models` are the names of the server's other known models."""
 
     address: str
     key: str | None = field(repr=False)
@@ -92,7 +92,7 @@ class Upstream:
         self, incoming: Iterable[tuple[bytes, bytes]], client_key: bool, body: bytes = b""
     ) -> CIMultiDict[str]:  # fmt: skip
         """Return the headers of an upstream request with this body: the client's headers, without headers of the
-        connection and of practicum. The key is the upstream's key, or with `client_key` the client's own key."""
+        connection and of practicum. They contain the upstream's key, or with `client_key` the client's own key."""
         headers = CIMultiDict({"Accept-Encoding": "identity"})
         for raw, value in incoming:
             name = raw.decode("latin-1")
@@ -111,8 +111,8 @@ class Upstream:
         return headers
 
     def send(self, method: str, path: str, headers: CIMultiDict[str], body: bytes | None) -> Any:
-        """Send a request. `path` is relative to the /v1 of the address, and is sent unchanged. Return aiohttp's context
-        of the response."""
+        """Send a request. `path` is relative to the /v1 of the address, and is sent unchanged. Return aiohttp's
+        context manager for the response."""
         assert self._session is not None
         # aiohttp sends bytes in one write, and a file in pieces.
         data = BytesIO(body) if body and len(body) > WHOLE else body
@@ -141,8 +141,8 @@ class Upstream:
 
     def counted(self, *names: str) -> str:
         """Return the first of these names that is a known model, else OTHER. Without names, use the default model.
-        Counters only have known models, because clients may send any name, such as a user's, and counters stay when a
-        user is forgotten."""
+        Counters have only known models: clients may send any name, even a user's name, and counters stay when the
+        user's data is deleted."""
         candidates = [name for name in names if name] or [self.model]
         return next((name for name in candidates if name == self.model or name in self.models), OTHER)
 
@@ -156,7 +156,7 @@ class Upstream:
 
 def _is_json(body: bytes) -> bool:
     """Return whether a body looks like a JSON object or array."""
-    # Only the first bytes, because a copy of the whole body takes long.
+    # Strip only the first bytes, because `lstrip` would copy the whole body.
     if body[:CHECKED].lstrip()[:1] not in (b"{", b"["):
         return False
     if len(body) > CHECKED:
@@ -179,7 +179,7 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
             if name in ("gzip", "x-gzip"):
                 body = _inflated(body, most, zlib.MAX_WBITS | 16)
             elif name == "deflate":
-                # With a zlib header, as the standard says, or without one, as some servers send it.
+                # With a zlib header, as the standard requires, or without a header, as some servers send the body.
                 begins = body[:1] and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0
                 body = _inflated(body, most, zlib.MAX_WBITS if begins else -zlib.MAX_WBITS)
             elif name not in ("", "identity"):
@@ -190,7 +190,8 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
 
 
 def _inflated(body: bytes, most: int, bits: int) -> bytes:
-    """Return a body without compression. Raise zlib.error, or OverflowError if it has more than `most` bytes."""
+    """Return a body without compression. Raise zlib.error, or OverflowError if the result has more than `most`
+    bytes."""
     whole = bytearray()
     while body:
         part = zlib.decompressobj(bits)
@@ -211,7 +212,7 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     if output_tokens is not None and not is_local(name):
         raise UsageError(
             "settings.unused",
-            "`max_output_tokens` only applies to local models: leave it out, and set the limit at the server",
+            "`max_output_tokens` only applies to local models: leave the setting out, and set the limit at the server",
         )
     if len(addresses(name)) > 1:
         raise UsageError(
@@ -237,7 +238,8 @@ def open_upstream(name: str, logs: Path, timeout: float, output_tokens: int | No
     if anthropic and not address.endswith("/v1"):
         address += "/v1"
     model = client.model.model_name
-    # A client belongs to the event loop that uses it first, so the learner opens its own, except for a local model.
+    # A client belongs to the event loop that uses it first, so the learner opens another client, except for a local
+    # model.
     return Upstream(
         address, client.key, model, name, anthropic, small, timeout, client if small else None, models
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Drift detection for a space: falling scores, new kinds of requests, and entries that match requests less well.
 
-Each kind of drift is detected in a stream of values in [0, 1], by a separate `sequential.Drift`. An alarm is logged,
+A separate `sequential.Drift` detects each kind of drift, as a fall in a stream of values in [0, 1]. An alarm is logged,
 stored as a row, and posted to a webhook if one is configured.
 """
 
@@ -16,7 +16,8 @@ DRIFTS = ("outcomes", "inputs", "retrieval")
 """Kinds of alarms that this module raises."""
 
 REFERENCE = 200
-"""Number of requests, from the first on, that determine the reference kinds."""
+"""Number of requests from which the reference kinds are computed: the first requests, and the first requests after an
+alarm about new kinds."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,12 @@ class Watcher:
     _kinds: np.ndarray | None = None
 
     def outcome(self, score: float) -> Alarm | None:
-        """Add the score of a request. Return an alarm if scores drift."""
+        """Add the score of a request. Return an alarm if the mean score has fallen."""
         return self._take("outcomes", score, "outcomes got worse")
 
     def request(self, vector: np.ndarray, best: float | None) -> list[Alarm]:
         """Add the vector of a request, and the similarity of the best entry for it (None: no entry was looked up).
-        Return the alarms of streams that drift."""
+        Return an alarm for each stream of values whose mean has fallen."""
         alarms = [] if best is None else [self._take("retrieval", best, "the best entries match requests less well")]
         if self._kinds is None:
             self._first.append(vector)

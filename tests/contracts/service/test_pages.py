@@ -250,7 +250,7 @@ def test_an_operation_of_the_keys_roles_has_a_form_and_shows_its_answer(locked: 
     browser.get(f"{at}/remember")
     done = browser.post(f"{at}/remember", text="Ask for the number.", about="lost cards")
     assert done.status == 200
-    assert "Kept as c1" in done.words
+    assert "The note is kept as c1" in done.words
     assert "Ask for the number." in locked.shown()
     # Operations need the role of the key.
     page = browser.get(f"{at}/add_key")
